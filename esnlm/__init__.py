@@ -1,0 +1,19 @@
+"""esnlm: echo state network language models at scale.
+
+    run = esnlm.load("runs/quickstart")
+    run.log_probs(["The cats sleep."])
+"""
+
+from esnlm.errors import InputError
+
+__all__ = ["InputError", "Run", "load"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    # jax starts in a second or two: whoever only prepares text or asks for --help does not wait for it.
+    if name in ("load", "Run"):
+        from esnlm import run
+
+        return getattr(run, name)
+    raise AttributeError(f"module 'esnlm' has no attribute {name!r}")

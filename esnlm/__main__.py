@@ -1,0 +1,67 @@
+"""python -m esnlm COMMAND: what goes with training and evaluation.
+
+    prepare    raw text files to a token store
+    score      log-probabilities of sentences under a trained run
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from esnlm.commands import exit_with
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m esnlm", description="Echo state network language models at scale.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_prepare(commands)
+    _add_score(commands)
+    arguments = vars(parser.parse_args())
+    del arguments["command"]
+    arguments.pop("call")(**arguments)
+
+
+def _add_prepare(commands) -> None:
+    command = commands.add_parser("prepare", help="raw text files to a token store", allow_abbrev=False)
+    add = command.add_argument
+    add("--input", dest="inputs", nargs="+", type=Path, required=True, metavar="PATH", help="text files, or folders of them")
+    add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
+    add("--tokenizer", default="gpt2", help="gpt2, a folder with one, or train:8192 (default: %(default)s)")
+    add("--sentences", choices=("punkt", "line"), default="punkt", help="how lines are split (default: %(default)s)")
+    add("--language", default="english", help="of the Punkt model (default: %(default)s)")
+    add("--punkt-data", type=Path, metavar="DIR", help="where Punkt's data lies, if not on NLTK's own path")
+    add("--min-length", type=int, default=6, help="tokens with BOS and EOS; shorter are dropped (default: %(default)s)")
+    add("--max-length", type=int, default=512, help="tokens with BOS and EOS; longer are cut (default: %(default)s)")
+    add("--max-words", type=int, help="stop at about so many words, from each file its share")
+    add("--workers", type=int, help="processes (default: one a core)")
+    add("--overwrite", action="store_true", help="replace an existing store")
+
+    def call(**options) -> None:
+        from esnlm.text.prepare import prepare
+
+        prepare(**options)
+
+    command.set_defaults(call=call)
+
+
+def _add_score(commands) -> None:
+    command = commands.add_parser("score", help="log-probabilities of sentences under a trained run", allow_abbrev=False)
+    add = command.add_argument
+    add("--run", required=True, metavar="DIR", help="the run directory")
+    add("--input", type=Path, metavar="FILE", help="one sentence a line (default: standard input)")
+    add("--scoring", choices=("paper", "lm-eval", "babylm"), default="paper", help="the convention (default: %(default)s)")
+    add("--step", type=int, help="checkpoint (default: the newest that is good)")
+
+    def call(run: str, input: Path | None, scoring: str, step: int | None) -> None:
+        from esnlm import load
+        from esnlm.text.sentences import read_lines
+
+        sentences = read_lines(input)
+        for sentence, log_prob in zip(sentences, load(run, step).log_probs(sentences, scoring), strict=True):
+            print(f"{log_prob:.6f}\t{sentence}")
+
+    command.set_defaults(call=call)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_with(main))

@@ -1,0 +1,210 @@
+"""The typed description of one experiment, from a YAML file and the command line."""
+
+import contextlib
+import dataclasses
+import io
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jsonargparse
+import yaml
+
+from esnlm.errors import InputError
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout.cross_entropy import PRECISIONS
+from esnlm.reservoir.sparse import KERNELS
+
+
+@dataclass(frozen=True)
+class StoreData:
+    """Token stores made by `python -m esnlm prepare`."""
+
+    kind: str = "store"
+    train: str = ""  # folder of the training store
+    validation: str | None = None  # folder of the validation store; null: no validation
+
+    def check(self) -> None:
+        _must(bool(self.train), "data.train is empty: name a token store made by `python -m esnlm prepare`")
+
+
+@dataclass(frozen=True)
+class GrammarData:
+    """A corpus and minimal pairs that the package generates itself (esnlm/text/grammar.py)."""
+
+    kind: str = "grammar"
+    sentences: int = 40_000  # of the training corpus
+    validation_sentences: int = 4_000
+    pairs: int = 500  # minimal pairs a paradigm
+
+    def check(self) -> None:
+        for name in ("sentences", "validation_sentences", "pairs"):
+            _must(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """AdamW on the mean NLL of each batch's predicted tokens; the defaults are S1's, which are PyTorch's."""
+
+    epochs: int = 1
+    batch_size: int = 32  # sentences
+    learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01  # on every trained array, biases too
+    schedule: str = "constant"  # constant, linear or cosine, the latter two down to 0 at the end
+    warmup_updates: int = 0  # of linear warm-up, under any schedule
+    clip_norm: float | None = None  # global gradient norm; null: no clipping
+    log_every: int = 20  # updates
+    checkpoint_every: int = 1000  # updates
+    checkpoint_words: tuple[int, ...] = ()  # words of training text at which a checkpoint is kept for good
+    keep_checkpoints: int = 2  # the newest ones, beside those kept for good
+
+    def check(self) -> None:
+        for name in ("epochs", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+            _must(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("learning_rate", "epsilon"):
+            _must(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
+        for name in ("weight_decay", "warmup_updates"):
+            _must(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
+        for name in ("beta1", "beta2"):
+            _must(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
+        schedules = ("constant", "linear", "cosine")
+        _must(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
+        _must(self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0")
+        _must(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
+
+
+@dataclass(frozen=True)
+class ComputeConfig:
+    """How, not what: none of these changes a result beyond rounding. A null is chosen for the device and recorded."""
+
+    precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
+    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
+    lanes: int | None = None  # sentences that run through the reservoir side by side
+    window_tokens: int | None = None  # states computed ahead of the optimizer, at least one update's
+    chunk_tokens: int = 1024  # predictions whose logits exist at once
+
+    def check(self) -> None:
+        _must(self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}")
+        kernels = ("auto", *KERNELS)
+        _must(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
+        for name in ("lanes", "window_tokens", "chunk_tokens"):
+            value = getattr(self, name)
+            _must(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run: everything that decides its result."""
+
+    run: str = "runs/quickstart"  # the run directory
+    seed: int = 0  # of the reservoir, the readout and the order of sentences
+    data: StoreData | GrammarData = field(default_factory=GrammarData)
+    model: EchoStateConfig = field(default_factory=EchoStateConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+
+    def check(self) -> None:
+        """Raises InputError, naming the field, for a value that no experiment can have."""
+        _must(bool(self.run), "run is empty: name a run directory")
+        _must(self.seed >= 0, f"seed is {self.seed}: it must not be negative")
+        self.data.check()
+        self.model.check("model")
+        self.training.check()
+        self.compute.check()
+
+
+DATA = {"store": StoreData, "grammar": GrammarData}
+MODELS = {"esn": EchoStateConfig}
+
+
+def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
+    """The experiment of a YAML file, with `--section.key value` overrides, which win.
+
+    Raises:
+        InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
+    """
+    tree = _read_yaml(Path(file))
+    data = _choose(tree, overrides, "data", "kind", DATA, "grammar")
+    model = _choose(tree, overrides, "model", "family", MODELS, "esn")
+    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
+    parser.add_argument("--run", type=str, default=Experiment.run)
+    parser.add_argument("--seed", type=int, default=Experiment.seed)
+    for name, section in (("data", data), ("model", model), ("training", TrainingConfig), ("compute", ComputeConfig)):
+        parser.add_class_arguments(section, name)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            from_file = parser.parse_object(tree)
+    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
+        raise InputError(f"{file}: {_one_line(error)}") from None
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            parsed = parser.parse_args(list(overrides), namespace=from_file)
+        parsed = parser.instantiate_classes(parsed)
+    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
+        raise InputError(f"command line: {_one_line(error)}") from None
+    experiment = Experiment(parsed.run, parsed.seed, parsed.data, parsed.model, parsed.training, parsed.compute)
+    experiment.check()
+    return experiment
+
+
+def write(experiment: Experiment, file: Path) -> None:
+    """Writes the experiment as YAML that `read` gives back."""
+    file.write_text(yaml.safe_dump(as_dict(experiment), sort_keys=False))
+
+
+def as_dict(experiment: Experiment) -> dict:
+    """The experiment as nested dicts of plain values."""
+    tree = dataclasses.asdict(experiment)
+    tree["training"]["checkpoint_words"] = list(experiment.training.checkpoint_words)
+    return tree
+
+
+def flatten(tree: dict, prefix: str = "") -> dict:
+    """A nested dict as one of dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}."""
+    flat = {}
+    for key, value in tree.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _must(holds: bool, message: str) -> None:
+    if not holds:
+        raise InputError(message)
+
+
+def _read_yaml(file: Path) -> dict:
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}; give a configuration file with --config") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{file}: not a YAML file: {_one_line(error)}") from None
+    if not isinstance(tree, dict):
+        raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
+    known = [field.name for field in dataclasses.fields(Experiment)]
+    for key, value in tree.items():
+        _must(key in known, f"{file}: unknown key {key!r}: choose from {', '.join(known)}")
+        is_section = key not in ("run", "seed")
+        _must(not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings")
+    return tree
+
+
+def _choose(tree, overrides, section, key, choices, default):
+    """The dataclass that `section.key` names: it is read first, so that a typo meets one family's fields only."""
+    inside = tree.get(section)
+    name = inside.get(key, default) if isinstance(inside, dict) else default
+    for i, argument in enumerate(overrides):
+        flag, _, value = argument.partition("=")
+        if flag == f"--{section}.{key}":
+            name = value or (overrides[i + 1] if i + 1 < len(overrides) else "")
+    if not isinstance(name, str) or name not in choices:
+        raise InputError(f"{section}.{key} is {name!r}: choose {', '.join(choices)}")
+    return choices[name]
+
+
+def _one_line(error) -> str:
+    message = re.sub(r"\s+", " ", str(error)).strip()
+    return re.sub(r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)', r"\1 is \3: it must be \2", message)

@@ -1,0 +1,80 @@
+"""Softmax cross-entropy of packed tokens, with its gradient made in one sweep.
+
+Only real tokens come here. Of logits O = Z W^T + b (C, V), the passes over V are all the time there is, so the
+exponentials E = exp(O - max) are made once and serve three times, never normalised: with s the row sums of E, w the
+tokens' weights and y the targets,
+
+    loss   = sum_i w_i (log s_i + max_i - O_iy)
+    dL/dZ  = (w / s) * (E W) - w * W[y]
+    dL/dW  = E^T (Z * w / s) - scatter_y(w * Z)
+    dL/db  = E^T (w / s)     - scatter_y(w)
+
+which equals the textbook (softmax - one-hot), without ever writing that matrix.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+def product(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
+    """The matrix product of x and y over axis contract[0] of x and contract[1] of y, accumulated in float32.
+
+    Args:
+        precision: "float32" (true float32 products), "tf32" (float32 rounded to 10 mantissa bits, on GPUs that have
+            it), "bf16" (inputs rounded to bfloat16).
+    """
+    dimensions = (((contract[0],), (contract[1],)), ((), ()))
+    if precision == "bf16":
+        x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
+        return lax.dot_general(x, y, dimensions, preferred_element_type=jnp.float32)
+    chosen = lax.Precision.HIGHEST if precision == "float32" else lax.DotAlgorithmPreset.TF32_TF32_F32
+    return lax.dot_general(x, y, dimensions, precision=chosen, preferred_element_type=jnp.float32)
+
+
+def token_nll(z: jax.Array, w: jax.Array, bias: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
+    """-log softmax(W z + b)[target] in nats, (C,) float32, for z (C, r), w (V, r), bias (V,), targets (C,) int32."""
+    logits = product(z, w, (1, 1), precision) + bias  # (C, V)
+    _, total, top = _exponentials(logits)
+    return top + jnp.log(total) - _pick(logits, targets)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(5,))
+def weighted_nll(z, w, bias, targets, weights, precision: str) -> jax.Array:
+    """sum_i weights_i * token_nll_i, a scalar; differentiable in z, w and bias."""
+    return jnp.vdot(weights, token_nll(z, w, bias, targets, precision))
+
+
+def _forward(z, w, bias, targets, weights, precision):
+    logits = product(z, w, (1, 1), precision) + bias  # (C, V)
+    e, total, top = _exponentials(logits)
+    loss = jnp.vdot(weights, top + jnp.log(total) - _pick(logits, targets))
+    scale = weights / total  # (C,): w / s
+    dz = scale[:, None] * product(e, w, (1, 0), precision) - weights[:, None] * w[targets]  # (C, r)
+    dw = product(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z)  # (V, r)
+    dbias = lax.dot(scale[None], e)[0].at[targets].add(-weights)  # (V,)
+    return loss, (dz, dw, dbias)
+
+
+def _backward(precision, gradients, cotangent):
+    return *(cotangent * gradient for gradient in gradients), None, None
+
+
+weighted_nll.defvjp(_forward, _backward)
+
+
+def _exponentials(logits):
+    """E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,)."""
+    top = logits.max(axis=1)
+    e = jnp.exp(logits - top[:, None])
+    # A product with ones: XLA's own sum over the last axis is several times slower on a CPU.
+    total = lax.dot(e, jnp.ones((e.shape[1], 1), e.dtype), precision=lax.Precision.HIGHEST)[:, 0]
+    return e, total, top
+
+
+def _pick(logits, targets):
+    return jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]

@@ -1,0 +1,84 @@
+"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.errors import InputError
+from esnlm.readout import cross_entropy
+
+# A stream of its own beside the reservoir's (reservoir/weights.py).
+READOUT = 3
+
+
+@dataclass(frozen=True)
+class ReadoutConfig:
+    """The readout of S1 (esn_at_scale, section 2.1); rank null is the full-rank readout of S2."""
+
+    rank: int | None = 512  # r_out of W_out = A B; null: one matrix of full rank
+
+    def check(self, field: str) -> None:
+        if self.rank is not None and self.rank < 1:
+            raise InputError(f"{field}.rank is {self.rank}: it must be at least 1, or null for a readout of full rank")
+
+
+class LowRankReadout(nnx.Module):
+    """W_out = A B: `a` (V, r), `b` (r, N), `bias` (V,), float32."""
+
+    def __init__(self, a, b, bias):
+        self.a, self.b, self.bias = nnx.Param(jnp.asarray(a)), nnx.Param(jnp.asarray(b)), nnx.Param(jnp.asarray(bias))
+
+
+class FullRankReadout(nnx.Module):
+    """`w` (V, N), `bias` (V,), float32."""
+
+    def __init__(self, w, bias):
+        self.w, self.bias = nnx.Param(jnp.asarray(w)), nnx.Param(jnp.asarray(bias))
+
+
+def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
+    """torch.nn.Linear's initialisation (S1): A, b_out ~ U(-1/sqrt r, 1/sqrt r), B ~ U(-1/sqrt N, 1/sqrt N).
+
+    The readout of full rank is one nn.Linear: W_out, b_out ~ U(-1/sqrt N, 1/sqrt N).
+    """
+    rng = np.random.default_rng([seed, READOUT])
+
+    def uniform(fan_in: int, *shape: int) -> np.ndarray:
+        bound = np.float32(1 / np.sqrt(fan_in))
+        return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+    if config.rank is None:
+        return FullRankReadout(uniform(state_size, vocab_size, state_size), uniform(state_size, vocab_size))
+    a, bias = uniform(config.rank, vocab_size, config.rank), uniform(config.rank, vocab_size)
+    return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
+
+
+def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
+    """The readout of the arrays in a checkpoint: {"a", "b", "bias"} or {"w", "bias"}."""
+    return FullRankReadout(**arrays) if "w" in arrays else LowRankReadout(**arrays)
+
+
+def token_nll(params: dict, features: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
+    """-log p(target) in nats, (C,), of features (C, N) and targets (C,)."""
+    return cross_entropy.token_nll(*_last_layer(params, features, precision), params["bias"], targets, precision)
+
+
+def weighted_nll(params: dict, features: jax.Array, targets: jax.Array, weights: jax.Array, precision: str) -> jax.Array:
+    """sum_i weights_i * token_nll_i, the differentiable form of `token_nll`."""
+    z, w = _last_layer(params, features, precision)
+    return cross_entropy.weighted_nll(z, w, params["bias"], targets, weights, precision)
+
+
+def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
+    """o = W_out h + b_out, (C, V), of features (C, N)."""
+    z, w = _last_layer(params, features, precision)
+    return cross_entropy.product(z, w, (1, 1), precision) + params["bias"]
+
+
+def _last_layer(params, features, precision):
+    if "w" in params:
+        return features, params["w"]
+    return cross_entropy.product(features, params["b"], (1, 1), precision), params["a"]  # z = B h: (C, r), (V, r)

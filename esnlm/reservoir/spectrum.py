@@ -1,0 +1,177 @@
+"""Spectral radius of a large real matrix that need not be symmetric.
+
+rho(W) = max |eigenvalue of W| scales every recurrent matrix (ESN at scale: W_rec = rho_rec / rho(M*V) * M*V), so a wrong
+value moves every result and no output shows it. Three facts make it cheap and checkable:
+
+1. The eigenvalues of W are those of its strongly connected blocks together. A graph without a cycle has none: the matrix
+   is nilpotent, exactly 0. A block that is one bare cycle has the geometric mean of its |entries|. A small block is
+   solved densely.
+2. The spectrum of a large random block fills a disc, and on a disc powers are the best polynomial filter: after k
+   products v = W^k v_0 lies nearly in the span of the few outermost eigenvectors, which a short Arnoldi process started
+   from v resolves. Its residual says whether it has.
+3. The growth of |W^k v_0| over the same products estimates rho without any of that: the cross-check.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.csgraph import connected_components
+
+from esnlm.errors import InputError
+
+DENSE_LIMIT = 512  # nodes; dense eigenvalues of such a block take about 0.1 s
+ROUND = 500  # products before each Arnoldi process
+MOST_ROUNDS = 8
+KRYLOV_SIZE = 80  # vectors of length N, in float64: 0.7 GB at N = 2^20
+RESIDUAL = 1e-3  # |W y - theta y| / |theta| asked of the outermost Ritz pair
+DISAGREEMENT = 0.01  # between growth and Ritz value; beats between near-equal magnitudes alone reach a few 1e-3
+
+
+@dataclass(frozen=True)
+class SpectralRadius:
+    """The largest |eigenvalue| of a matrix, and what to record beside it.
+
+    `method`, `block`, `residual` and `disagreement` describe the strongly connected block that carries the radius.
+    """
+
+    radius: float  # 0.0 where the matrix is nilpotent
+    method: str  # exact: nilpotent | cycle | dense; iterative: ritz (converged) | growth (not converged: see below)
+    block: int = 0  # nodes of the block
+    residual: float = 0.0  # |W y - theta y| / |theta| of the Ritz pair (theta, y)
+    disagreement: float = 0.0  # |theta / growth - 1| of the two independent estimates
+    products: int = 0  # matrix-vector products spent on all blocks
+
+
+def spectral_radius(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int) -> SpectralRadius:
+    """Largest |eigenvalue| of a real square matrix, (N, N), sparse or dense; computed in float64.
+
+    The same matrix and seed give the same result on the same machine; the seed draws the start vector only.
+
+    An iterative block returns its outermost Ritz value theta (an eigenvalue to within `residual`) where the residual is
+    at most 1e-3 and the growth rate agrees within 1 %: method "ritz". Where 4000 products do not bring that about, both
+    estimates nearly always fall short of rho, and the larger is returned: method "growth", worth a warning in the
+    caller's log. This happens to non-normal blocks of many eigenvalues of nearly equal magnitude, and to N far above
+    65,536, where both are still within about 0.1 %.
+
+    Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
+    """
+    csr = _checked(matrix)
+    if csr.nnz == 0:
+        return SpectralRadius(0.0, "nilpotent")
+    unit = np.abs(csr.data).max()
+    csr.data /= unit  # radius(c W) = |c| radius(W); keeps every norm and logarithm below in range
+    cycles, blocks = _strong_blocks(csr)
+    found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(b, seed) for b in blocks)]
+    largest = max(found, key=lambda block: block.radius)
+    return replace(largest, radius=float(largest.radius * unit), products=sum(block.products for block in found))
+
+
+def _checked(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
+    """A float64 copy in canonical form: no stored zero is taken for an edge, no duplicate for two."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"spectral radius needs a square matrix, got shape {matrix.shape}")
+    if matrix.dtype.kind not in "fiub":
+        raise InputError(f"spectral radius needs a real matrix, got dtype {matrix.dtype}")
+    csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    if not np.isfinite(csr.data).all():
+        bad = np.count_nonzero(~np.isfinite(csr.data))
+        raise InputError(f"spectral radius needs finite entries, got {bad} NaN or infinite of {csr.nnz}")
+    return csr
+
+
+def _strong_blocks(csr: sparse.csr_array) -> tuple[SpectralRadius, Iterator[sparse.csr_array]]:
+    """The radius over all bare cycles, and the diagonal blocks of the other strongly connected components."""
+    count, label = connected_components(csr, directed=True, connection="strong")
+    coo = csr.tocoo()
+    inside = label[coo.row] == label[coo.col]
+    row, col, entry = coo.row[inside], coo.col[inside], coo.data[inside]
+    nodes = np.bincount(label, minlength=count)
+    entries = np.bincount(label[row], minlength=count)
+
+    # Strongly connected with as many edges as nodes is one cycle: its eigenvalues are the roots of one product.
+    is_cycle = entries == nodes
+    log_product = np.bincount(label[row], weights=np.log(np.abs(entry)), minlength=count)
+    radius = np.where(is_cycle, np.exp(log_product / nodes), 0.0)
+    best = radius.argmax()
+    cycles = SpectralRadius(radius[best], "cycle", int(nodes[best])) if is_cycle.any() else SpectralRadius(0.0, "nilpotent")
+
+    place = np.empty_like(label)
+    place[np.argsort(label, kind="stable")] = np.arange(label.size)
+    in_order = sparse.csr_array((entry, (place[row], place[col])), shape=csr.shape)
+    ends = np.cumsum(nodes)
+    spans = ((ends[b] - nodes[b], ends[b]) for b in np.flatnonzero(entries > nodes))
+    return cycles, (in_order[start:end, start:end] for start, end in spans)
+
+
+def _dense(block: sparse.csr_array) -> SpectralRadius:
+    return SpectralRadius(np.abs(np.linalg.eigvals(block.toarray())).max(), "dense", block.shape[0])
+
+
+def _iterated(block: sparse.csr_array, seed: int) -> SpectralRadius:
+    """Rounds of power products as a filter, each followed by Arnoldi on what they leave, until that converges."""
+    n = block.shape[0]
+    operator = block.toarray() if block.nnz > n * n / 2 else block  # twice as fast a product from there on
+    v = np.random.default_rng(seed).standard_normal(n)  # (N,)
+    v /= _norm(v)
+    log_norms = [0.0]  # of W^k v_0, k = 0, 1, ...
+    products = 0
+    for _ in range(MOST_ROUNDS):
+        for _ in range(ROUND):
+            v = operator @ v
+            products += 1
+            norm = _norm(v)
+            if norm == 0.0:  # W^k v_0 = 0 for a random v_0: nilpotent though its graph has cycles
+                return SpectralRadius(0.0, "nilpotent", n, products=products)
+            v /= norm
+            log_norms.append(log_norms[-1] + np.log(norm))
+        ritz, residual, krylov_size = _outermost_ritz(operator, v)
+        products += krylov_size
+        growth = _growth(log_norms)
+        residual /= growth  # not ritz, which may be 0
+        disagreement = abs(ritz / growth - 1)
+        converged = residual <= RESIDUAL and disagreement <= DISAGREEMENT
+        if converged:
+            break
+    radius, method = (ritz, "ritz") if converged else (max(ritz, growth), "growth")
+    return SpectralRadius(radius, method, n, residual, disagreement, products)
+
+
+def _norm(v: np.ndarray) -> float:
+    """Not np.linalg.norm: its threaded dot product costs several times the matrix product on a busy machine."""
+    return float(np.sqrt(np.square(v).sum()))
+
+
+def _growth(log_norms: list[float]) -> float:
+    """exp of the least-squares slope of log |W^k v_0| over the second half of the products, past the transient."""
+    half = np.array(log_norms[len(log_norms) // 2 :])
+    return float(np.exp(np.polyfit(np.arange(half.size), half, 1)[0]))
+
+
+def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) -> tuple[float, float, int]:
+    """|theta| of the largest Ritz value on the Krylov space of `start` (a unit vector), its residual, products.
+
+    Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m} |y_m|.
+    """
+    m = KRYLOV_SIZE
+    q = np.empty((m + 1, start.size))  # orthonormal rows
+    h = np.zeros((m + 1, m))
+    q[0] = start
+    for j in range(m):
+        w = operator @ q[j]
+        norm = _norm(w)
+        for _ in range(2):  # Gram-Schmidt once loses orthogonality, twice is enough
+            overlap = q[: j + 1] @ w
+            w -= overlap @ q[: j + 1]
+            h[: j + 1, j] += overlap
+        h[j + 1, j] = _norm(w)
+        if h[j + 1, j] <= 1e-10 * norm:  # the space is invariant: what remains is rounding
+            m = j + 1
+            break
+        q[j + 1] = w / h[j + 1, j]
+    theta, y = np.linalg.eig(h[:m, :m])
+    outer = np.abs(theta).argmax()
+    return float(np.abs(theta[outer])), float(h[m, m - 1] * np.abs(y[-1, outer])), m

@@ -1,0 +1,198 @@
+"""What is frozen: W_rec, W_in and the leak, drawn as the papers draw them and never trained."""
+
+import logging
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from flax import nnx
+from jax.experimental import sparse
+
+from esnlm.errors import InputError
+from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
+from esnlm.reservoir.topology import erdos_renyi
+
+log = logging.getLogger("esnlm")
+
+# From this connectivity up a dense matrix is smaller than its nonzeros with their indices (S1).
+DENSE_FROM = 2.0**-2
+
+# Each part draws from a stream of its own, so that changing one setting leaves the other parts as they were.
+RECURRENT, INPUT, LEAK = range(3)
+
+
+class Frozen(nnx.Variable):
+    """An array that no optimizer sees."""
+
+
+@dataclass(frozen=True)
+class ReservoirConfig:
+    """The reservoir of S1 (esn_at_scale, section 2.1). Symbols of the paper in brackets."""
+
+    state_size: int = 4096  # units [N_state]
+    mean_degree: float = 32.0  # mean nonzeros per row and column of W_rec, and per token of W_in [d]
+    connectivity: float | None = None  # share of nonzeros [gamma]; given, it replaces mean_degree / state_size
+    spectral_radius: float = 0.99  # [rho_rec]
+    input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
+    leak_min: float = 0.0  # a_i ~ Uniform(leak_min, leak_max), one a unit [alpha_min]
+    leak_max: float = 1.0  # [alpha_max]
+    activation: str = "tanh"  # tanh or relu [f]
+
+    @property
+    def gamma(self) -> float:
+        return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
+
+    def check(self, field: str) -> None:
+        """Raises InputError, naming the field below `field`, where a setting cannot be built."""
+
+        def must(holds: bool, name: str, rule: str) -> None:
+            if not holds:
+                raise InputError(f"{field}.{name} is {getattr(self, name)}: {rule}")
+
+        must(self.state_size >= 1, "state_size", "it must be at least 1")
+        if self.connectivity is None:
+            must(
+                0 < self.mean_degree <= self.state_size,
+                "mean_degree",
+                f"it must be above 0 and at most {field}.state_size = {self.state_size}, since "
+                "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
+            )
+        else:
+            must(0 < self.connectivity <= 1, "connectivity", "it must be above 0 and at most 1")
+        must(self.spectral_radius > 0, "spectral_radius", "it must be above 0")
+        must(self.input_scale > 0, "input_scale", "it must be above 0")
+        must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
+        must(self.activation in ("tanh", "relu"), "activation", "it must be tanh or relu")
+
+
+class Reservoir(nnx.Module):
+    """The frozen arrays of an echo state network.
+
+    `w_rec` (N, N) and `w_in` (N, V) are BCOO, sorted by row; a matrix of connectivity 1/4 or more is stored dense and
+    turned to BCOO when asked for. `leak` (N,). All float32.
+    """
+
+    def __init__(self, w_rec: sparse.BCOO | np.ndarray, w_in: sparse.BCOO | np.ndarray, leak: np.ndarray):
+        self.state_size, self.vocab_size = w_in.shape
+        self.recurrent = _freeze(w_rec)
+        self.input = _freeze(w_in)
+        self.leak = Frozen(jnp.asarray(leak))  # (N,)
+
+    @property
+    def w_rec(self) -> sparse.BCOO:
+        """W_rec, (N, N) BCOO."""
+        return _as_bcoo(self.stored_w_rec)
+
+    @property
+    def w_in(self) -> sparse.BCOO:
+        """W_in, (N, V) BCOO."""
+        return _as_bcoo(self.stored_w_in)
+
+    @property
+    def stored_w_rec(self) -> sparse.BCOO | np.ndarray:
+        return _thaw(self.recurrent, (self.state_size, self.state_size))
+
+    @property
+    def stored_w_in(self) -> sparse.BCOO | np.ndarray:
+        return _thaw(self.input, (self.state_size, self.vocab_size))
+
+    @property
+    def nonzeros(self) -> int:
+        """Frozen parameters as the paper counts them: nonzero entries, leak included."""
+        return sum(int(np.count_nonzero(part["values"][...])) for part in (self.recurrent, self.input)) + self.state_size
+
+    def arrays(self) -> dict:
+        """The arrays as saved: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}."""
+        parts = {"recurrent": self.recurrent, "input": self.input}
+        return {name: {key: part[key][...] for key in part} for name, part in parts.items()} | {"leak": self.leak[...]}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict, vocab_size: int) -> "Reservoir":
+        """The inverse of `arrays`."""
+        state_size = len(arrays["leak"])
+        w_rec = _from_arrays(arrays["recurrent"], (state_size, state_size))
+        return cls(w_rec, _from_arrays(arrays["input"], (state_size, vocab_size)), arrays["leak"])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A reservoir with what is worth recording of how it came about."""
+
+    reservoir: Reservoir
+    radius: SpectralRadius  # of M * V, before it was scaled
+    redraws: int  # draws of W_rec thrown away because their radius was 0
+
+
+def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int = 100) -> Drawn:
+    """Draws W_rec, W_in and the leak (S1, eq. 2-4), the same from the same seed.
+
+    A W_rec of radius 0 (at a mean degree of 1 about one draw in 20 is nilpotent) cannot be scaled: it is drawn again
+    from the next stream, and the log says so.
+
+    Raises:
+        InputError: every draw had radius 0.
+    """
+    size = config.state_size
+    for redraws in range(max_redraws):
+        rng = np.random.default_rng([seed, RECURRENT, redraws])
+        w_rec = _bernoulli_gaussian(size, size, config.gamma, 1.0, rng)
+        radius = spectral_radius(_as_scipy(w_rec), seed=seed)
+        if radius.radius > 0:
+            break
+        log.warning("W_rec has spectral radius 0 (nilpotent); drawing it again (draw %d)", redraws + 2)
+    else:
+        raise InputError(
+            f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.gamma:.3g} all have spectral radius 0"
+            "; raise mean_degree or connectivity"
+        )
+    scale = np.float32(config.spectral_radius / radius.radius)  # rho_rec / rho(M * V)
+    w_in = _bernoulli_gaussian(size, vocab_size, config.gamma, config.input_scale, np.random.default_rng([seed, INPUT]))
+    leak = np.random.default_rng([seed, LEAK]).uniform(config.leak_min, config.leak_max, size).astype(np.float32)
+    scaled = w_rec * scale if isinstance(w_rec, np.ndarray) else _bcoo(w_rec.data * scale, w_rec.indices, w_rec.shape)
+    return Drawn(Reservoir(scaled, w_in, leak), radius, redraws)
+
+
+def _bernoulli_gaussian(rows, columns, connectivity, scale, rng) -> sparse.BCOO | np.ndarray:
+    """M * V with M ~ Bernoulli(connectivity), V ~ N(0, scale**2), float32."""
+    if connectivity >= DENSE_FROM:
+        values = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
+        for row in values:  # a row at a time: the mask of a whole matrix would double its memory
+            row[rng.random(columns, dtype=np.float32) >= connectivity] = 0
+        return values
+    row, column = erdos_renyi(rows, columns, connectivity, rng)
+    values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
+    return _bcoo(values, np.stack([row, column], axis=1), (rows, columns))
+
+
+def _bcoo(values, indices, shape) -> sparse.BCOO:
+    return sparse.BCOO((values, indices), shape=shape, indices_sorted=True, unique_indices=True)
+
+
+def _as_bcoo(matrix) -> sparse.BCOO:
+    return matrix if isinstance(matrix, sparse.BCOO) else sparse.BCOO.fromdense(jnp.asarray(matrix))
+
+
+def _as_scipy(matrix) -> scipy.sparse.csr_array | np.ndarray:
+    if isinstance(matrix, np.ndarray):
+        return matrix.astype(np.float64)
+    row, column = np.asarray(matrix.indices).T
+    return scipy.sparse.csr_array((np.asarray(matrix.data, np.float64), (row, column)), shape=matrix.shape)
+
+
+def _freeze(matrix) -> nnx.Dict:
+    if isinstance(matrix, sparse.BCOO):
+        return nnx.Dict(values=Frozen(jnp.asarray(matrix.data)), indices=Frozen(jnp.asarray(matrix.indices)))
+    return nnx.Dict(values=Frozen(jnp.asarray(matrix)))
+
+
+def _thaw(part, shape):
+    if "indices" in part:
+        return _bcoo(part["values"][...], part["indices"][...], shape)
+    return part["values"][...]
+
+
+def _from_arrays(arrays, shape):
+    if "indices" in arrays:
+        return _bcoo(jnp.asarray(arrays["values"]), jnp.asarray(arrays["indices"]), shape)
+    return arrays["values"]

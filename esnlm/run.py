@@ -1,0 +1,146 @@
+"""A trained run, brought back: model, tokenizer, configuration, and what one asks of them."""
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from esnlm import config as configuration
+from esnlm.config import Experiment
+from esnlm.errors import InputError
+from esnlm.evaluation import conventions, scoring
+from esnlm.evaluation.ngrams import UnigramModel
+from esnlm.models import echo_state
+from esnlm.models.echo_state import EchoState
+from esnlm.readout import linear
+from esnlm.reservoir import recurrence
+from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir.weights import Reservoir
+from esnlm.text.vocabulary import Tokenizer, load_tokenizer
+from esnlm.training import checkpoint
+from esnlm.training.resolution import choose_compute
+from esnlm.training.run_directory import RunDirectory
+from esnlm.training.tracking import Progress
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model restored from a run directory. `load` makes it."""
+
+    directory: Path
+    config: Experiment
+    step: int  # updates that the readout was trained for
+    model: EchoState
+    tokenizer: Tokenizer
+
+    @property
+    def name(self) -> str:
+        return self.directory.resolve().name
+
+    def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
+        """log p(s) of each sentence, (n,) float64, natural log.
+
+        Args:
+            scoring: the convention, "paper" (BOS .. EOS), "lm-eval" or "babylm"; see evaluation/conventions.py.
+        """
+        sequences = conventions.encode(sentences, self.tokenizer, scoring)
+        return np.array([found.sum(dtype=np.float64) for found in self.token_log_probs_of(sequences)])
+
+    def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
+        """log p(w_{t+1} | w_1 .. w_t) of BOS, the sentence's tokens and EOS: one (T - 1,) float32 array a sentence."""
+        return self.token_log_probs_of([self._with_ends(sentence) for sentence in sentences])
+
+    def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]:
+        """The same for token ids as they stand: no BOS or EOS is added, and the first id only conditions.
+
+        Args:
+            sequences: int arrays.
+            progress: show how far it is.
+        """
+        self._check(sequences)
+        bar = Progress(1, unit="sequences")
+
+        def report(done, total):
+            bar.total = total
+            bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
+
+        options = (self.config.compute.precision, min(256, self.config.compute.chunk_tokens))
+        return scoring.token_log_probs(self._stream, self.model.params, sequences, *options, report if progress else lambda *_: None)
+
+    def states(self, sentences: list[str]) -> list[np.ndarray]:
+        """The states h_1 .. h_T over BOS, the sentence's tokens and EOS: one (T, N) float32 array a sentence."""
+        found = []
+        for sentence in sentences:
+            buffer, rows = self._stream.read([self._with_ends(sentence)])
+            found.append(np.asarray(buffer[rows[0]]))
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every weight by name, e.g. "readout.a", "reservoir.leak", "reservoir.recurrent.values" and ".indices"."""
+        tree = {"reservoir": self.model.reservoir.arrays(), "readout": self.model.params}
+        return {name: np.asarray(array) for name, array in configuration.flatten(tree).items()}
+
+    def unigram(self) -> UnigramModel:
+        """The unigram model of the training text, to score beside this one."""
+        return UnigramModel.from_counts(np.load(RunDirectory(self.directory).unigram))
+
+    @cached_property
+    def _stream(self) -> StateStream:
+        reservoir, compute = self.config.model.reservoir, self.config.compute
+        dynamics = recurrence.prepare(self.model.reservoir, compute.kernel)
+        return StateStream(dynamics, reservoir.activation, compute.lanes, compute.window_tokens)
+
+    def _with_ends(self, sentence: str) -> np.ndarray:
+        return np.array([self.tokenizer.bos, *self.tokenizer.encode(sentence), self.tokenizer.eos], np.int32)
+
+    def _check(self, sequences) -> None:
+        for i, sequence in enumerate(sequences):
+            if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
+                raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
+
+
+def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
+    """Restores a run: its newest checkpoint that verifies, or the one of a step.
+
+    The compute settings are chosen anew for the machine it is loaded on, except the precision, which is kept.
+
+    Args:
+        run: the run directory.
+        step: the update after which the checkpoint was saved.
+        untrained: the model as it was before the first update, which needs no checkpoint.
+
+    Raises:
+        InputError: not a run directory, or without a good checkpoint.
+    """
+    directory = RunDirectory(Path(run))
+    if not directory.config.exists():
+        raise InputError(f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote")
+    experiment = configuration.read(directory.config)
+    tokenizer = load_tokenizer(directory.tokenizer)
+    if not directory.frozen.exists():
+        raise InputError(f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run")
+    arrays, _ = checkpoint.restore(directory.frozen)
+    reservoir = Reservoir.from_arrays(arrays, tokenizer.vocab_size)
+    if untrained:
+        model = echo_state.untrained(experiment.model, reservoir, experiment.seed)
+        return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
+    if step is None:
+        step = checkpoint.newest_good(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
+    elif step not in checkpoint.steps(directory.checkpoints):
+        there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
+        raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
+    if step is None:
+        raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
+    arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
+    model = EchoState(reservoir, linear.from_arrays(arrays["params"]))
+    return Run(directory.path, _for_this_machine(experiment), step, model, tokenizer)
+
+
+def _for_this_machine(experiment: Experiment) -> Experiment:
+    open_again = dataclasses.replace(experiment.compute, kernel="auto", lanes=None, window_tokens=None)
+    compute = choose_compute(dataclasses.replace(experiment, compute=open_again), jax.default_backend())
+    return dataclasses.replace(experiment, compute=compute)

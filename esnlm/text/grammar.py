@@ -1,0 +1,305 @@
+"""A small English grammar with known probabilities, so that a trained model can be held against the truth.
+
+Five long-distance dependencies are in it: subject-verb agreement across distractors, relative clauses, reflexives,
+negative polarity, and fillers with their gaps. It is a probabilistic context-free grammar without recursion and without
+ambiguity: every sentence has exactly one derivation, so its probability is a product of rule probabilities, and the
+entropy of the language is a finite sum.
+
+    log_prob("The dogs near my cat sleep.")     # nats; -inf for "The dogs near my cat sleeps."
+    entropy().nats_per_token                    # the NLL that no model can beat in expectation
+
+Held-out minimal pairs from the same lexicon are in `grammar_pairs.py`.
+"""
+
+import math
+import random
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+
+from esnlm.errors import InputError
+
+Rules = dict[str, list[tuple[float, list[str]]]]
+"""Nonterminal -> alternatives, each its probability and its symbols. A symbol that is no key is a word."""
+
+NUMBERS = ("sg", "pl")
+FUNCTION_WORDS = ("no", "that", "who", "has", "have", "ever", "already", "himself", "herself", "itself", "themselves")
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """The words of each class, all equally likely. Nouns are (singular, plural), verbs (singular, plural, past).
+
+    The past is the participle too. All transitive verbs need their object, or a gap in its place. A word in two classes
+    would make the grammar ambiguous and is refused.
+    """
+
+    masculine: tuple[tuple[str, str], ...]
+    feminine: tuple[tuple[str, str], ...]
+    neuter: tuple[tuple[str, str], ...]
+    intransitive: tuple[tuple[str, str, str], ...]
+    transitive: tuple[tuple[str, str, str], ...]
+    reporting: tuple[tuple[str, str, str], ...]
+    preposition: tuple[str, ...]
+    adverb: tuple[str, ...]
+    determiner: tuple[str, ...]
+
+    def nouns_by_reflexive(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """{singular reflexive: the nouns that bind it}, leaving out a gender without nouns."""
+        genders = {"himself": self.masculine, "herself": self.feminine, "itself": self.neuter}
+        return {reflexive: nouns for reflexive, nouns in genders.items() if nouns}
+
+
+ENGLISH = Lexicon(
+    masculine=(
+        ("man", "men"), ("boy", "boys"), ("king", "kings"), ("prince", "princes"), ("actor", "actors"),
+        ("waiter", "waiters"), ("father", "fathers"), ("brother", "brothers"), ("uncle", "uncles"), ("monk", "monks"),
+    ),
+    feminine=(
+        ("woman", "women"), ("girl", "girls"), ("queen", "queens"), ("princess", "princesses"),
+        ("actress", "actresses"), ("waitress", "waitresses"), ("mother", "mothers"), ("sister", "sisters"),
+        ("aunt", "aunts"), ("nun", "nuns"),
+    ),
+    neuter=(
+        ("dog", "dogs"), ("cat", "cats"), ("horse", "horses"), ("goat", "goats"), ("pig", "pigs"), ("duck", "ducks"),
+        ("bear", "bears"), ("mouse", "mice"),
+    ),
+    intransitive=(
+        ("sleeps", "sleep", "slept"), ("smiles", "smile", "smiled"), ("waits", "wait", "waited"),
+        ("sneezes", "sneeze", "sneezed"), ("jumps", "jump", "jumped"), ("laughs", "laugh", "laughed"),
+        ("stumbles", "stumble", "stumbled"), ("dances", "dance", "danced"), ("yawns", "yawn", "yawned"),
+        ("cries", "cry", "cried"),
+    ),
+    transitive=(
+        ("likes", "like", "liked"), ("admires", "admire", "admired"), ("praises", "praise", "praised"),
+        ("blames", "blame", "blamed"), ("trusts", "trust", "trusted"), ("scares", "scare", "scared"),
+        ("amuses", "amuse", "amused"), ("pities", "pity", "pitied"), ("thanks", "thank", "thanked"),
+        ("hugs", "hug", "hugged"),
+    ),
+    reporting=(
+        ("knows", "know", "knew"), ("remembers", "remember", "remembered"), ("forgets", "forget", "forgot"),
+        ("reveals", "reveal", "revealed"), ("discovers", "discover", "discovered"),
+    ),
+    preposition=("near", "behind", "beside", "opposite", "around"),
+    adverb=("often", "sometimes", "always", "usually"),
+    determiner=("the", "my", "our"),
+)  # fmt: skip
+
+
+@cache
+def rules(lexicon: Lexicon = ENGLISH) -> Rules:
+    """The grammar, starting at `S`. Number, gender and determiner are part of a nonterminal's name.
+
+    Raises InputError where a word stands in two classes.
+    """
+    table: Rules = {}
+    class_of = dict.fromkeys(FUNCTION_WORDS, "function words")
+
+    def rule(left: str, *alternatives: tuple[float, str]) -> None:
+        total = math.fsum(weight for weight, _ in alternatives)
+        table[left] = [(weight / total, right.split()) for weight, right in alternatives]
+
+    def any_of(left: str, alternatives: Iterable[str]) -> None:
+        rule(left, *((1, right) for right in alternatives))
+
+    def word_class(left: str, members: tuple[str, ...]) -> None:
+        for word in members:
+            if word in class_of:
+                raise InputError(f"lexicon: {word!r} is in {class_of[word]} and in {left}: keep it in one of them")
+            class_of[word] = left
+        any_of(left, members)
+
+    nouns = lexicon.nouns_by_reflexive()
+    agreements = [(number, gender) for number in NUMBERS for gender in nouns]
+    number_and_tense = [(number, form) for number in NUMBERS for form in (number, "past")]
+
+    word_class("Prep", lexicon.preposition)
+    word_class("Adv", lexicon.adverb)
+    word_class("Det", lexicon.determiner)
+    for verb, verbs in (("Vi", lexicon.intransitive), ("Vt", lexicon.transitive), ("Vr", lexicon.reporting)):
+        for form, members in zip(("sg", "pl", "past"), zip(*verbs)):
+            word_class(f"{verb}-{form}", members)
+    for gender, pairs in nouns.items():
+        for number, members in zip(NUMBERS, zip(*pairs)):
+            word_class(f"N-{number}-{gender}", members)
+
+    # Noun phrases below the main subject are plain; an embedded subject (Inner) may carry a prepositional phrase.
+    rule("Det-or-no", (0.8, "Det"), (0.2, "no"))
+    for number, gender in agreements:
+        any_of(f"NP-{number}-{gender}", [f"Det-or-no N-{number}-{gender}"])
+        any_of(f"Inner-{number}-{gender}", [f"NP-{number}-{gender} PP-or-nothing"])
+    for number in NUMBERS:
+        any_of(f"Inner-{number}", (f"Inner-{number}-{gender}" for gender in nouns))
+    any_of("NP", (f"NP-{number}-{gender}" for number, gender in agreements))
+    any_of("PP", ["Prep NP"])
+    rule("PP-or-nothing", (0.3, "PP"), (0.7, ""))
+
+    # In a subject relative the verb agrees with the noun outside, in an object relative with the subject inside.
+    for number in NUMBERS:
+        rule(
+            f"SubjectRelative-{number}",
+            (0.3, f"that Vt-{number} NP"),
+            (0.2, f"that Adv Vt-{number} NP"),
+            (0.5, "that Vt-past NP"),
+        )
+    any_of("ObjectGap", (f"Inner-{number} Vt-{form}" for number, form in number_and_tense))
+    for number in NUMBERS:
+        rule(f"Modifier-{number}", (0.3, "PP"), (0.2, f"SubjectRelative-{number}"), (0.3, "that ObjectGap"), (0.2, ""))
+
+    # A reflexive agrees with the subject of its own clause.
+    for number, gender in agreements:
+        rule(
+            f"Predicate-{number}-{gender}",
+            (0.25, f"Vi-{number}"),
+            (0.10, f"Adv Vi-{number}"),
+            (0.10, "Vi-past"),
+            (0.10, f"Vt-{number} NP"),
+            (0.05, f"Adv Vt-{number} NP"),
+            (0.10, "Vt-past NP"),
+            (0.30, "Vt-past " + (gender if number == "sg" else "themselves")),
+        )
+
+    # `ever` needs `no` on the subject itself; `already`, a positive polarity item, does not go with it.
+    for number, have in zip(NUMBERS, ("has", "have")):
+        for item in ("ever", "already"):
+            rule(f"Perfect-{number}-{item}", (0.9, f"{have} {item} Participle"), (0.1, f"{have} Participle"))
+    rule("Participle", (0.7, "Vi-past"), (0.3, "Vt-past NP"))
+
+    for determiner, item, perfect in (("Det", "already", 0.3), ("no", "ever", 0.6)):
+        for number, gender in agreements:
+            subject = f"{determiner} N-{number}-{gender} Modifier-{number}"
+            rule(
+                f"Main-{determiner}-{number}-{gender}",
+                (1 - perfect, f"{subject} Predicate-{number}-{gender}"),
+                (perfect, f"{subject} Perfect-{number}-{item}"),
+            )
+        any_of(f"Main-{determiner}", (f"Main-{determiner}-{number}-{gender}" for number, gender in agreements))
+    rule("Main", (0.7, "Main-Det"), (0.3, "Main-no"))
+
+    # Reports: a complete clause after `that`, a clause with a gap after `who`.
+    any_of("Clause", (f"Inner-{number}-{gender} Predicate-{number}-{gender}" for number, gender in agreements))
+    rule("Complement", (0.5, "that Clause"), (0.4, "who ObjectGap"), (0.1, "who Vt-past NP"))
+    any_of("Report", (f"Inner-{number} Vr-{form} Complement" for number, form in number_and_tense))
+
+    rule("S", (0.6, "Main ."), (0.4, "Report ."))
+    return table
+
+
+def sentences(count: int, seed: int, split: str = "train", lexicon: Lexicon = ENGLISH) -> Iterator[str]:
+    """The first `count` sentences of the stream named by (seed, split). Different names give independent streams.
+
+    The same on every machine: of `random` only `Random.random` is used, whose sequence Python keeps across versions.
+    """
+    rng = random.Random(f"{split}/{seed}")
+    table = {
+        left: ([*accumulate(p for p, _ in alternatives[:-1])], [symbols for _, symbols in alternatives])
+        for left, alternatives in rules(lexicon).items()
+    }
+
+    def expand(symbol: str) -> list[str]:
+        if symbol not in table:
+            return [symbol]
+        cumulative, alternatives = table[symbol]
+        return [word for child in alternatives[bisect(cumulative, rng.random())] for word in expand(child)]
+
+    for _ in range(count):
+        yield spell(expand("S"))
+
+
+def spell(words: list[str]) -> str:
+    """The sentence that these words write: a capital first letter, single spaces, none before the final period."""
+    text = " ".join(words[:-1]) + words[-1]
+    return text[:1].upper() + text[1:]
+
+
+def log_prob(sentence: str, lexicon: Lexicon = ENGLISH) -> float:
+    """ln p(sentence) in nats, exact, by the inside algorithm; -inf for a string outside the language."""
+    words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
+    if spell(words) != sentence:
+        return -math.inf
+    table, one_word, known = rules(lexicon), _one_word_rules(lexicon), {}
+
+    def inside(symbol: str, start: int) -> dict[int, float]:
+        """{end: probability that `symbol` becomes words[start:end]}."""
+        if symbol in one_word or symbol not in table:
+            p = one_word.get(symbol, {symbol: 1.0}).get(words[start]) if start < len(words) else None
+            return {start + 1: p} if p else {}
+        if (symbol, start) not in known:
+            ends = known[symbol, start] = defaultdict(float)
+            for p, symbols in table[symbol]:
+                for end, q in inside_all(symbols, start).items():
+                    ends[end] += p * q
+        return known[symbol, start]
+
+    def inside_all(symbols: list[str], start: int) -> dict[int, float]:
+        reached = {start: 1.0}
+        for symbol in symbols:
+            if not reached:
+                break
+            further = defaultdict(float)
+            for middle, p in reached.items():
+                for end, q in inside(symbol, middle).items():
+                    further[end] += p * q
+            reached = further
+        return reached
+
+    probability = inside("S", 0).get(len(words), 0.0)
+    return math.log(probability) if probability else -math.inf
+
+
+@cache
+def _one_word_rules(lexicon: Lexicon) -> dict[str, dict[str, float]]:
+    """{word class: {word: probability}}: a look-up for what would be most of the work of parsing."""
+    table = rules(lexicon)
+    return {
+        left: {symbols[0]: p for p, symbols in alternatives}
+        for left, alternatives in table.items()
+        if all(len(symbols) == 1 and symbols[0] not in table for _, symbols in alternatives)
+    }
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """The entropy of the language, exact. Predicted tokens are the words, the period and EOS; BOS is not one."""
+
+    nats_per_sentence: float
+    tokens_per_sentence: float
+    nats_per_token: float
+
+
+def entropy(lexicon: Lexicon = ENGLISH) -> Entropy:
+    """H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..), and the expected length likewise.
+
+    Per token it is the quotient of the two means, which is what total NLL / total tokens estimates.
+    """
+    table = rules(lexicon)
+
+    @cache
+    def below(symbol: str) -> tuple[float, float]:
+        """(nats, words) that `symbol` gives on average."""
+        if symbol not in table:
+            return 0.0, 1.0
+        nats = length = 0.0
+        for p, symbols in table[symbol]:
+            children = [below(child) for child in symbols]
+            nats += p * (math.fsum(h for h, _ in children) - math.log(p))
+            length += p * math.fsum(n for _, n in children)
+        return nats, length
+
+    nats, length = below("S")
+    tokens = length + 1  # EOS
+    return Entropy(nats, tokens, nats / tokens)
+
+
+def words(lexicon: Lexicon = ENGLISH) -> list[str]:
+    """Every token a closed word list needs: ".", "The" and " The" (and the other first words), " dog", ...
+
+    " The" serves the scoring conventions that put a space before the sentence.
+    """
+    table = rules(lexicon)
+    inner = {symbol for alternatives in table.values() for _, symbols in alternatives for symbol in symbols}
+    first = [word.capitalize() for word in sorted((*lexicon.determiner, "no"))]
+    return [".", *first, *(" " + word for word in (*first, *sorted(inner - set(table) - {"."})))]

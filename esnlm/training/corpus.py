@@ -1,0 +1,78 @@
+"""The text of an experiment: token stores that were prepared, or a corpus generated into the run directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from esnlm.config import Experiment, GrammarData
+from esnlm.text import grammar, grammar_pairs
+from esnlm.text.store import StoreWriter, TokenStore, open_store
+from esnlm.text.vocabulary import Tokenizer, word_tokenizer
+from esnlm.training.run_directory import RunDirectory
+from esnlm.training.tracking import say
+
+
+@dataclass(frozen=True)
+class Corpus:
+    train: TokenStore
+    validation: TokenStore | None
+    tokenizer: Tokenizer
+
+
+def sha256(store: TokenStore) -> str:
+    """What a store holds, by the hash of its tokens: the sentences' bounds are among them."""
+    return store.manifest["sha256"]["tokens.bin"]
+
+
+def open_corpus(experiment: Experiment, directory: RunDirectory) -> Corpus:
+    """The experiment's corpus; its tokenizer and unigram counts are saved in the run directory.
+
+    Raises:
+        InputError: a store is missing or damaged, or the two were made with different tokenizers.
+    """
+    if isinstance(experiment.data, GrammarData):
+        train, validation = _generate(experiment.data, experiment.seed, directory)
+    else:
+        train = open_store(Path(experiment.data.train))
+        validation = open_store(Path(experiment.data.validation)) if experiment.data.validation else None
+    tokenizer = train.tokenizer()
+    if validation is not None:
+        validation.require_tokenizer(tokenizer)
+    if not directory.tokenizer.exists():
+        tokenizer.save(directory.tokenizer)
+    if not directory.unigram.exists():
+        np.save(directory.unigram, unigram_counts(train, tokenizer))
+    return Corpus(train, validation, tokenizer)
+
+
+def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
+    """How often each token is predicted in a store, (V,) int64: every token but the BOS of each sentence."""
+    counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)
+    counts[tokenizer.bos] -= len(store)
+    return counts
+
+
+def _generate(data: GrammarData, seed: int, directory: RunDirectory) -> tuple[TokenStore, TokenStore]:
+    """The generated corpus: stores/train, stores/validation and minimal_pairs/, made once."""
+    folders = [directory.stores / "train", directory.stores / "validation"]
+    if not directory.minimal_pairs.exists():
+        say(f"generating {data.sentences:,} + {data.validation_sentences:,} sentences and the minimal pairs")
+        tokenizer = word_tokenizer(grammar.words())
+        seen = set()
+        for folder, count in zip(folders, (data.sentences, data.validation_sentences), strict=True):
+            sentences = list(grammar.sentences(count, seed, split=folder.name))
+            seen.update(sentences)
+            _write_store(folder, sentences, tokenizer)
+        # Last, and in one move: where the pairs are, the stores are whole.
+        grammar_pairs.write_pairs(grammar_pairs.minimal_pairs(data.pairs, seed, exclude=seen), directory.minimal_pairs)
+    return tuple(open_store(folder) for folder in folders)
+
+
+def _write_store(folder: Path, sentences: list[str], tokenizer: Tokenizer) -> None:
+    ids = [[tokenizer.bos, *encoded, tokenizer.eos] for encoded in tokenizer.encode_batch(sentences)]
+    words = [len(sentence.split()) for sentence in sentences]
+    sizes = [len(sentence.encode()) for sentence in sentences]
+    with StoreWriter(folder, tokenizer, overwrite=True) as writer:
+        writer.append(np.concatenate(ids), [len(sentence) for sentence in ids], words, sizes)
+        writer.finish(sentence_rule="one sentence a line, from the generated grammar")

@@ -1,0 +1,61 @@
+"""The loss of a run over the tokens it has seen, beside what it should be held against."""
+
+import json
+
+import numpy as np
+
+from esnlm.training.run_directory import RunDirectory
+
+POINTS = 150  # of the training curve: the batches between two points are averaged
+
+
+def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
+    """Draws plots/loss.png from metrics.jsonl.
+
+    Args:
+        references: NLL in nats per token, by name, drawn as horizontal lines.
+
+    Returns:
+        The file, or a line that says why there is none.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        return "none, as matplotlib is not installed (pip install 'esnlm[plots]')"
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    training = np.array([(line["tokens"], line["train_nll"]) for line in lines if "train_nll" in line])
+    tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
+    validation = np.array([(tokens_at[line["step"]], line["val_nll"]) for line in lines if "val_nll" in line])
+    scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
+
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
+    curve = np.array([part.mean(axis=0) for part in np.array_split(training, min(POINTS, len(training)))])
+    axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
+    if len(validation):
+        axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
+    span = training[-1, 0] / scale
+    for name, nll in references.items():
+        axes.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
+    for name, nll in _apart(references, axes.get_ylim()).items():
+        axes.annotate(name, (span, nll), xytext=(-2, 3), textcoords="offset points", ha="right", fontsize=8, color="0.35")
+    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xlim=(0, span * 1.02))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper center")
+    directory.plots.mkdir(exist_ok=True)
+    file = directory.plots / "loss.png"
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
+    return str(file)
+
+
+def _apart(references: dict[str, float], limits: tuple[float, float]) -> dict[str, float]:
+    """One label for lines too close to tell apart: the last of them, which is the most telling."""
+    tolerance = 0.03 * (limits[1] - limits[0])
+    return {
+        name: nll
+        for i, (name, nll) in enumerate(references.items())
+        if all(abs(nll - other) > tolerance for other in list(references.values())[i + 1 :])
+    }

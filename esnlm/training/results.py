@@ -1,0 +1,71 @@
+"""What a person sees at the end of a run: tables on the terminal and pictures in plots/."""
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from esnlm import run as runs
+from esnlm.config import Experiment, GrammarData
+from esnlm.evaluation import minimal_pairs, report
+from esnlm.evaluation.ngrams import BigramModel
+from esnlm.text import grammar
+from esnlm.training.corpus import Corpus
+from esnlm.training.loss_plot import draw_loss
+from esnlm.training.run_directory import RunDirectory
+from esnlm.training.tracking import clock
+
+
+def show_results(experiment: Experiment, directory: RunDirectory, corpus: Corpus, summary: dict) -> None:
+    """Prints the losses beside what they should be measured against, and draws them.
+
+    Of a generated corpus the true entropy is known, and the run's own minimal pairs are scored too.
+    """
+    console = Console(highlight=False, width=None if Console().is_terminal else 120)
+    run = runs.load(directory.path)
+    bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
+    references = _references(experiment, corpus, {"unigram": run.unigram(), "bigram": bigram})
+    console.print(_losses(summary, references))
+    console.print(
+        f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
+        f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
+        f" {summary['total_params']:,} parameters"
+    )
+    if isinstance(experiment.data, GrammarData):
+        pairs = minimal_pairs.load(directory.minimal_pairs)
+        evaluation = minimal_pairs.evaluate(run, pairs, baselines={"bigram": bigram})
+        report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
+        console.print()
+        report.show(evaluation.result, console)
+    console.print(f"\nrun directory: {directory.path}    plots: {draw_loss(directory, references)}", soft_wrap=True)
+
+
+def _references(experiment: Experiment, corpus: Corpus, models: dict) -> dict[str, float]:
+    """NLL of the validation text, in nats per token, under what a model should be held against."""
+    store = corpus.validation
+    if store is None:
+        return {}
+    references = {f"{name} model": model.nll(store) for name, model in models.items()}
+    if isinstance(experiment.data, GrammarData):
+        texts = [corpus.tokenizer.decode(sentence[1:-1]) for sentence in store]
+        nats = -np.sum([grammar.log_prob(text) for text in texts])
+        references["the grammar itself, on this text"] = float(nats / (len(store.tokens) - len(store)))
+        references["the grammar's entropy"] = grammar.entropy().nats_per_token
+    return references
+
+
+def _losses(summary: dict, references: dict[str, float]) -> Table:
+    table = Table("", "nats per token", "perplexity", "above the model", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("training, mean over the last epoch", *_row(summary["train_nll"], None))
+    if summary["val_nll"] is not None:
+        table.add_row("[bold]validation[/]", *_row(summary["val_nll"], None))
+        for name, nll in references.items():
+            table.add_row(name, *_row(nll, summary["val_nll"]))
+        table.add_row("validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}")
+    return table
+
+
+def _row(nll: float, against: float | None) -> list[str]:
+    gap = "" if against is None else f"{nll - against:+.4f}"
+    return [f"{nll:.4f}", f"{np.exp(nll):.2f}", gap]

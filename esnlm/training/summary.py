@@ -1,0 +1,119 @@
+"""summary.json: what a run came to, and what it came from."""
+
+import hashlib
+import json
+import math
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+
+import jax
+import numpy as np
+
+from esnlm import config as configuration
+from esnlm.config import Experiment
+from esnlm.models import echo_state
+from esnlm.models.echo_state import EchoState
+from esnlm.training.corpus import Corpus, sha256
+from esnlm.training.run_directory import RunDirectory, write_atomically
+from esnlm.training.state import State
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What a model gives a text: the sum of -log p over its predicted tokens, EOS included."""
+
+    nats: float
+    tokens: int  # predicted
+    bytes: int  # UTF-8, of the sentences' text
+    words: int
+
+    @property
+    def nll(self) -> float:
+        """Nats per predicted token."""
+        return self.nats / self.tokens
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Comparable across vocabularies."""
+        return self.nats / math.log(2) / self.bytes
+
+    @property
+    def nats_per_word(self) -> float:
+        """Comparable across vocabularies."""
+        return self.nats / self.words
+
+
+def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
+    """S2's rule [ours]: a train or validation NLL that is not finite, or above 10 ln V."""
+    losses = [loss for loss in (train_nll, validation_nll) if loss is not None]
+    return not all(math.isfinite(loss) and loss <= 10 * math.log(vocab_size) for loss in losses)
+
+
+def write_summary(
+    experiment: Experiment,
+    directory: RunDirectory,
+    corpus: Corpus,
+    model: EchoState,
+    state: State,
+    validation: Likelihood | None,
+) -> dict:
+    """Writes summary.json and returns its values.
+
+    Losses are in nats per token. In the file a number that is not finite stands as a string, "inf" or "nan", because
+    JSON has no such numbers.
+    """
+    per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
+    train_nll = state.epoch_loss / per_epoch  # the plain mean of the last epoch's batch losses (S1)
+    val_nll = validation.nll if validation else None
+    counts = echo_state.actual_counts(model)
+    values = {
+        "status": "diverged" if has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size) else "finished",
+        "step": state.step,
+        "epochs": experiment.training.epochs,
+        "tokens": state.tokens,
+        "words": state.words,
+        "train_nll": train_nll,
+        "val_nll": val_nll,
+        "val_bits_per_byte": validation.bits_per_byte if validation else None,
+        "val_nats_per_word": validation.nats_per_word if validation else None,
+        "perplexity": float(np.exp(val_nll)) if validation else None,
+        "trainable_params": counts.trainable,
+        "total_params": counts.total,
+        "total_entries": counts.entries,
+        "spectral_radius": experiment.model.reservoir.spectral_radius,
+        "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
+        "seconds": state.seconds,
+        "precision": experiment.compute.precision,
+        "seed": experiment.seed,
+        "versions": versions(),
+        "device": describe_device(),
+        "data_sha256": {
+            "train": sha256(corpus.train),
+            "validation": sha256(corpus.validation) if corpus.validation else None,
+            "tokenizer": corpus.tokenizer.sha256,
+        },
+        "config_sha256": hash_config(experiment),
+    }
+    finite = {key: repr(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+    write_atomically(directory.summary, json.dumps(finite, indent=1) + "\n")
+    return values
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that decide a number."""
+    packages = ("esnlm", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "tiktoken")
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
+
+
+def describe_device() -> dict[str, str | int]:
+    """What the numbers were computed on."""
+    device = jax.devices()[0]
+    return {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": os.cpu_count()}
+
+
+def hash_config(experiment: Experiment) -> str:
+    """sha256 of the configuration, but for the name of the run directory."""
+    tree = configuration.as_dict(experiment) | {"run": None}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,47 @@
+"""Score minimal pairs with a trained run: python eval_blimp.py --run DIR [--data DIR_OR_FILES ...]"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see --help)\n")
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="eval_blimp.py", description="Score minimal pairs (BLiMP) with a trained run.")
+    parser.add_argument("--run", required=True, metavar="DIR", help="the run directory")
+    parser.add_argument(
+        "--data", nargs="+", metavar="PATH", help="folders of .jsonl files, or files (default: the run's own pairs)"
+    )
+    parser.add_argument(
+        "--scoring", default="paper", choices=["paper", "lm-eval", "babylm"], help="convention (default: %(default)s)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
+    which.add_argument("--untrained", action="store_true", help="the same model before its first update, a baseline")
+    parser.add_argument("--compare", metavar="RUN_OR_REPORT", help="another run, or its report, to set this one against")
+    parser.add_argument("--overwrite", action="store_true", help="replace a report of another run, step or data")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    from esnlm.errors import InputError  # after parsing, so that --help need not wait for JAX
+    from esnlm.evaluation.report import evaluate_run
+
+    try:
+        evaluate_run(**vars(options), command=shlex.join(["python", "eval_blimp.py", *arguments]))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,34 @@
+"""Where tests find the text that is not ours to ship, and a small run that several of them read."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The data folder: environment variable ESNLM_DATA, or ../shared/data beside the repository."""
+    folder = Path(os.environ.get("ESNLM_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"needs the text and BLiMP data, which is not at {folder}: set ESNLM_DATA")
+    return folder
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def blimp_dir(data, tmp_path_factory) -> Path:
+    """The 67 official files of BLiMP."""
+    return _unpack(data / "blimp" / "blimp.tar.xz", tmp_path_factory.mktemp("blimp"))
+
+
+@pytest.fixture(scope="session")
+def dev_corpus(data, tmp_path_factory) -> Path:
+    """The development text, one *.dev file a domain."""
+    return next(_unpack(data / "corpus_dev.tar.xz", tmp_path_factory.mktemp("corpus")).rglob("*.dev")).parent

@@ -1,0 +1,242 @@
+"""The command: what it writes where, what it prints, and how it refuses."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm.errors import InputError
+from esnlm.evaluation import conventions
+
+SCRIPT = Path(__file__).resolve().parents[2] / "eval_blimp.py"
+spec = importlib.util.spec_from_file_location("eval_blimp", SCRIPT)
+eval_blimp = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(eval_blimp)
+
+BOS, EOS = 1, 2
+
+
+def fake_load(directory, step=None, untrained=False):
+    """A run of one id a character; trained, it prefers what is early in the alphabet, untrained, what is late."""
+    sign = -1 if untrained else 1
+    return SimpleNamespace(
+        name=Path(directory).name,
+        step=0 if untrained else step or 100,
+        directory=Path(directory),
+        tokenizer=SimpleNamespace(
+            name="characters",
+            sha256="2" * 64,
+            vocab_size=128,
+            bos=BOS,
+            eos=EOS,
+            encode_batch=lambda texts: [[ord(c) for c in text] for text in texts],
+        ),
+        token_log_probs_of=lambda sequences, progress=False: [
+            -sign * np.asarray(ids[1:], np.float32) for ids in sequences
+        ],
+        unigram=lambda: SimpleNamespace(token_log_probs=lambda ids: np.zeros(len(ids) - 1)),
+    )
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run directory with three pairs of its own, two of them right once trained."""
+    monkeypatch.setattr(esnlm, "load", fake_load, raising=False)
+    directory = tmp_path / "small"
+    own = directory / "minimal_pairs"
+    own.mkdir(parents=True)
+    (directory / "config.yaml").write_text("seed: 0\n")
+    pairs = [{"sentence_good": good, "sentence_bad": bad, "UID": "alphabet"} for good, bad in ["ab", "cd", "fe"]]
+    (own / "alphabet.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    return directory
+
+
+def call(*arguments):
+    return eval_blimp.main([str(argument) for argument in arguments])
+
+
+def refusal(capsys, *arguments):
+    """The line that the command refuses with."""
+    assert call(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    return err.rstrip("\n")
+
+
+def accuracy(path):
+    return json.loads(path.read_text())["overall"]["accuracy"]
+
+
+def test_a_run_is_scored_on_its_own_pairs(run, capsys):
+    assert call("--run", run) == 0
+    assert accuracy(run / "evaluation" / "blimp-paper.json") == pytest.approx(200 / 3)
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("small, step 100: 3 minimal pairs, paper scoring\n")
+    assert "accuracy 66.67 % [20.77, 93.85], one paradigm\n" in out
+    names = [path.name for path in sorted((run / "evaluation").iterdir())]
+    assert names == ["blimp-paper.json", "blimp-paper.md", "blimp-paper.pairs.jsonl", "blimp-paper.png"]
+
+
+def test_the_report_names_its_command_versions_and_machine(run):
+    call("--run", run, "--scoring", "lm-eval")
+    provenance = json.loads((run / "evaluation" / "blimp-lm-eval.json").read_text())["provenance"]
+    assert provenance["command"] == f"python eval_blimp.py --run {run} --scoring lm-eval"
+    assert set(provenance["versions"]) == {"python", "esnlm", "jax", "numpy"}
+    assert "cores" in provenance["machine"]
+
+
+def test_other_data_and_another_file(run, tmp_path):
+    data = tmp_path / "mine.jsonl"
+    data.write_text(json.dumps({"sentence_good": "b", "sentence_bad": "a"}))
+    call("--run", run, "--data", data, "--out", tmp_path / "results" / "mine.json")
+    result = json.loads((tmp_path / "results" / "mine.json").read_text())
+    assert list(result["paradigms"]) == ["mine"] and result["overall"]["accuracy"] == 0
+
+
+def test_steps_and_the_untrained_model_have_reports_of_their_own(run):
+    call("--run", run)
+    call("--run", run, "--step", 50)
+    call("--run", run, "--untrained")
+    reports = {path.name: json.loads(path.read_text()) for path in (run / "evaluation").glob("*.json")}
+    steps = {name: result["step"] for name, result in reports.items()}
+    assert steps == {"blimp-paper.json": 100, "blimp-paper-step-50.json": 50, "blimp-paper-untrained.json": 0}
+    assert reports["blimp-paper-untrained.json"]["overall"]["accuracy"] == pytest.approx(100 / 3)
+
+
+def test_scoring_the_same_again_is_no_conflict_and_gives_the_same_report(run):
+    call("--run", run)
+    files = [path for path in (run / "evaluation").iterdir() if path.suffix != ".png"]
+    first = {path.name: path.read_bytes() for path in files}
+    assert call("--run", run) == 0
+    assert {path.name: path.read_bytes() for path in files} == first
+
+
+def test_a_report_of_something_else_is_not_overwritten_unasked(run, tmp_path, capsys):
+    call("--run", run)
+    data = tmp_path / "mine.jsonl"
+    data.write_text(json.dumps({"sentence_good": "b", "sentence_bad": "a"}))
+    path = run / "evaluation" / "blimp-paper.json"
+    before = path.read_bytes()
+    capsys.readouterr()
+    assert refusal(capsys, "--run", run, "--data", data) == (
+        f"error: {path}: holds a report of another pairs: name another file with --out, or replace it with --overwrite"
+    )
+    assert path.read_bytes() == before
+    (run / "config.yaml").write_text("seed: 1\n")
+    assert refusal(capsys, "--run", run, "--out", path, "--step", 3) == (
+        f"error: {path}: holds a report of another configuration, step: name another file with --out, or replace it "
+        "with --overwrite"
+    )
+    assert call("--run", run, "--data", data, "--overwrite") == 0
+    assert accuracy(path) == 0
+
+
+def test_files_that_a_report_would_bury_are_not_overwritten(run, tmp_path, capsys):
+    (tmp_path / "notes.md").write_text("mine")
+    assert refusal(capsys, "--run", run, "--out", tmp_path / "notes.json") == (
+        f"error: {tmp_path}/notes.md: is in the way: name another file with --out, or replace it with --overwrite"
+    )
+    assert (tmp_path / "notes.md").read_text() == "mine"
+
+
+def test_two_runs_are_compared_paired(run, capsys):
+    call("--run", run, "--untrained")
+    capsys.readouterr()
+    other = run / "evaluation" / "blimp-paper-untrained.json"
+    assert call("--run", run, "--compare", other) == 0
+    out = capsys.readouterr().out
+    assert "against small, step 0 (33.33 %): +33.33 points" in out
+    assert "only this run right: 2 pairs, only the other: 1 (McNemar's exact test, pairs pooled: p = 1)" in out
+    result = json.loads((run / "evaluation" / "blimp-paper.json").read_text())
+    assert result["comparison"]["with"] == {"run": "small", "step": 0, "accuracy": pytest.approx(100 / 3)}
+    assert result["comparison"]["paradigms"]["alphabet"]["difference"] == pytest.approx(100 / 3)
+    assert "| alphabet | +33.3 | " in (run / "evaluation" / "blimp-paper.md").read_text()
+
+
+def test_a_run_directory_stands_for_its_report_of_the_same_scoring(run, capsys):
+    path = run / "evaluation" / "blimp-babylm.json"
+    assert refusal(capsys, "--run", run, "--scoring", "babylm", "--compare", run) == (
+        f"error: {path}: no such report to compare with: score that run first, or name a report's .json"
+    )
+    call("--run", run)
+    assert call("--run", run, "--step", 5, "--compare", run) == 0
+    assert "against small, step 100 (66.67 %): +0.00 points [0.00, 0.00]" in capsys.readouterr().out
+
+
+def test_only_like_is_compared_with_like(run, tmp_path, capsys):
+    call("--run", run, "--step", 5)
+    other = run / "evaluation" / "blimp-paper-step-5.json"
+    data = tmp_path / "mine.jsonl"
+    data.write_text(json.dumps({"sentence_good": "b", "sentence_bad": "a"}))
+    capsys.readouterr()
+    assert refusal(capsys, "--run", run, "--scoring", "lm-eval", "--compare", other) == (
+        f"error: {other}: scored as 'paper', this one as 'lm-eval': compare like with like"
+    )
+    assert refusal(capsys, "--run", run, "--data", data, "--compare", other) == (
+        f"error: {other}: a report on other pairs: runs are compared on the same ones"
+    )
+    pairs = other.with_name("blimp-paper-step-5.pairs.jsonl")
+    pairs.write_text(pairs.read_text().replace("true", "false"))
+    assert refusal(capsys, "--run", run, "--compare", other) == (
+        f"error: {pairs}: missing, or not the file {other.name} was written with: score that run again"
+    )
+
+
+def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    assert refusal(capsys, "--run", bare) == (
+        f"error: {bare}: this run has no minimal pairs of its own: name some with --data"
+    )
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"sentence_good": "a"}\n')
+    assert refusal(capsys, "--run", run, "--data", bad) == f"error: {bad}:1: field 'sentence_bad' is missing"
+    assert refusal(capsys, "--run", run, "--out", tmp_path / "a.txt") == (
+        f"error: {tmp_path}/a.txt: the report's name must be a file that ends in .json"
+    )
+    assert refusal(capsys, "--run", run, "--out", bad / "a.json") == (
+        f"error: {bad}: no folder can be made here (File exists): name another with --out"
+    )
+
+    def no_run(directory, **_):
+        raise InputError(f"{directory}: not a run directory")
+
+    monkeypatch.setattr(esnlm, "load", no_run, raising=False)
+    assert refusal(capsys, "--run", "nowhere") == "error: nowhere: not a run directory"
+    assert not (run / "evaluation").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "the following arguments are required: --run"),
+        (["--run", "r", "--step", "1", "--untrained"], "argument --untrained: not allowed with argument --step"),
+        (["--run", "r", "--step", "last"], "argument --step: invalid int value: 'last'"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_status_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        call(*arguments)
+    assert stop.value.code == 2
+    assert capsys.readouterr() == ("", f"error: {message} (see --help)\n")
+
+
+def test_help_offers_every_convention_and_waits_for_nothing():
+    code = f"""
+import runpy, sys
+sys.argv = ["eval_blimp.py", "--help"]
+try:
+    runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+except SystemExit as stop:
+    assert stop.code == 0
+assert not {{"jax", "numpy", "esnlm"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "{" + ",".join(conventions.CONVENTIONS) + "}" in done.stdout

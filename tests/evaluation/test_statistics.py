@@ -1,0 +1,126 @@
+"""Accuracies, intervals and comparisons, against hand counts, SciPy and exact probabilities."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from esnlm.evaluation import statistics
+
+
+def paradigms(**sizes):
+    """{name: indices} of paradigms that lie one after the other."""
+    ends = np.cumsum(list(sizes.values()))
+    return {name: np.arange(end - size, end) for (name, size), end in zip(sizes.items(), ends)}
+
+
+def test_outcomes():
+    good = np.array([-1.0, -2.0, -3.0, -np.inf, -np.inf, np.nan, -1.0, np.inf])
+    bad = np.array([-2.0, -2.0, -2.0, -np.inf, -9.0, -1.0, np.nan, -1.0])
+    np.testing.assert_array_equal(statistics.outcomes(good, bad), [1, 0.5, 0, 0.5, 0, np.nan, np.nan, np.nan])
+
+
+@pytest.mark.parametrize("ties_count_as, a, b", [(0, 50.0, 0.0), (0.5, 62.5, 25.0), (1, 75.0, 50.0)])
+def test_every_paradigm_counts_the_same_and_ties_count_as_asked(ties_count_as, a, b):
+    outcome = np.array([1, 1, 0.5, 0, 0, 0.5])
+    identical = np.array([False] * 5 + [True])
+    found = statistics.accuracies(
+        outcome, identical, paradigms(a=4, b=2), {"a": "binding", "b": "ellipsis"}, ties_count_as
+    )
+    assert found["paradigms"]["a"]["accuracy"] == found["phenomena"]["binding"]["accuracy"] == a
+    assert found["paradigms"]["b"]["accuracy"] == b
+    assert found["overall"]["accuracy"] == (a + b) / 2  # not the mean over the six pairs
+    assert found["overall"]["accuracy_ties_half"] == (62.5 + 25) / 2
+    assert found["overall"]["accuracy_without_identical"] == (a + 0) / 2
+    counts = {key: found["overall"][key] for key in statistics.COUNTS}
+    assert counts == {"pairs": 6, "right": 2, "wrong": 2, "ties": 1, "identical": 1, "undefined": 0}
+
+
+def test_an_undefined_pair_takes_the_accuracy_of_every_mean_it_is_in():
+    outcome = np.array([1, np.nan, 1, 0])
+    found = statistics.accuracies(
+        outcome, np.zeros(4, bool), paradigms(a=2, b=2), {"a": "binding", "b": "ellipsis"}, ties_count_as=0
+    )
+    for entry in (found["overall"], found["phenomena"]["binding"], found["paradigms"]["a"]):
+        assert (entry["accuracy"], entry["interval"], entry["undefined"]) == (None, None, 1)
+    assert found["phenomena"]["ellipsis"]["accuracy"] == found["paradigms"]["b"]["accuracy"] == 50
+
+
+@pytest.mark.parametrize("right, n", [(0, 5), (3, 7), (573, 1000), (1000, 1000)])
+def test_wilson_interval(right, n):
+    expected = scipy.stats.binomtest(right, n).proportion_ci(0.95, method="wilson")
+    np.testing.assert_allclose(statistics.wilson(100 * right / n, n), [100 * x for x in expected], rtol=0, atol=1e-10)
+
+
+def test_resampled_means_have_the_bootstrap_distribution():
+    # Of 0, 0, 1 three draws are made with replacement: the mean is k / 3 with binomial probability (1/3 for the 1).
+    resamples = 100_000
+    means = statistics.resampled_means(np.array([0.0, 0.0, 1.0]), np.random.default_rng(0), resamples)
+    for k in range(4):
+        p = scipy.stats.binom.pmf(k, 3, 1 / 3)
+        frequency = np.mean(np.abs(means - k / 3) < 1e-12)
+        assert abs(frequency - p) < 5 * np.sqrt(p * (1 - p) / resamples)
+
+
+def test_resampled_means_of_several_values_agree_with_drawing_pairs():
+    values = np.array([0, 0.5, 0.5, 1, 1, 1, 0, 1.0])
+    resamples = 20_000
+    drawn = np.random.default_rng(1).choice(values, (resamples, len(values))).mean(axis=1)
+    means = statistics.resampled_means(values, np.random.default_rng(2), resamples)
+    # Two samples of one distribution: their distribution functions differ by more than this once in 10,000 times.
+    threshold = np.sqrt(-np.log(1e-4 / 2) / 2) * np.sqrt(2 / resamples)
+    assert scipy.stats.ks_2samp(drawn, means).statistic < threshold
+
+
+def test_overall_interval_is_stratified_by_paradigm():
+    # Paradigms at 90 and 10 %: within each a pair varies by p (1 - p) = 0.09, over all pairs together by 0.25.
+    n = 1000
+    outcome = np.concatenate([np.arange(n) < 900, np.arange(n) < 100]).astype(float)
+    found = statistics.accuracies(
+        outcome, np.zeros(2 * n, bool), paradigms(a=n, b=n), {"a": "binding", "b": "binding"}, ties_count_as=0
+    )["overall"]
+    half_width = 100 * 1.96 * np.sqrt(2 * 0.09 / n) / 2
+    # 10,000 resamples place a 2.5 % quantile to 0.027 standard deviations (sqrt(q (1 - q) / R) over the density there);
+    # accuracies come in steps of 0.05 points.
+    tolerance = 4 * 0.027 * half_width / 1.96 + 0.05
+    np.testing.assert_allclose(found["interval"], [50 - half_width, 50 + half_width], atol=tolerance, rtol=0)
+    assert half_width + tolerance < 100 * 1.96 * np.sqrt(0.25 / (2 * n))
+
+
+def test_intervals_repeat():
+    outcome = np.random.default_rng(0).integers(0, 2, 60).astype(float)
+    arguments = (outcome, np.zeros(60, bool), paradigms(a=30, b=30), {"a": "x", "b": "y"}, 0)
+    assert statistics.accuracies(*arguments) == statistics.accuracies(*arguments)
+
+
+@pytest.mark.parametrize("ties, collapsed", [(4, True), (2, True), (1, False), (0, False)])
+def test_a_collapsed_model_ties_at_least_half_of_the_pairs_that_differ(ties, collapsed):
+    outcome = np.array([0.5] * ties + [1.0] * (4 - ties) + [0.5] * 9)
+    identical = np.array([False] * 4 + [True] * 9)
+    assert statistics.has_collapsed(outcome, identical) == collapsed
+
+
+@pytest.mark.parametrize("only_this, only_other", [(0, 0), (1, 0), (5, 5), (3, 11), (40, 20), (612, 540)])
+def test_mcnemar(only_this, only_other):
+    n = only_this + only_other
+    expected = scipy.stats.binomtest(only_this, n).pvalue if n else 1.0
+    assert statistics.mcnemar(only_this, only_other) == pytest.approx(expected, rel=1e-9)
+
+
+def test_comparison_counts_by_hand():
+    this = np.array([1, 1, 1, 0, 1, 0], bool)
+    other = np.array([1, 0, 0, 1, 1, 0], bool)
+    found = statistics.compare(this, other, paradigms(a=4, b=2), {"a": "binding", "b": "ellipsis"})
+    assert found["paradigms"]["a"]["difference"] == 25  # 3 of 4 against 2 of 4
+    assert found["paradigms"]["b"] == {"difference": 0, "interval": [0, 0], "only_this": 0, "only_other": 0, "p_value": 1}
+    assert found["overall"]["difference"] == 12.5
+    assert (found["overall"]["only_this"], found["overall"]["only_other"]) == (2, 1)
+
+
+def test_comparison_is_paired():
+    # Both models at 50 %, right on the same pairs but for 20: unpaired, the interval would be five times as wide.
+    n = 1000
+    this, other = np.arange(n) < 500, (np.arange(n) >= 10) & (np.arange(n) < 510)
+    found = statistics.compare(this, other, paradigms(a=n), {"a": "binding"})["overall"]
+    half_width = 100 * 1.96 * np.sqrt(20 / n / n)
+    tolerance = 4 * 0.027 * half_width / 1.96 + 0.1  # as above; differences come in steps of 0.1 points
+    np.testing.assert_allclose(found["interval"], [-half_width, half_width], atol=tolerance, rtol=0)

@@ -1,0 +1,71 @@
+"""The science a second time: plain float64 NumPy, dense matrices, one sentence and one step at a time.
+
+Written from the equations of SPEC S1, sharing nothing with the package, so that the two can only agree by both being
+right.
+"""
+
+import numpy as np
+
+
+def states(w_rec, w_in, leak, sentence, f=np.tanh):
+    """h_1 .. h_T, (T, N), of h' = (1 - a) h + a f(W_rec h + W_in u), h_0 = 0."""
+    w_rec, w_in, leak = (np.asarray(array, np.float64) for array in (w_rec, w_in, leak))
+    h, found = np.zeros(len(leak)), []
+    for token in sentence:
+        u = np.zeros(w_in.shape[1])
+        u[token] = 1.0
+        h = (1 - leak) * h + leak * f(w_rec @ h + w_in @ u)
+        found.append(h)
+    return np.array(found)
+
+
+def logits(readout, h):
+    """o = W_out h + b_out, (T, V), for h (T, N) and a readout {"a", "b", "bias"} or {"w", "bias"}."""
+    readout = {name: np.asarray(array, np.float64) for name, array in readout.items()}
+    w_out = readout["w"] if "w" in readout else readout["a"] @ readout["b"]
+    return h @ w_out.T + readout["bias"]
+
+
+def log_softmax(o):
+    o = o - o.max(axis=-1, keepdims=True)
+    return o - np.log(np.exp(o).sum(axis=-1, keepdims=True))
+
+
+def token_log_probs(w_rec, w_in, leak, readout, sentence, f=np.tanh):
+    """log p(w_{t+1} | w_1 .. w_t), (T - 1,), eq. 5."""
+    log_probs = log_softmax(logits(readout, states(w_rec, w_in, leak, sentence[:-1], f)))
+    return log_probs[np.arange(len(sentence) - 1), sentence[1:]]
+
+
+def mean_nll_and_gradient(readout, h, targets):
+    """Mean NLL over the predictions of features h (C, N), and its gradient in each array of the readout."""
+    readout = {name: np.asarray(array, np.float64) for name, array in readout.items()}
+    o = logits(readout, h)
+    log_p = log_softmax(o)
+    p, loss = np.exp(log_p), -log_p[np.arange(len(targets)), targets].mean()
+    p[np.arange(len(targets)), targets] -= 1
+    d = p / len(targets)  # dL/do: (C, V)
+    gradient = {"bias": d.sum(0)}
+    if "w" in readout:
+        return loss, gradient | {"w": d.T @ h}
+    return loss, gradient | {"a": d.T @ (h @ readout["b"].T), "b": (d @ readout["a"]).T @ h}
+
+
+class AdamW:
+    """torch.optim.AdamW on a dict of arrays, from its documentation."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        self.lr, self.betas, self.eps, self.weight_decay, self.t = lr, betas, eps, weight_decay, 0
+        self.m = {name: np.zeros_like(array) for name, array in params.items()}
+        self.v = {name: np.zeros_like(array) for name, array in params.items()}
+
+    def step(self, params, gradient):
+        self.t += 1
+        b1, b2 = self.betas
+        for name, g in gradient.items():
+            params[name] = params[name] * (1 - self.lr * self.weight_decay)
+            self.m[name] = b1 * self.m[name] + (1 - b1) * g
+            self.v[name] = b2 * self.v[name] + (1 - b2) * g * g
+            m, v = self.m[name] / (1 - b1**self.t), self.v[name] / (1 - b2**self.t)
+            params[name] = params[name] - self.lr * m / (np.sqrt(v) + self.eps)
+        return params

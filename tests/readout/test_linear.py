@@ -1,0 +1,94 @@
+"""The readout: nn.Linear's initialisation, and a packed cross-entropy whose gradient is the textbook's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.readout import linear
+from esnlm.readout.linear import ReadoutConfig
+from tests import oracle
+
+N, V, C = 40, 77, 25
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def problem(rank, scale=1.0):
+    rng = np.random.default_rng(0)
+    readout = linear.draw(ReadoutConfig(rank), N, V, seed=2)
+    names = ("w", "bias") if rank is None else ("a", "b", "bias")
+    params = {name: scale * getattr(readout, name)[...] for name in names}
+    return params, rng.normal(size=(C, N)).astype(np.float32), rng.integers(0, V, C).astype(np.int32)
+
+
+def relative(found, expected):
+    return np.linalg.norm(np.asarray(found, np.float64) - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+@pytest.mark.parametrize("rank", [None, 7])
+def test_loss_and_gradient_are_the_textbook_s(rank, scale):
+    """At scale 30 the logits span hundreds of nats, where an exponential that is not shifted would overflow."""
+    params, features, targets = problem(rank, scale)
+    weights = np.full(C, 1 / C, np.float32)
+    loss, gradient = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32")
+    expected_loss, expected = oracle.mean_nll_and_gradient(params, features.astype(np.float64), targets)
+    # Logits are sums of at most 47 products, each rounded: the error of exp and of the gradient grows with their size.
+    tolerance = 50 * EPSILON * max(1.0, np.abs(oracle.logits(params, features)).max())
+    assert loss == pytest.approx(expected_loss, rel=tolerance)
+    for name in expected:
+        assert relative(gradient[name], expected[name]) < tolerance
+
+
+@pytest.mark.parametrize("rank", [None, 7])
+def test_features_get_their_gradient_too(rank):
+    params, features, targets = problem(rank)
+    weights = np.random.default_rng(1).uniform(size=C).astype(np.float32)
+
+    def plain(features):
+        log_probs = jax.nn.log_softmax(linear.logits(params, features, "float32"))
+        return -jnp.vdot(weights, log_probs[jnp.arange(C), targets])
+
+    found = jax.grad(lambda features: linear.weighted_nll(params, features, targets, weights, "float32"))(features)
+    assert relative(found, np.asarray(jax.grad(plain)(features), np.float64)) < 50 * EPSILON
+
+
+def test_a_weight_of_zero_takes_no_part():
+    """Padding, whatever lies in it, changes neither loss nor gradient."""
+    params, features, targets = problem(7)
+    weights = np.full(C, 1 / C, np.float32)
+    padded = (np.vstack([features, 1e3 * features[:5]]), np.append(targets, targets[:5]), np.append(weights, np.zeros(5, np.float32)))
+    one = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32")
+    two = jax.value_and_grad(linear.weighted_nll)(params, *padded, "float32")
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        assert relative(b, np.asarray(a, np.float64)) < 20 * EPSILON
+
+
+def test_token_nll_is_the_negative_log_probability():
+    params, features, targets = problem(7)
+    expected = -oracle.log_softmax(oracle.logits(params, features.astype(np.float64)))[np.arange(C), targets]
+    np.testing.assert_allclose(linear.token_nll(params, features, targets, "float32"), expected, rtol=50 * EPSILON)
+
+
+def test_bf16_is_coarser_and_close():
+    params, features, targets = problem(7)
+    exact, rounded = (linear.token_nll(params, features, targets, precision) for precision in ("float32", "bf16"))
+    assert not np.array_equal(exact, rounded)
+    np.testing.assert_allclose(rounded, exact, rtol=5e-3)
+
+
+@pytest.mark.parametrize("rank, bounds", [(16, {"a": 16, "bias": 16, "b": 200}), (None, {"w": 200, "bias": 200})])
+def test_initialisation_is_nn_linear_s(rank, bounds):
+    """Uniform between -1/sqrt(fan in) and 1/sqrt(fan in), the bias of W_out = A B with A's fan in, r."""
+    readout = linear.draw(ReadoutConfig(rank), 200, 3000, seed=0)
+    for name, fan_in in bounds.items():
+        values, bound = np.asarray(getattr(readout, name)), 1 / np.sqrt(fan_in)
+        assert np.abs(values).max() <= bound
+        assert abs(values.mean()) < 5 * bound / np.sqrt(3 * values.size)
+        assert values.std() == pytest.approx(bound / np.sqrt(3), rel=5 / np.sqrt(values.size))
+
+
+def test_a_rank_below_one_is_refused():
+    with pytest.raises(InputError, match="model.readout.rank is 0: it must be at least 1, or null for a readout of full rank"):
+        ReadoutConfig(rank=0).check("model.readout")

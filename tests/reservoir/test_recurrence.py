@@ -1,0 +1,83 @@
+"""States of many sentences at once, on every kernel and in both layouts, are those of one sentence at a time."""
+
+import numpy as np
+import pytest
+
+from esnlm.reservoir import lanes, recurrence, sparse
+from esnlm.reservoir.stream import StateStream, default_lanes
+from esnlm.reservoir.weights import ReservoirConfig, draw
+from tests import oracle
+
+V = 23
+
+# Over 40 contracting steps float32 stays within a few hundred roundings of float64.
+TOLERANCE = 300 * float(np.finfo(np.float32).eps)
+
+
+def sentences(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 3, rng.integers(1, 40)).astype(np.int32) for _ in range(count)]
+
+
+def reservoir(**settings):
+    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+
+
+def expected(reservoir, sentence, f=np.tanh):
+    return oracle.states(reservoir.w_rec.todense(), reservoir.w_in.todense(), reservoir.leak, sentence, f)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+@pytest.mark.parametrize("kernel", sparse.KERNELS)
+def test_states_agree_with_the_oracle(kernel, shared):
+    frozen, texts = reservoir(), sentences(13)
+    stream = StateStream(recurrence.prepare(frozen, kernel), "tanh", lanes=16, capacity=8)
+    buffer, rows = stream.read(texts, shared=shared)
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{"activation": "relu"}, {"connectivity": 0.5}, {"leak_min": 0.8, "leak_max": 0.8}])
+def test_other_settings_agree_too(settings):
+    frozen, texts = reservoir(**settings), sentences(9)
+    f = np.tanh if settings.get("activation") is None else lambda x: np.maximum(x, 0)
+    stream = StateStream(recurrence.prepare(frozen), settings.get("activation", "tanh"), lanes=4, capacity=8)
+    buffer, rows = stream.read(texts)
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_a_buffer_is_used_again_without_a_trace():
+    """Nothing of an earlier, longer call shows in a later one."""
+    frozen = reservoir()
+    stream = StateStream(recurrence.prepare(frozen), "tanh", lanes=4, capacity=8)
+    stream.read(sentences(20, seed=1))
+    texts = sentences(5, seed=2)
+    buffer, rows = stream.read(texts)
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
+
+
+def test_lanes_hold_every_token_once_and_waste_little():
+    texts = sentences(300)
+    layout = lanes.in_sequence(texts, 8)
+    tokens = sum(map(len, texts))
+    assert layout.total == tokens
+    assert sorted(np.concatenate(layout.rows)) == list(range(tokens))
+    assert layout.steps <= tokens / 8 + 40  # no lane is longer than the mean by more than the longest sentence
+
+
+def test_trees_hold_every_prefix_once():
+    texts = sentences(60)
+    layout = lanes.as_trees(texts, 64)
+    prefixes = {text[: t + 1].tobytes() for text in texts for t in range(len(text))}
+    assert layout.total == len(prefixes)
+    row_of = {}
+    for text, row in zip(texts, layout.rows, strict=True):
+        for t in range(len(text)):
+            assert row_of.setdefault(text[: t + 1].tobytes(), row[t]) == row[t]
+
+
+@pytest.mark.parametrize("size, backend, expected_lanes", [(1024, "cpu", 256), (16_384, "cpu", 128), (65_536, "cpu", 32), (2**20, "cpu", 8)])
+def test_lanes_fit_the_cache(size, backend, expected_lanes):
+    assert default_lanes(size, backend) == expected_lanes

@@ -1,0 +1,59 @@
+"""One product behind every kernel, against NumPy in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.reservoir import sparse
+from esnlm.reservoir.weights import ReservoirConfig, draw
+
+EPSILON = np.finfo(np.float32).eps
+
+
+def reservoir(**settings):
+    return draw(ReservoirConfig(**{"state_size": 150, "mean_degree": 9.0} | settings), vocab_size=41, seed=3).reservoir
+
+
+@pytest.mark.parametrize("columns", [1, 7, 64])
+@pytest.mark.parametrize("kernel", sparse.KERNELS)
+def test_matmul_agrees_with_numpy(kernel, columns):
+    w_rec = reservoir().w_rec
+    h = np.random.default_rng(0).normal(size=(150, columns)).astype(np.float32)
+    dense = np.asarray(w_rec.todense(), np.float64)
+    product = jax.jit(sparse.matmul)(sparse.prepare(w_rec, kernel), jnp.asarray(h))
+    # Each sum has at most 30 terms, so it errs by at most 30 roundings of its terms' total size.
+    bound = 30 * EPSILON * (np.abs(dense) @ np.abs(h))
+    assert (np.abs(np.asarray(product, np.float64) - dense @ h) <= bound + 1e-12).all()
+
+
+def test_a_row_without_entries_gives_zero():
+    w_rec = reservoir(mean_degree=1.5).w_rec
+    empty = np.asarray(w_rec.todense() != 0).sum(1) == 0
+    assert empty.any()
+    for kernel in sparse.KERNELS:
+        product = sparse.matmul(sparse.prepare(w_rec, kernel), jnp.ones((150, 8)))
+        assert not np.asarray(product)[empty].any()
+
+
+@pytest.mark.parametrize("settings", [{}, {"mean_degree": 1.0}, {"connectivity": 0.5}])
+def test_add_columns_adds_the_token_s_column(settings):
+    w_in = reservoir(**settings)
+    h = np.random.default_rng(0).normal(size=(150, 6)).astype(np.float32)
+    tokens = np.array([0, 40, 7, 7, 0, 13], np.int32)
+    expected = h + np.asarray(w_in.w_in.todense())[:, tokens]
+    found = sparse.add_columns(jnp.asarray(h), sparse.prepare_columns(w_in.stored_w_in), jnp.asarray(tokens))
+    np.testing.assert_allclose(found, expected, rtol=2 * EPSILON, atol=2 * EPSILON)
+
+
+def test_an_unknown_kernel_is_named():
+    with pytest.raises(ValueError, match="kernel 'coo' is not one of bcoo, csr, ell, dense"):
+        sparse.prepare(reservoir().w_rec, "coo")
+
+
+@pytest.mark.parametrize(
+    "rows, nonzeros, backend, kernel",
+    [(65_536, 65_536 * 32, "cpu", "csr"), (4096, 4096**2, "cpu", "dense"), (1024, 32_768, "gpu", "dense"), (65_536, 65_536 * 32, "gpu", "ell")],
+)
+def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
+    assert sparse.choose_kernel(rows, nonzeros, backend) == kernel

@@ -1,0 +1,109 @@
+"""The frozen arrays are the papers': connectivity, distributions, radius, leak."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+
+
+def test_a_reservoir_is_as_the_paper_draws_it():
+    drawn = draw(ReservoirConfig(state_size=600, mean_degree=20, spectral_radius=0.9, leak_min=0.2, leak_max=0.7), 1000, seed=0)
+    reservoir = drawn.reservoir
+    w_rec, w_in = np.asarray(reservoir.w_rec.todense(), np.float64), np.asarray(reservoir.w_in.todense())
+    assert w_rec.shape == (600, 600) and w_in.shape == (600, 1000)
+    assert abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.9, rel=2e-3)
+    for w, nonzeros in ((w_rec, 600 * 20), (w_in, 1000 * 20)):
+        assert abs(np.count_nonzero(w) - nonzeros) < 5 * np.sqrt(nonzeros)
+    values = w_in[w_in != 0]  # N(0, 1)
+    assert abs(values.mean()) < 5 / np.sqrt(len(values)) and abs(values.std() - 1) < 5 / np.sqrt(2 * len(values))
+    leak = np.asarray(reservoir.leak)
+    assert leak.min() >= 0.2 and leak.max() <= 0.7 and abs(leak.mean() - 0.45) < 5 * 0.5 / np.sqrt(12 * 600)
+
+
+def test_the_scale_of_the_input_matrix():
+    values = draw(ReservoirConfig(state_size=100, mean_degree=20, input_scale=3.0), 1000, seed=0).reservoir.w_in.data
+    assert abs(np.std(values) - 3) < 5 * 3 / np.sqrt(2 * len(values))
+
+
+def test_the_same_seed_gives_the_same_reservoir_and_another_seed_another():
+    config = ReservoirConfig(state_size=64, mean_degree=8)
+    first, again, other = (draw(config, 50, seed).reservoir.arrays() for seed in (1, 1, 2))
+    assert np.array_equal(first["recurrent"]["values"], again["recurrent"]["values"])
+    assert np.array_equal(first["input"]["indices"], again["input"]["indices"])
+    assert not np.array_equal(first["leak"], other["leak"])
+
+
+def test_a_setting_changes_its_own_part_only():
+    """The leak and W_in stay as they were when the radius or W_rec's values change."""
+    one = draw(ReservoirConfig(state_size=64, mean_degree=8, spectral_radius=0.5), 50, 0).reservoir
+    two = draw(ReservoirConfig(state_size=64, mean_degree=8, spectral_radius=1.0), 50, 0).reservoir
+    np.testing.assert_allclose(2 * np.asarray(one.w_rec.data), two.w_rec.data, rtol=1e-6)
+    assert np.array_equal(one.w_in.data, two.w_in.data) and np.array_equal(one.leak, two.leak)
+
+
+@pytest.mark.parametrize("connectivity", [2**-3, 2**-2, 0.5, 1.0])
+def test_a_dense_reservoir_is_stored_dense_and_still_shown_as_bcoo(connectivity):
+    reservoir = draw(ReservoirConfig(state_size=64, connectivity=connectivity), 50, 0).reservoir
+    assert ("indices" in reservoir.arrays()["recurrent"]) == (connectivity < 2**-2)
+    nonzeros = np.count_nonzero(np.asarray(reservoir.w_rec.todense()))
+    assert abs(nonzeros - 4096 * connectivity) <= 5 * np.sqrt(4096 * connectivity * (1 - connectivity))
+    assert reservoir.w_rec.nse == nonzeros
+    assert reservoir.nonzeros == nonzeros + np.count_nonzero(np.asarray(reservoir.w_in.todense())) + 64
+
+
+@pytest.mark.parametrize("settings", [{"mean_degree": 8.0}, {"connectivity": 0.5}])
+def test_arrays_bring_the_reservoir_back(settings):
+    reservoir = draw(ReservoirConfig(state_size=64, **settings), 50, 0).reservoir
+    back = Reservoir.from_arrays(reservoir.arrays(), 50)
+    for name in ("w_rec", "w_in"):
+        assert np.array_equal(getattr(back, name).todense(), getattr(reservoir, name).todense())
+
+
+def test_a_nilpotent_draw_is_drawn_again_and_said_so(caplog):
+    """At a mean degree of 1 about one W_rec in 20 has radius 0; the first such seed is found and followed."""
+    config = ReservoirConfig(state_size=12, mean_degree=1.0)
+    with caplog.at_level(logging.WARNING, logger="esnlm"):
+        drawn = next(found for seed in range(200) if (found := draw(config, 10, seed)).redraws)
+    assert "W_rec has spectral radius 0 (nilpotent); drawing it again (draw 2)" in caplog.messages
+    radius = abs(np.linalg.eigvals(np.asarray(drawn.reservoir.w_rec.todense(), np.float64))).max()
+    assert radius == pytest.approx(0.99, rel=1e-4)
+
+
+def test_a_reservoir_that_cannot_have_a_radius_is_refused():
+    config = ReservoirConfig(state_size=2, connectivity=1e-9)
+    with pytest.raises(InputError, match="100 draws of W_rec at connectivity 1e-09 all have spectral radius 0"):
+        draw(config, 10, 0)
+
+
+@pytest.mark.parametrize(
+    "settings, line",
+    [
+        (
+            {"state_size": 16},
+            "model.reservoir.mean_degree is 32.0: it must be above 0 and at most model.reservoir.state_size = 16, since "
+            "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
+        ),
+        ({"connectivity": 1.5}, "model.reservoir.connectivity is 1.5: it must be above 0 and at most 1"),
+        ({"leak_min": 0.9, "leak_max": 0.1}, "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold"),
+        ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
+        ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),
+    ],
+)
+def test_settings_that_no_reservoir_can_have(settings, line):
+    with pytest.raises(InputError) as caught:
+        ReservoirConfig(**settings).check("model.reservoir")
+    assert str(caught.value) == line
+
+
+@pytest.mark.slow
+def test_the_papers_largest_reservoir_is_built_sparse():
+    drawn = draw(ReservoirConfig(state_size=65_536), 50_257, seed=0)
+    w_rec, w_in = drawn.reservoir.w_rec, drawn.reservoir.w_in
+    for w, rows, columns in ((w_rec, 65_536, 65_536), (w_in, 65_536, 50_257)):
+        row, column = np.asarray(w.indices, np.int64).T
+        assert row.max() < rows and column.max() < columns and row.min() >= 0 and column.min() >= 0
+        assert (np.diff(row * columns + column) > 0).all()
+        assert abs(w.nse - columns * 32) < 5 * np.sqrt(columns * 32)

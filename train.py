@@ -1,0 +1,34 @@
+"""Train an echo state network language model.
+
+    python train.py                                            the quickstart: a corpus of its own, three minutes
+    python train.py --config FILE [--section.key value ...]    an experiment; the command line wins over the file
+    python train.py --config FILE --plan                       parameters, memory, disk and time; trains nothing
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from esnlm.commands import exit_with
+
+
+QUICKSTART = Path(__file__).parent / "configs" / "quickstart.yaml"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--config", default=QUICKSTART, help="YAML file (default: %(default)s)")
+    parser.add_argument("--plan", action="store_true", help="show what the run needs, and train nothing")
+    arguments, overrides = parser.parse_known_args()
+
+    from esnlm import config
+    from esnlm.training import loop, plan
+
+    experiment = config.read(arguments.config, overrides)
+    return plan.show(experiment) if arguments.plan else loop.train(experiment)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_with(main))
