@@ -24,8 +24,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
-    which.add_argument("--untrained", action="store_true", help="the same model before its first update, a baseline")
-    parser.add_argument("--compare", metavar="RUN_OR_REPORT", help="another run, or its report, to set this one against")
+    which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
+    parser.add_argument("--compare", metavar="RUN_OR_REPORT", help="another run or report to set this against")
     parser.add_argument("--overwrite", action="store_true", help="replace a report of another run, step or data")
     return parser.parse_args(arguments)
 

@@ -142,7 +142,7 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             parsed = parser.parse_args(list(overrides), namespace=from_file)
-        parsed = parser.instantiate_classes(parsed)
+        parsed = parser.instantiate(parsed)
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
         raise InputError(f"command line: {_one_line(error)}") from None
     experiment = Experiment(parsed.run, parsed.seed, parsed.data, parsed.model, parsed.training, parsed.compute)

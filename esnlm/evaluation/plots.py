@@ -52,7 +52,8 @@ def save(result: dict, path: str | Path) -> str | None:
         low, high = (result["overall"] if row == "overall" else result[level][row])["interval"]
         drawn.append([low])
         axes.plot([low, high], [height, height], color=RUN, linewidth=2.2, marker="|", markersize=7, zorder=6)
-        axes.text(1.01, height, f"{value:.1f}", transform=axes.get_yaxis_transform(), va="center", color=RUN, fontsize=9)
+        beside = axes.get_yaxis_transform()
+        axes.text(1.01, height, f"{value:.1f}", transform=beside, va="center", color=RUN, fontsize=9)
     axes.scatter(own, y, s=40, color=RUN, zorder=7, label="this run, 95 % interval")
     axes.axvline(50, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2, label="chance")
     baselines = result["baselines"]

@@ -164,8 +164,11 @@ def markdown(result: dict) -> str:
 
 def _headline(result: dict) -> list[str]:
     data, overall = result["data"], result["overall"]
-    lines = [f"{result['run']}, step {result['step']}: {data['pairs']:,} minimal pairs, {result['scoring']['name']} scoring"]
-    lines.append(f"scoring: {result['scoring']['description']}")
+    scoring = result["scoring"]
+    lines = [
+        f"{result['run']}, step {result['step']}: {data['pairs']:,} minimal pairs, {scoring['name']} scoring",
+        f"scoring: {scoring['description']}",
+    ]
     lines += [f"{result['status']}: {warning}" for warning in result["warnings"]]
     mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
     if overall["accuracy"] is not None:
@@ -207,10 +210,8 @@ def _rows(result: dict, level: str) -> Iterator[list[str]]:
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
-    ties_count_as = evaluation.result["scoring"]["ties_count_as"]
+    right = _right(evaluation)
     for i, pair in enumerate(evaluation.pairs):
-        outcome = evaluation.outcome[i]
-        worth = ties_count_as if outcome == 0.5 else outcome
         yield {
             "UID": pair.uid,
             "index": pair.index,
@@ -221,9 +222,15 @@ def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
             "log_prob_bad": _finite(evaluation.log_prob_bad[i]),
             "tokens_good": int(evaluation.tokens_good[i]),
             "tokens_bad": int(evaluation.tokens_bad[i]),
-            "right": None if np.isnan(outcome) else bool(worth == 1),
-            "tie": bool(outcome == 0.5),
+            "right": None if np.isnan(evaluation.outcome[i]) else bool(right[i]),
+            "tie": bool(evaluation.outcome[i] == 0.5),
         }
+
+
+def _right(evaluation: Evaluation) -> np.ndarray:
+    """Whether each pair counts as right under the scoring's rule for ties, (n,) bool."""
+    least = 0.5 if evaluation.result["scoring"]["ties_count_as"] == 1 else 1.0
+    return evaluation.outcome >= least
 
 
 def _read_other(path: Path, scoring: str, data_sha256: str) -> tuple[dict, np.ndarray]:
@@ -234,7 +241,8 @@ def _read_other(path: Path, scoring: str, data_sha256: str) -> tuple[dict, np.nd
             raise InputError(f"{path}: no such report to compare with: score that run first, or name a report's .json")
     result = read(path)
     if result["scoring"]["name"] != scoring:
-        raise InputError(f"{path}: scored as {result['scoring']['name']!r}, this one as {scoring!r}: compare like with like")
+        theirs = result["scoring"]["name"]
+        raise InputError(f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like")
     if result["data"]["sha256"] != data_sha256:
         raise InputError(f"{path}: a report on other pairs: runs are compared on the same ones")
     if result["status"] != "ok":
@@ -250,12 +258,11 @@ def _comparison(evaluation: Evaluation, other: dict, other_right: np.ndarray) ->
     result = evaluation.result
     if result["status"] != "ok":
         return None
-    worth = np.where(evaluation.outcome == 0.5, result["scoring"]["ties_count_as"], evaluation.outcome)
     members = minimal_pairs.members(evaluation.pairs)
     phenomenon_of = {pair.uid: pair.phenomenon for pair in evaluation.pairs}
     return {
         "with": {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]},
-        **statistics.compare(worth == 1, other_right, members, phenomenon_of),
+        **statistics.compare(_right(evaluation), other_right, members, phenomenon_of),
     }
 
 
@@ -267,8 +274,8 @@ def _comparison_lines(result: dict) -> list[str]:
         return [f"no comparison: the accuracy is {result['status']}"]
     overall, other = comparison["overall"], comparison["with"]
     return [
-        f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): {overall['difference']:+.2f} points "
-        f"[{_interval(overall['interval'], 2)}], paired over the same pairs",
+        f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): "
+        f"{overall['difference']:+.2f} points [{_interval(overall['interval'], 2)}], paired over the same pairs",
         f"only this run right: {overall['only_this']:,} pairs, only the other: {overall['only_other']:,} "
         f"(McNemar's exact test, pairs pooled: p = {overall['p_value']:.2g})",
     ]
@@ -290,8 +297,8 @@ def _refuse_to_overwrite(names: dict[str, Path], run: Any, scoring: str, data_sh
         differing = [name for name, (theirs, ours) in same.items() if theirs != ours]
         if differing:
             raise InputError(
-                f"{path}: holds a report of another {', '.join(differing)}: name another file with --out, or replace it "
-                "with --overwrite"
+                f"{path}: holds a report of another {', '.join(differing)}: name another file with --out, or replace "
+                "it with --overwrite"
             )
     elif stray := [name for name in names.values() if name.exists()]:
         raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")

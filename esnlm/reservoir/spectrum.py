@@ -1,11 +1,11 @@
 """Spectral radius of a large real matrix that need not be symmetric.
 
-rho(W) = max |eigenvalue of W| scales every recurrent matrix (ESN at scale: W_rec = rho_rec / rho(M*V) * M*V), so a wrong
-value moves every result and no output shows it. Three facts make it cheap and checkable:
+rho(W) = max |eigenvalue of W| scales every recurrent matrix (ESN at scale: W_rec = rho_rec / rho(M*V) * M*V), so a
+wrong value moves every result and no output shows it. Three facts make it cheap and checkable:
 
-1. The eigenvalues of W are those of its strongly connected blocks together. A graph without a cycle has none: the matrix
-   is nilpotent, exactly 0. A block that is one bare cycle has the geometric mean of its |entries|. A small block is
-   solved densely.
+1. The eigenvalues of W are those of its strongly connected blocks together. A graph without a cycle has none: the
+   matrix is nilpotent, exactly 0. A block that is one bare cycle has the geometric mean of its |entries|. A small block
+   is solved densely.
 2. The spectrum of a large random block fills a disc, and on a disc powers are the best polynomial filter: after k
    products v = W^k v_0 lies nearly in the span of the few outermost eigenvectors, which a short Arnoldi process started
    from v resolves. Its residual says whether it has.
@@ -25,7 +25,7 @@ DENSE_LIMIT = 512  # nodes; dense eigenvalues of such a block take about 0.1 s
 ROUND = 500  # products before each Arnoldi process
 MOST_ROUNDS = 8
 KRYLOV_SIZE = 80  # vectors of length N, in float64: 0.7 GB at N = 2^20
-RESIDUAL = 1e-3  # |W y - theta y| / |theta| asked of the outermost Ritz pair
+RESIDUAL = 5e-3  # asked of the outermost Ritz pair, relative
 DISAGREEMENT = 0.01  # between growth and Ritz value; beats between near-equal magnitudes alone reach a few 1e-3
 
 
@@ -37,10 +37,10 @@ class SpectralRadius:
     """
 
     radius: float  # 0.0 where the matrix is nilpotent
-    method: str  # exact: nilpotent | cycle | dense; iterative: ritz (converged) | growth (not converged: see below)
+    method: str  # exact: nilpotent | cycle | dense; iterative: ritz | growth (Arnoldi did not converge)
     block: int = 0  # nodes of the block
-    residual: float = 0.0  # |W y - theta y| / |theta| of the Ritz pair (theta, y)
-    disagreement: float = 0.0  # |theta / growth - 1| of the two independent estimates
+    residual: float = 0.0  # |W y - theta y| / growth, of the unit Ritz vector y and its |theta|
+    disagreement: float = 0.0  # | |theta| / growth - 1 |, of the two estimates
     products: int = 0  # matrix-vector products spent on all blocks
 
 
@@ -49,11 +49,12 @@ def spectral_radius(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *
 
     The same matrix and seed give the same result on the same machine; the seed draws the start vector only.
 
-    An iterative block returns its outermost Ritz value theta (an eigenvalue to within `residual`) where the residual is
-    at most 1e-3 and the growth rate agrees within 1 %: method "ritz". Where 4000 products do not bring that about, both
-    estimates nearly always fall short of rho, and the larger is returned: method "growth", worth a warning in the
-    caller's log. This happens to non-normal blocks of many eigenvalues of nearly equal magnitude, and to N far above
-    65,536, where both are still within about 0.1 %.
+    A block above 512 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
+    agrees within 1 %: method "ritz". Random matrices of 1,024 to 65,536 nodes all came to that, within 3e-4 of rho.
+    Where 4000 products do not bring it about, the Krylov space resolves too few of the outermost eigenvalues, as with
+    hundreds of equal magnitude (orthogonal matrices, long periods), and its Ritz value may err either way. Then the
+    growth rate is returned: method "growth", within 1e-3 for those. A `disagreement` above 0.01 is worth a warning in
+    the caller's log: some highly non-normal matrix whose eigenvalues no method in float64 may settle.
 
     Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
     """
@@ -96,8 +97,9 @@ def _strong_blocks(csr: sparse.csr_array) -> tuple[SpectralRadius, Iterator[spar
     is_cycle = entries == nodes
     log_product = np.bincount(label[row], weights=np.log(np.abs(entry)), minlength=count)
     radius = np.where(is_cycle, np.exp(log_product / nodes), 0.0)
-    best = radius.argmax()
-    cycles = SpectralRadius(radius[best], "cycle", int(nodes[best])) if is_cycle.any() else SpectralRadius(0.0, "nilpotent")
+    cycles = SpectralRadius(0.0, "nilpotent")
+    if is_cycle.any():
+        cycles = SpectralRadius(radius.max(), "cycle", int(nodes[radius.argmax()]))
 
     place = np.empty_like(label)
     place[np.argsort(label, kind="stable")] = np.arange(label.size)
@@ -125,7 +127,7 @@ def _iterated(block: sparse.csr_array, seed: int) -> SpectralRadius:
             products += 1
             norm = _norm(v)
             if norm == 0.0:  # W^k v_0 = 0 for a random v_0: nilpotent though its graph has cycles
-                return SpectralRadius(0.0, "nilpotent", n, products=products)
+                return SpectralRadius(0.0, "nilpotent", products=products)
             v /= norm
             log_norms.append(log_norms[-1] + np.log(norm))
         ritz, residual, krylov_size = _outermost_ritz(operator, v)
@@ -133,11 +135,9 @@ def _iterated(block: sparse.csr_array, seed: int) -> SpectralRadius:
         growth = _growth(log_norms)
         residual /= growth  # not ritz, which may be 0
         disagreement = abs(ritz / growth - 1)
-        converged = residual <= RESIDUAL and disagreement <= DISAGREEMENT
-        if converged:
-            break
-    radius, method = (ritz, "ritz") if converged else (max(ritz, growth), "growth")
-    return SpectralRadius(radius, method, n, residual, disagreement, products)
+        if residual <= RESIDUAL and disagreement <= DISAGREEMENT:
+            return SpectralRadius(ritz, "ritz", n, residual, disagreement, products)
+    return SpectralRadius(growth, "growth", n, residual, disagreement, products)
 
 
 def _norm(v: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from esnlm.errors import InputError
-from esnlm.text.grammar import ENGLISH, spell
+from esnlm.text.grammar import ENGLISH, Lexicon, spell
 
 
 class Square(NamedTuple):
@@ -41,7 +41,10 @@ class Square(NamedTuple):
 
 @dataclass(frozen=True)
 class Paradigm:
-    """What the pairs of one UID are made of: `square` takes one choice from each of `slots`."""
+    """What the pairs of one UID are made of: `square` takes one item from each of `slots`.
+
+    Different items must give different good sentences, so that no pair comes twice.
+    """
 
     field: str
     linguistics_term: str
@@ -81,14 +84,16 @@ def reflexive_number(det, noun_and_reflexive, prep, inner, distractor, verb) -> 
     return Square(f"{det} {singular} {between}", reflexive, f"{det} {plural} {between}", "themselves")
 
 
-def reflexive_gender(det, man, woman, prep, inner, distractor, verb) -> Square:
+def reflexive_gender(det, couple, prep, inner, distractor, verb) -> Square:
     """The boy near the queen praised | himself."""
+    man, woman = couple
     between = f"{prep} {inner} {distractor} {verb}"
     return Square(f"{det} {man[0]} {between}", "himself", f"{det} {woman[0]} {between}", "herself")
 
 
-def reflexive_domain(det, man, woman, report, prep, distractor, verb) -> Square:
+def reflexive_domain(det, couple, report, prep, distractor, verb) -> Square:
     """The girl knew that the boy near the dogs praised | himself."""
+    man, woman = couple
     between = f"{prep} the {distractor} {verb}"
     context_a = f"{det} {woman[0]} {report} that the {man[0]} {between}"
     context_b = f"{det} {man[0]} {report} that the {woman[0]} {between}"
@@ -103,23 +108,23 @@ def polarity(det, noun, number, distractor, relative_verb, participle) -> Square
     return Square(context_a, "ever", context_b, "already", participle)
 
 
-def gap(det, head, report, noun, prep, distractor, verb, object_) -> Square:
+def gap(det, head, report, noun_and_object, prep, distractor, verb) -> Square:
     """The boy knew who the girl near the dogs liked | ."""
+    noun, object_ = noun_and_object
     clause = f"the {noun} {prep} the {distractor} {verb}"
     return Square(f"{det} {head} {report} who {clause}", "", f"{det} {head} {report} that {clause}", f"the {object_}")
 
 
-def _paradigms() -> dict[str, Paradigm]:
-    lexicon = ENGLISH
+def _paradigms(lexicon: Lexicon) -> dict[str, Paradigm]:
     det, det_or_no, prep = lexicon.determiner, (*lexicon.determiner, "no"), lexicon.preposition
     nouns = (*lexicon.masculine, *lexicon.feminine, *lexicon.neuter)
-    any_number = tuple(form for noun in nouns for form in noun)
-    singular = tuple(noun[0] for noun in nouns)
-    binders = tuple((noun, reflexive) for reflexive, nouns in lexicon.nouns_by_reflexive().items() for noun in nouns)
-    slept, liked, knew = (
-        tuple(past for _, _, past in verbs) for verbs in (lexicon.intransitive, lexicon.transitive, lexicon.reporting)
-    )
-    man, woman, sleep, like = lexicon.masculine, lexicon.feminine, lexicon.intransitive, lexicon.transitive
+    singular, any_number = tuple(noun[0] for noun in nouns), tuple(form for noun in nouns for form in noun)
+    couple = tuple(zip(lexicon.masculine, lexicon.feminine))
+    binder = tuple((noun, reflexive) for reflexive, bound in lexicon.nouns_by_reflexive().items() for noun in bound)
+    noun_and_object = tuple(zip(singular, (*singular[1:], singular[0])))
+    sleep, like = lexicon.intransitive, lexicon.transitive
+    slept, liked = (tuple(past for _, _, past in verbs) for verbs in (sleep, like))
+    knew = tuple(past for _, _, past in lexicon.reporting)
     number = (0, 1)
 
     agreement = ("morphology", "subject_verb_agreement", "completion")
@@ -128,7 +133,7 @@ def _paradigms() -> dict[str, Paradigm]:
     npi = ("semantics", "npi_licensing")
     filler_gap = ("syntax", "filler_gap_dependency")
     npi_slots = (det, nouns, number, any_number, liked, slept)
-    gap_slots = (det, any_number, knew, singular, prep, any_number, liked, singular)
+    gap_slots = (det, any_number, knew, noun_and_object, prep, any_number, liked)
     return {
         "agreement_across_prepositional_phrase": Paradigm(
             *agreement, (det, nouns, prep, det_or_no, any_number, sleep), prepositional_phrase
@@ -142,9 +147,9 @@ def _paradigms() -> dict[str, Paradigm]:
         "agreement_inside_object_relative": Paradigm(
             *agreement, (det, any_number, nouns, prep, any_number, like, slept), inside_relative
         ),
-        "reflexive_number": Paradigm(*anaphor, (det, binders, prep, det_or_no, any_number, liked), reflexive_number),
-        "reflexive_gender": Paradigm(*anaphor, (det, man, woman, prep, det_or_no, any_number, liked), reflexive_gender),
-        "reflexive_domain": Paradigm(*binding, (det, man, woman, knew, prep, any_number, liked), reflexive_domain),
+        "reflexive_number": Paradigm(*anaphor, (det, binder, prep, det_or_no, any_number, liked), reflexive_number),
+        "reflexive_gender": Paradigm(*anaphor, (det, couple, prep, det_or_no, any_number, liked), reflexive_gender),
+        "reflexive_domain": Paradigm(*binding, (det, couple, knew, prep, any_number, liked), reflexive_domain),
         "npi_licensor_scope": Paradigm(*npi, "context", npi_slots, polarity),
         "npi_item": Paradigm(*npi, "completion", npi_slots, polarity),
         "wh_vs_that": Paradigm(*filler_gap, "context", gap_slots, gap),
@@ -152,13 +157,13 @@ def _paradigms() -> dict[str, Paradigm]:
     }
 
 
-PARADIGMS = _paradigms()
+PARADIGMS = _paradigms(ENGLISH)
 
 
 def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) -> dict[str, list[dict]]:
     """{UID: `per_paradigm` pairs in BLiMP's schema}, the two pairs of a square next to each other.
 
-    No sentence of `exclude` (the corpus) is in any pair, and no good sentence is twice in a paradigm.
+    No sentence of `exclude` (the corpus) is in any pair, and no good sentence comes twice in a paradigm.
     Raises InputError if `per_paradigm` is odd, which would break a square, or more than a paradigm holds.
     """
     if per_paradigm < 2 or per_paradigm % 2:
@@ -171,13 +176,10 @@ def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) ->
 
 
 def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]) -> list[dict]:
-    rows, used = [], set()
+    rows = []
     for choice in _choices(paradigm.slots, random.Random(f"{uid}/{seed}")):
         pairs = _mirrored_pairs(paradigm.square(*choice), paradigm.contrast)
-        goods = {pair["sentence_good"] for pair in pairs}
-        bads = {pair["sentence_bad"] for pair in pairs}
-        if used.isdisjoint(goods) and not any(sentence in exclude for sentence in goods | bads):
-            used |= goods
+        if not any(pair[key] in exclude for pair in pairs for key in ("sentence_good", "sentence_bad")):
             rows += [_blimp_row(uid, paradigm, pair, len(rows) + i) for i, pair in enumerate(pairs)]
         if len(rows) == count:
             return rows
@@ -245,7 +247,7 @@ def _capital(text: str) -> str:
 
 
 def write_pairs(pairs: dict[str, list[dict]], folder: str | os.PathLike) -> None:
-    """Write `folder`/UID.jsonl for every paradigm, all or nothing. Raises InputError if `folder` holds files already."""
+    """Write `folder`/UID.jsonl for every paradigm, all or nothing. Raises InputError if `folder` is not new or empty."""
     folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f"{folder}: exists already: choose another folder or remove it")

@@ -5,11 +5,11 @@ a sentence ends there. Nearly all its time goes into these decisions, and the sa
 `punkt_splitter` remembers them, and leaves everything else to NLTK. The outcome is NLTK's own.
 """
 
-import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from esnlm.errors import InputError
 
@@ -34,22 +34,12 @@ def read_chunks(path: Path, seen: Callable[[bytes], object] = lambda block: None
 
     Raises InputError, naming line and byte offset, where the file is not UTF-8 text or a line is longer than 4 MB.
     """
-    offset, rest = 0, b""  # rest: the start of a line whose end is not read yet, at offset
-    with _open(path) as file:
-        while block := file.read(CHUNK):
-            seen(block)
-            data = rest + block
-            end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r"))
-            if end:
-                yield _decode(path, offset, data[:end])
-            offset, rest = offset + end, data[end:]
-            if len(rest) > LONGEST_LINE:
-                raise InputError(
-                    f"{path}:{_line_number(path, offset)}: a line longer than {LONGEST_LINE >> 20} MB at byte {offset}; "
-                    "put one paragraph or sentence on a line"
-                )
-    if rest:
-        yield _decode(path, offset, rest)
+    try:
+        file = open(path, "rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    with file:
+        yield from _chunks(file, str(path), seen)
 
 
 def split_lines(text: str) -> list[str]:
@@ -63,10 +53,7 @@ def read_lines(path: Path | None) -> list[str]:
 
     Raises InputError where the file cannot be read or is not UTF-8 text.
     """
-    if path is not None:
-        text = "".join(read_chunks(path))
-    else:
-        text = _decode(Path("<stdin>"), 0, sys.stdin.buffer.read())
+    text = "".join(read_chunks(path) if path else _chunks(sys.stdin.buffer, "standard input"))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
@@ -105,19 +92,13 @@ def train_punkt(texts: Iterable[str]):
 
     The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
     """
-    punkt = _nltk_punkt()
 
-    class Token(punkt.PunktToken):
-        __slots__ = ()
-        _RE_NUMERIC = _untimed(punkt.PunktToken._RE_NUMERIC)
-        _RE_ELLIPSIS = _untimed(punkt.PunktToken._RE_ELLIPSIS)
-
-    class Trainer(punkt.PunktTrainer):
+    class Trainer(_nltk_punkt().PunktTrainer):
         def _unique_types(self, tokens):
             # NLTK goes through a set, whose order differs from process to process, and so can the abbreviations found.
             return sorted(super()._unique_types(tokens))
 
-    trainer = Trainer(lang_vars=_patterns(), token_cls=Token)
+    trainer = Trainer(**_untimed_classes())
     for text in texts:
         trainer.train(text, finalize=False)
     return trainer.get_params()
@@ -128,7 +109,7 @@ def punkt_splitter(parameters) -> Callable[[str], list[str]]:
 
     A decision depends on nothing but its context and the parameters, so a remembered one is the same one.
     """
-    splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, lang_vars=_patterns())
+    splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
     plain_decision = splitter.text_contains_sentbreak
 
     @lru_cache(REMEMBERED)
@@ -169,25 +150,34 @@ def _nltk_punkt():
     return punkt
 
 
-def _untimed(pattern):
-    # From 3.10 NLTK wraps its patterns so that each call ends after five seconds. That costs a third of our time, and
-    # a line of megabytes overruns it. Before 3.10 they are plain patterns.
-    return getattr(pattern, "_rx", pattern)
+def _untimed_classes() -> dict[str, Any]:
+    """NLTK's patterns and tokens without time limits.
 
-
-def _patterns():
+    From 3.10 NLTK wraps its patterns so that each call ends after five seconds, which costs a third of our time and
+    which a line of megabytes overruns. Before that they are plain patterns.
+    """
     punkt = _nltk_punkt()
 
+    def untimed(pattern):
+        return getattr(pattern, "_rx", pattern)
+
     class Patterns(punkt.PunktLanguageVars):
-        re_boundary_realignment = _untimed(punkt.PunktLanguageVars.re_boundary_realignment)
+        re_boundary_realignment = untimed(punkt.PunktLanguageVars.re_boundary_realignment)
 
         def period_context_re(self):
-            return _untimed(super().period_context_re())
+            return untimed(super().period_context_re())
 
         def word_tokenize(self, s):
-            return _untimed(self._word_tokenizer_re()).findall(s)
+            return untimed(self._word_tokenizer_re()).findall(s)
 
-    return Patterns()
+    class Token(punkt.PunktToken):
+        __slots__ = ()
+        _RE_ELLIPSIS = untimed(punkt.PunktToken._RE_ELLIPSIS)
+        _RE_NUMERIC = untimed(punkt.PunktToken._RE_NUMERIC)
+        _RE_INITIAL = untimed(punkt.PunktToken._RE_INITIAL)
+        _RE_ALPHA = untimed(punkt.PunktToken._RE_ALPHA)
+
+    return {"lang_vars": Patterns(), "token_cls": Token}
 
 
 def _read_punkt(folder: Path):
@@ -212,36 +202,39 @@ def _read_punkt(folder: Path):
     return parameters
 
 
-def _open(path: Path):
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+def _chunks(file: BinaryIO, name: str, seen: Callable[[bytes], object] = lambda block: None) -> Iterator[str]:
+    offset, line, rest = 0, 1, b""  # rest: what is read and not yielded; it begins at byte `offset`, in line `line`
+    while block := file.read(CHUNK):
+        seen(block)
+        data = rest + block
+        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the very end may be half of a \r\n
+        if end:
+            text = _decode(data[:end], name, offset, line)
+            line += text.count("\n")
+            yield text
+        offset, rest = offset + end, data[end:]
+        if len(rest) > LONGEST_LINE:
+            raise InputError(
+                f"{name}:{line}: longer than {LONGEST_LINE >> 20} MB; put one paragraph or one sentence on a line"
+            )
+    if rest:
+        yield _decode(rest, name, offset, line)
 
 
-def _decode(path: Path, offset: int, data: bytes) -> str:
-    """The text of `data`, which lies at `offset` in the file."""
-    if (nul := data.find(b"\0")) >= 0:
-        line = _line_number(path, offset + nul)
-        raise InputError(f"{path}:{line}: a NUL byte at byte {offset + nul}: not a text file in UTF-8")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        at, byte = offset + error.start, data[error.start]
-        raise InputError(
-            f"{path}:{_line_number(path, at)}: not UTF-8: 0x{byte:02x} at byte {at}; convert the file to UTF-8"
-        ) from None
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text.removeprefix("\ufeff") if offset == 0 else text
+def _decode(data: bytes, name: str, offset: int, line: int) -> str:
+    """The text of `data`, which begins at byte `offset`, in line `line`, of the file called `name`."""
+    wrong, at = "not UTF-8", data.find(b"\0")
+    if at >= 0:
+        wrong = "not a text file"
+    else:
+        try:
+            text = _one_line_end(data.decode())
+            return text.removeprefix("\ufeff") if offset == 0 else text
+        except UnicodeDecodeError as error:
+            at = error.start
+    line += _one_line_end(data[:at].decode("latin-1")).count("\n")
+    raise InputError(f"{name}:{line}: {wrong}: 0x{data[at]:02x} at byte {offset + at}; give plain text in UTF-8")
 
 
-def _line_number(path: Path, offset: int) -> int:
-    """The line that holds the byte at `offset`, from 1."""
-    line_ends = io.IncrementalNewlineDecoder(None, translate=True)
-    number = 1
-    with open(path, "rb") as file:
-        while offset and (block := file.read(min(CHUNK, offset))):
-            number += line_ends.decode(block.decode("latin-1")).count("\n")
-            offset -= len(block)
-    return number
+def _one_line_end(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -6,7 +6,7 @@ import numpy as np
 
 from esnlm.training.run_directory import RunDirectory
 
-POINTS = 150  # of the training curve: the batches between two points are averaged
+POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis: what lies between two is averaged
 
 
 def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
@@ -32,23 +32,30 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
 
     figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
-    curve = np.array([part.mean(axis=0) for part in np.array_split(training, min(POINTS, len(training)))])
+    curve = _averaged(training)
     axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
     if len(validation):
         axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
-    span = training[-1, 0] / scale
     for name, nll in references.items():
         axes.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
     for name, nll in _apart(references, axes.get_ylim()).items():
-        axes.annotate(name, (span, nll), xytext=(-2, 3), textcoords="offset points", ha="right", fontsize=8, color="0.35")
-    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xlim=(0, span * 1.02))
+        axes.annotate(name, (0.01, nll), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", fontsize=8, color="0.35")
+    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xscale="log")
+    axes.xaxis.set_major_formatter(pyplot.FormatStrFormatter("%g"))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper center")
+    axes.legend(frameon=False, loc="upper right")
     directory.plots.mkdir(exist_ok=True)
     file = directory.plots / "loss.png"
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
     return str(file)
+
+
+def _averaged(training: np.ndarray) -> np.ndarray:
+    """(tokens, NLL) averaged between POINTS points, (at most POINTS, 2)."""
+    bounds = np.geomspace(training[0, 0], training[-1, 0], POINTS)
+    group = np.searchsorted(bounds, training[:, 0])
+    return np.array([training[group == g].mean(axis=0) for g in np.unique(group)])
 
 
 def _apart(references: dict[str, float], limits: tuple[float, float]) -> dict[str, float]:

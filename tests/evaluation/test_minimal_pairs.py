@@ -61,11 +61,11 @@ GOOD = {"sentence_good": "He left.", "sentence_bad": "Him left.", "UID": "case"}
 
 def test_a_folder_is_read_in_order_of_paradigms(tmp_path):
     full = {"linguistics_term": "binding", "field": "syntax", "pairID": "17"}
-    write(tmp_path / "z.jsonl", GOOD | full, "\n", GOOD | {"sentence_bad": "Him go."} | full)
-    write(tmp_path / "agreement.jsonl", {"sentence_good": "I am.", "sentence_bad": "I is."})
-    write(tmp_path / "._z.jsonl", "what some archives leave behind")
+    write(tmp_path / "a.jsonl", GOOD | full, "\n", GOOD | {"sentence_bad": "Him go."} | full)
+    write(tmp_path / "be.jsonl", {"sentence_good": "I am.", "sentence_bad": "I is."})
+    write(tmp_path / "._a.jsonl", "what some archives leave behind")
     assert minimal_pairs.load(tmp_path) == [
-        ("agreement", 0, "I am.", "I is.", "unknown", "unknown", "0"),
+        ("be", 0, "I am.", "I is.", "unknown", "unknown", "0"),
         ("case", 0, "He left.", "Him left.", "binding", "syntax", "17"),
         ("case", 1, "He left.", "Him go.", "binding", "syntax", "17"),
     ]
@@ -81,7 +81,7 @@ def test_the_digest_does_not_depend_on_how_pairs_are_spread_over_files(tmp_path)
 
 def test_only_a_newline_ends_a_line(tmp_path):
     sentence = "One\u2028line\x85of\x0btext."
-    text = json.dumps(GOOD | {"sentence_good": sentence}, ensure_ascii=False).replace("\\u000b", "\\u000b")
+    text = json.dumps(GOOD | {"sentence_good": sentence}, ensure_ascii=False)
     [found] = minimal_pairs.load(write(tmp_path / "a.jsonl", text))
     assert found.good == sentence
 
@@ -90,13 +90,13 @@ def test_only_a_newline_ends_a_line(tmp_path):
     "lines, message",
     [
         ([""], "a.jsonl: the file is empty: one JSON object a line is needed"),
-        ([GOOD, "{'UID'}"], "a.jsonl:2: not JSON (Expecting property name enclosed in double quotes, column 2): one object a line"),
+        ([GOOD, "good, bad"], "a.jsonl:2: not JSON (Expecting value, column 1): one object a line"),
         (["[1]\n"], "a.jsonl:1: a JSON list, not an object with sentence_good, sentence_bad"),
         ([{"sentence_good": "a"}], "a.jsonl:1: field 'sentence_bad' is missing"),
         ([GOOD | {"sentence_good": 3}], "a.jsonl:1: field 'sentence_good' is 3, not a string"),
         ([GOOD | {"UID": None}], "a.jsonl:1: field 'UID' is null, not a string"),
         ([GOOD | {"field": ["syntax"]}], "a.jsonl:1: field 'field' is [\"syntax\"], not a string"),
-        ([GOOD | {"sentence_bad": "\ud800"}], "a.jsonl:1: field 'sentence_bad' has half a surrogate pair, which is no text"),
+        ([GOOD | {"UID": "\ud800"}], "a.jsonl:1: field 'UID' has half a surrogate pair, which is no text"),
         (
             [GOOD, GOOD | {"linguistics_term": "binding"}],
             "a.jsonl:2: field 'linguistics_term' is 'binding', and 'unknown' earlier for the same UID 'case': "
@@ -181,11 +181,11 @@ def test_ties_and_identical_pairs_are_apart_and_decided_by_the_convention(tmp_pa
 
 
 def test_length_prefers_fewer_tokens_and_ties_half(tmp_path):
-    pairs = [pair("x", "a", "bb"), pair("x", "bb", "cc"), pair("x", "bb", "cc"), pair("x", "bb", "a")]
+    pairs = [pair("x", "a", "bb"), pair("x", "bb", "cc"), pair("x", "b", "cc"), pair("x", "bb", "a")]
     found = minimal_pairs.evaluate(fake_run(tmp_path, lambda s: [np.zeros(len(ids) - 1) for ids in s]), pairs)
     length = found.result["baselines"]["length"]["overall"]
-    assert (length["right"], length["ties"], length["wrong"], length["accuracy"]) == (1, 2, 1, 50)
-    assert found.tokens_good.tolist() == [3, 4, 4, 4]  # with BOS and EOS
+    assert (length["right"], length["ties"], length["wrong"], length["accuracy"]) == (2, 1, 1, 62.5)
+    assert found.tokens_good.tolist() == [3, 4, 3, 4]  # with BOS and EOS
 
 
 def test_baselines_are_scored_on_the_same_ids(tmp_path):
@@ -204,7 +204,7 @@ def test_baselines_are_scored_on_the_same_ids(tmp_path):
     assert seen[0] == [BOS, 97, 98, EOS]
     assert list(baselines) == ["length", "unigram", "bigram"]
     assert baselines["unigram"]["paradigms"]["x"]["right"] == 1
-    assert baselines["unigram"]["paradigms"]["y"]["ties"] == 1  # the same letters in another order, whatever the rounding
+    assert baselines["unigram"]["paradigms"]["y"]["ties"] == 1  # the same letters in another order
     assert baselines["bigram"]["overall"]["accuracy"] == 100
 
 
@@ -224,7 +224,7 @@ def test_log_probabilities_that_are_not_numbers_are_counted_and_leave_no_accurac
 
 @pytest.mark.parametrize("scoring", list(conventions.CONVENTIONS))
 def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
-    pairs = [pair("x", "ab", "ba"), pair("x", "abc", "ab", index=1), pair("y", "cb", "ac"), pair("y", "ab", "ab", index=1)]
+    pairs = [pair("x", "ab", "ba"), pair("x", "abc", "ab"), pair("y", "cb", "ac"), pair("y", "ab", "ab")]
     uniform = lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences]  # noqa: E731
     result = minimal_pairs.evaluate(fake_run(tmp_path, uniform), pairs, scoring).result
     assert result["status"] == "collapsed"

@@ -95,12 +95,11 @@ def test_bad_input_is_named(corpus, kind):
     with pytest.raises(InputError) as error:
         kind.fit(corpus, V).token_log_probs(np.array([6, -1, 6]))
     assert str(error.value) == "n-gram model: token id -1 is outside the vocabulary of 7"
-    for nothing in ([], [np.array([6])], [np.array([], np.int64)]):
+    nothing = "n-gram model: no predicted token to {}: give sentences that hold at least BOS and EOS"
+    for sequences in ([], [np.array([6])], [np.array([], np.int64)]):
         with pytest.raises(InputError) as error:
-            kind.fit(nothing, V)
-        assert str(error.value) == (
-            "n-gram model: no predicted token to count: give sentences that hold at least BOS and EOS"
-        )
+            kind.fit(sequences, V)
+        assert str(error.value) == nothing.format("count")
     with pytest.raises(InputError) as error:
         kind.fit(corpus, V).nll([])
-    assert str(error.value) == "n-gram model: no predicted token to score: give sentences that hold at least BOS and EOS"
+    assert str(error.value) == nothing.format("score")

@@ -72,18 +72,17 @@ def test_resampled_means_of_several_values_agree_with_drawing_pairs():
 
 
 def test_overall_interval_is_stratified_by_paradigm():
-    # Paradigms at 90 and 10 %: within each a pair varies by p (1 - p) = 0.09, over all pairs together by 0.25.
+    # Paradigms at 90, 10 and 10 %: within each a pair varies by p (1 - p) = 0.09, over all pairs together by 0.232.
     n = 1000
-    outcome = np.concatenate([np.arange(n) < 900, np.arange(n) < 100]).astype(float)
-    found = statistics.accuracies(
-        outcome, np.zeros(2 * n, bool), paradigms(a=n, b=n), {"a": "binding", "b": "binding"}, ties_count_as=0
-    )["overall"]
-    half_width = 100 * 1.96 * np.sqrt(2 * 0.09 / n) / 2
+    outcome = np.concatenate([np.arange(n) < 900, np.arange(n) < 100, np.arange(n) < 100]).astype(float)
+    members, phenomenon_of = paradigms(a=n, b=n, c=n), dict.fromkeys("abc", "binding")
+    found = statistics.accuracies(outcome, np.zeros(3 * n, bool), members, phenomenon_of, ties_count_as=0)["overall"]
+    centre, half_width = 110 / 3, 100 * 1.96 * np.sqrt(3 * 0.09 / n) / 3
     # 10,000 resamples place a 2.5 % quantile to 0.027 standard deviations (sqrt(q (1 - q) / R) over the density there);
-    # accuracies come in steps of 0.05 points.
-    tolerance = 4 * 0.027 * half_width / 1.96 + 0.05
-    np.testing.assert_allclose(found["interval"], [50 - half_width, 50 + half_width], atol=tolerance, rtol=0)
-    assert half_width + tolerance < 100 * 1.96 * np.sqrt(0.25 / (2 * n))
+    # accuracies come in steps of 1 / 30 points.
+    tolerance = 4 * 0.027 * half_width / 1.96 + 1 / 30
+    np.testing.assert_allclose(found["interval"], [centre - half_width, centre + half_width], atol=tolerance, rtol=0)
+    assert half_width + tolerance < 100 * 1.96 * np.sqrt(0.232 / (3 * n))
 
 
 def test_intervals_repeat():
@@ -107,13 +106,17 @@ def test_mcnemar(only_this, only_other):
 
 
 def test_comparison_counts_by_hand():
-    this = np.array([1, 1, 1, 0, 1, 0], bool)
-    other = np.array([1, 0, 0, 1, 1, 0], bool)
-    found = statistics.compare(this, other, paradigms(a=4, b=2), {"a": "binding", "b": "ellipsis"})
+    this = np.array([1, 1, 1, 0, 1, 0, 1], bool)
+    other = np.array([1, 0, 0, 1, 1, 0, 0], bool)
+    phenomenon_of = {"a": "binding", "b": "ellipsis", "c": "ellipsis"}
+    found = statistics.compare(this, other, paradigms(a=4, b=2, c=1), phenomenon_of)
     assert found["paradigms"]["a"]["difference"] == 25  # 3 of 4 against 2 of 4
-    assert found["paradigms"]["b"] == {"difference": 0, "interval": [0, 0], "only_this": 0, "only_other": 0, "p_value": 1}
-    assert found["overall"]["difference"] == 12.5
-    assert (found["overall"]["only_this"], found["overall"]["only_other"]) == (2, 1)
+    alike = {"difference": 0, "interval": [0, 0], "only_this": 0, "only_other": 0, "p_value": 1}
+    assert found["paradigms"]["b"] == alike
+    assert found["phenomena"]["ellipsis"]["difference"] == (0 + 100) / 2
+    assert found["overall"]["difference"] == pytest.approx((25 + 0 + 100) / 3)
+    assert (found["overall"]["only_this"], found["overall"]["only_other"]) == (3, 1)
+    assert found["overall"]["p_value"] == pytest.approx(10 / 16)  # 0, 1, 3 or 4 heads of 4
 
 
 def test_comparison_is_paired():

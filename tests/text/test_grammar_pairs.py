@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation.ngrams import BigramModel, UnigramModel
 from esnlm.text import grammar_pairs
 from esnlm.text.grammar import log_prob, sentences, words
-from esnlm.text.grammar_pairs import Paradigm, Square, minimal_pairs, write_pairs
+from esnlm.text.grammar_pairs import PARADIGMS, Paradigm, Square, minimal_pairs, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +131,15 @@ def test_odd_numbers_and_more_than_exist_are_refused():
     assert str(error.value) == "per_paradigm: 7 is not a positive even number: pairs come in mirrored twos"
     with pytest.raises(InputError) as error:
         minimal_pairs(1_000_000, seed=0)
-    assert str(error.value) == (
-        "per_paradigm: 1000000 pairs asked, agreement_across_prepositional_phrase has only 940800: ask for fewer"
-    )
+    assert str(error.value) == "per_paradigm: 1000000 pairs asked, reflexive_gender has only 672000: ask for fewer"
+
+
+@pytest.mark.parametrize("uid", PARADIGMS)
+def test_no_two_choices_of_words_give_the_same_sentence(uid, monkeypatch):
+    two_of_each = tuple(slot[:2] for slot in PARADIGMS[uid].slots)
+    monkeypatch.setattr(grammar_pairs, "PARADIGMS", {uid: replace(PARADIGMS[uid], slots=two_of_each)})
+    count = 2 * 2 ** len(two_of_each)
+    assert len({row["sentence_good"] for row in minimal_pairs(count, seed=0)[uid]}) == count
 
 
 def test_a_paradigm_gives_all_it_has_and_says_when_the_corpus_takes_too_many(monkeypatch):

@@ -9,12 +9,11 @@ import pickle
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import jax
@@ -84,8 +83,8 @@ def test_round_trip(tmp_path):
 
 
 def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
-    dtypes = ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64"]
-    dtypes = [np.dtype(name) for name in dtypes] + [np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)]
+    names = "bool int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 complex64".split()
+    dtypes = [np.dtype(name) for name in (*names, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)]
     shapes = [(), (1,), (5,), (2, 3), (2, 1, 4), (0,), (0, 2), (3, 0, 2)]
     rng = np.random.default_rng(0)
     arrays = {
@@ -172,7 +171,7 @@ def test_saving_is_silent_and_leaves_no_thread(tmp_path, caplog, capfd):
         ({"a": [np.ones(2)]}, "['a'][0]: use nested dicts with string keys without a dot"),
         ({"layers": {0: np.ones(2)}}, "['layers'][0]: use nested dicts with string keys without a dot"),
         ({"a.b": np.ones(2)}, "['a.b']: use nested dicts with string keys without a dot"),
-        ({"names": {"first": np.array(["x"])}}, "names.first: not a numeric array; put text and settings into the metadata"),
+        ({"a": {"b": np.array(["x"])}}, "a.b: not a numeric array; put text and settings into the metadata"),
     ],
 )
 def test_trees_that_would_come_back_changed(tmp_path, arrays, line):
@@ -428,56 +427,59 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path):
 # Crashes, and disks that refuse.
 
 
-def run_python(script: str, *arguments, **environment) -> subprocess.CompletedProcess:
-    process = start_python(script, *arguments, **environment)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    return subprocess.CompletedProcess(process.args, 0, stdout, stderr)
-
-
-def start_python(script: str, *arguments, **environment) -> subprocess.Popen:
-    lines = script.strip("\n").splitlines()
-    margin = len(lines[0]) - len(lines[0].lstrip())
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", "\n".join(line[margin:] for line in lines), *map(str, arguments)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+def run_python(script: str, *arguments, **environment) -> str:
+    """What the script prints; any warning in it is an error, and stderr must be empty."""
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment, capture_output=True, text=True, timeout=120,
     )
+    assert (process.returncode, process.stderr) == (0, "")
+    return process.stdout
 
 
 def test_killed_while_saving(tmp_path):
-    """Five processes save and prune in a loop; each is killed at a random moment, at any line of save or prune."""
-    script = """
-        import itertools, sys, numpy as np
-        from esnlm.training.checkpoint import save, prune
-        for step in itertools.count(1):
-            save(f"{sys.argv[1]}/{step}", {str(i): np.full((50, 50), step + i) for i in range(8)}, {"step": step})
-            print(step, flush=True)
-            prune(sys.argv[1])
+    """Five processes save and prune in a loop and are killed at a random moment: at any line of save or prune."""
+    acknowledged = run_python(
         """
-    rng = random.Random(0)
-    children = [(tmp_path / str(child), start_python(script, tmp_path / str(child))) for child in range(5)]
-    try:
-        for checkpoints, child in children:
-            assert child.stdout.readline() == "1\n", child.stderr.read()
-            time.sleep(rng.uniform(0, 0.2))
-            child.send_signal(signal.SIGKILL)
-            saved = int((["1"] + child.stdout.read().split())[-1])
-            child.wait(timeout=60)  # a process not waited for still counts as alive
+        import itertools, os, random, signal, sys, time, warnings
+        import numpy as np
+        from esnlm.training.checkpoint import prune, save
 
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # neither is there a damaged step to warn of
-                step, arrays, metadata = restore_newest(checkpoints)
-            assert step in (saved, saved + 1)
-            assert metadata == {"step": step}
-            assert_same(arrays, {str(i): np.full((50, 50), step + i) for i in range(8)})
-            assert all(verify(checkpoints / str(step)) is None for step in steps(checkpoints))
-            save(checkpoints / str(step + 1), tree(), {})
-            assert leftovers(checkpoints) == []
-    finally:
-        for _, child in children:
-            child.kill()
-            child.communicate()
+        def save_for_ever(folder, acknowledge):
+            for step in itertools.count(1):
+                save(f"{folder}/{step}", {str(i): np.full((50, 50), step + i) for i in range(8)}, {"step": step})
+                os.write(acknowledge, b".")
+                prune(folder)
+
+        warnings.simplefilter("ignore")  # JAX warns of forks; here it has started no thread yet
+        moment = random.Random(0)
+        for run in "01234":
+            acknowledged, acknowledge = os.pipe()
+            child = os.fork()
+            if not child:
+                try:
+                    save_for_ever(f"{sys.argv[1]}/{run}", acknowledge)
+                finally:
+                    os._exit(1)
+            os.close(acknowledge)
+            first = os.read(acknowledged, 1)
+            time.sleep(moment.uniform(0, 0.3))
+            os.kill(child, signal.SIGKILL)
+            assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+            print(len(first + os.read(acknowledged, 10_000)))
+        """,
+        tmp_path,
+    )
+    for run, saved in enumerate(map(int, acknowledged.split())):
+        checkpoints = tmp_path / str(run)
+        step, arrays, metadata = restore_newest(checkpoints)  # without a warning, which would be an error
+        assert step in (saved, saved + 1)
+        assert metadata == {"step": step}
+        assert_same(arrays, {str(i): np.full((50, 50), step + i) for i in range(8)})
+        assert all(verify(checkpoints / str(step)) is None for step in steps(checkpoints))
+        save(checkpoints / str(step + 1), tree(), {})
+        assert leftovers(checkpoints) == []
+    assert run == 4
 
 
 @pytest.mark.parametrize("function", ["_manifest", "_sync_tree", "_remove", "_sync"])
@@ -509,23 +511,47 @@ def test_only_dead_owners_temporaries_are_removed(checkpoints):
 
 
 def test_a_file_size_limit_leaves_the_last_good_step(checkpoints):
-    script = """
-        import resource, sys, numpy as np
+    line = run_python(
+        """
+        import resource, sys, numpy as np, orbax.checkpoint
         from esnlm.errors import InputError
         from esnlm.training.checkpoint import save
+        orbax.checkpoint.PyTreeCheckpointer.save = lambda *_: print("Orbax is not asked: its threads print tracebacks")
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         try:
-            save(f"{sys.argv[1]}/300", {"a": np.random.default_rng(0).random((500, 500))}, {})
+            save(f"{sys.argv[1]}/300", {"a": np.ones((500, 500))}, {})
         except InputError as error:
             print(error)
-        """
-    line = run_python(script, checkpoints).stdout
+        """,
+        checkpoints,
+    )
     assert re.fullmatch(
-        rf"{re.escape(str(checkpoints))}/300: checkpoint not saved: File too large; 2\.0 MB needed and [\d,.]+ MB free: "
-        r"free some space, lift the limit or choose another run directory \(earlier checkpoints are untouched\)\n",
+        re.escape(f"{checkpoints}/300: checkpoint not saved: File too large; 2.0 MB needed, ") +
+        r"[\d,.]+ MB available: free some space, lift the limit or choose another run directory "
+        r"\(earlier checkpoints are untouched\)\n",
         line,
     ), line
     assert steps(checkpoints) == [100, 200] and newest_good(checkpoints) == 200
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("RESOURCE_EXHAUSTED: Failed writing\nat length [os_error_code='28'] [spec='{}']", "No space left on device"),
+        ("INTERNAL: something else\nat length", "INTERNAL: something else"),
+    ],
+)
+def test_a_write_that_fails_half_way(checkpoints, monkeypatch, told, reason):
+    def fail(self, folder, arrays):
+        folder.mkdir()
+        raise ValueError(told)
+
+    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointer.save", fail)
+    with pytest.raises(InputError) as caught:
+        save(checkpoints / "300", tree(), {})
+    assert str(caught.value).startswith(f"{checkpoints}/300: checkpoint not saved: {reason}; 0.0 MB needed, ")
+    assert steps(checkpoints) == [100, 200] and newest_good(checkpoints) == 200
+    assert leftovers(checkpoints) == []
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):

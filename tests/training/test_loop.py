@@ -1,0 +1,225 @@
+"""A whole run, small: it finishes, comes back, resumes to the same bits, and refuses to be mixed up."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.errors import InputError
+from esnlm.training import loop
+from esnlm.training.run_directory import RunDirectory
+from tests import oracle
+
+SMALL = """
+data: {kind: grammar, sentences: 700, validation_sentences: 100, pairs: 4}
+model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}
+training: {epochs: 2, learning_rate: 0.01, log_every: 5, checkpoint_every: 7, checkpoint_words: [2000]}
+"""
+REPOSITORY = Path(__file__).resolve().parents[2]
+TIMES = ("seconds", "tokens_per_second")
+
+
+def write_config(folder, run):
+    path = folder / "small.yaml"
+    path.write_text(f"run: {run}\n{SMALL}")
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run and its configuration file."""
+    folder = tmp_path_factory.mktemp("run")
+    path = write_config(folder, folder / "small")
+    assert loop.train(config.read(path)) == 0
+    return folder / "small", path
+
+
+def timeless(tree):
+    return {key: value for key, value in tree.items() if key not in TIMES}
+
+
+def metrics(run):
+    return [timeless(json.loads(line)) for line in RunDirectory(run).metrics.read_text().splitlines()]
+
+
+def same_run(one, two):
+    first, second = esnlm.load(one).arrays(), esnlm.load(two).arrays()
+    assert all(np.array_equal(first[name], second[name]) for name in first | second)
+    summaries = [timeless(json.loads(RunDirectory(run).summary.read_text())) for run in (one, two)]
+    assert summaries[0] == summaries[1]
+    assert metrics(one) == metrics(two)
+
+
+def test_a_run_leaves_what_it_promises(finished):
+    run, _ = finished
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["status"] == "finished" and summary["step"] == 2 * 22
+    assert summary["train_nll"] < 5.2 and summary["val_nll"] < 5.0  # ln V is 6
+    assert {path.name for path in run.iterdir() if not path.name.startswith(".")} == {
+        *("config.yaml", "tokenizer", "frozen", "checkpoints", "metrics.jsonl", "summary.json", "plots", "unigram.npy"),
+        *("stores", "minimal_pairs", "evaluation"),
+    }
+    lines = metrics(run)
+    assert [line["step"] for line in lines if "train_nll" in line] == [5, 10, 15, 20, 22, 25, 30, 35, 40, 44]
+    assert [line["epoch"] for line in lines if "val_nll" in line] == [1, 2]
+
+
+def test_the_train_nll_is_the_mean_of_the_last_epoch_s_batch_losses(finished):
+    run, _ = finished
+    lines = [line for line in metrics(run) if line.get("epoch") == 2 and "train_nll" in line]
+    updates = np.diff([22, *(line["step"] for line in lines)])
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["train_nll"] == pytest.approx(np.average([line["train_nll"] for line in lines], weights=updates), rel=1e-12)
+
+
+def test_a_restored_run_agrees_with_the_oracle(finished):
+    """From disk to log-probabilities: NumPy, with the arrays and the text and nothing else of the package."""
+    run = esnlm.load(finished[0])
+    sentences = ["The cats sleep.", "Who said that?", "", "<|endoftext|> is ordinary text"]
+    reservoir = run.model.reservoir
+    for sentence, found, states in zip(sentences, run.token_log_probs(sentences), run.states(sentences), strict=True):
+        ids = [run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos]
+        weights = (reservoir.w_rec.todense(), reservoir.w_in.todense(), reservoir.leak)
+        np.testing.assert_allclose(states, oracle.states(*weights, ids), atol=3e-5)
+        np.testing.assert_allclose(found, oracle.token_log_probs(*weights, run.model.params, ids), rtol=3e-5)
+    expected = [found.sum(dtype=np.float64) for found in run.token_log_probs(sentences)]
+    np.testing.assert_allclose(run.log_probs(sentences), expected, rtol=1e-12)
+
+
+def test_the_validation_nll_is_the_oracle_s(finished):
+    from esnlm.text.store import open_store
+
+    run, store = esnlm.load(finished[0]), open_store(finished[0] / "stores" / "validation")
+    frozen = run.model.reservoir
+    weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, run.model.params)
+    log_probs = np.concatenate([oracle.token_log_probs(*weights, sentence) for sentence in store])
+    summary = json.loads((finished[0] / "summary.json").read_text())
+    assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=1e-5)
+    assert summary["val_bits_per_byte"] == pytest.approx(-log_probs.sum() / np.log(2) / store.bytes.sum(), rel=1e-5)
+
+
+def test_a_finished_run_is_left_as_it_is(finished, capsys):
+    run, path = finished
+    before = {file: file.stat().st_mtime_ns for file in run.rglob("*") if file.name != ".lock"}
+    assert loop.train(config.read(path)) == 0
+    assert capsys.readouterr().err == f"{run} is finished (update 44); nothing to do\n"
+    assert before == {file: file.stat().st_mtime_ns for file in run.rglob("*") if file.name != ".lock"}
+
+
+def test_another_configuration_in_the_same_run_directory_is_refused(finished):
+    run, path = finished
+    with pytest.raises(InputError) as caught:
+        loop.train(config.read(path, ["--training.learning_rate", "0.01"]))
+    assert str(caught.value) == (
+        f"{run / 'config.yaml'}: the run was begun with another configuration (training.learning_rate 0.001 -> 0.01);"
+        " give the same one, or another run directory with --run"
+    )
+
+
+def test_a_second_training_in_the_same_run_directory_is_refused(finished):
+    run, path = finished
+    with RunDirectory(run).locked(), pytest.raises(InputError, match="another training is writing to this run directory"):
+        loop.train(config.read(path))
+
+
+def test_checkpoints_at_word_counts_are_kept(finished):
+    run, _ = finished
+    steps = sorted(int(folder.name) for folder in (run / "checkpoints").iterdir())
+    permanent = [step for step in steps if json.loads((run / "checkpoints" / str(step) / "metadata.json").read_text())["permanent"]]
+    assert len(steps) == 3 and len(permanent) == 1 and steps[0] == permanent[0]
+    words = json.loads((run / "checkpoints" / str(permanent[0]) / "metadata.json").read_text())["words"]
+    assert 2000 <= words < 2000 + 32 * 20
+    assert esnlm.load(run, step=permanent[0]).step == permanent[0]
+
+
+def test_windows_and_lanes_change_only_the_rounding(finished, tmp_path):
+    """States ahead of the optimizer, in any amount: the trajectory is the one of an update at a time."""
+    path = write_config(tmp_path, tmp_path / "other")
+    loop.train(config.read(path, ["--compute.window_tokens", "1", "--compute.lanes", "8", "--compute.kernel", "bcoo"]))
+    first, second = esnlm.load(finished[0]).arrays(), esnlm.load(tmp_path / "other").arrays()
+    for name in ("readout.a", "readout.b", "readout.bias"):
+        # 44 steps of at most 1e-3 each, to a thousandth of their length
+        np.testing.assert_allclose(first[name], second[name], atol=44e-3 * 1e-3)
+
+
+def run_train(path, *arguments, **options):
+    command = [sys.executable, str(REPOSITORY / "train.py"), "--config", str(path), *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, number):
+    path, run = write_config(tmp_path, tmp_path / "stopped"), tmp_path / "stopped"
+    process = run_train(path)
+    while not (run / "checkpoints" / "7").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.002)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    if number != signal.SIGKILL:
+        assert process.returncode == 75 and "the same command resumes" in told
+        assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
+    assert loop.train(config.read(path)) == 0
+    same_run(finished[0], run)
+
+
+def test_two_runs_of_one_seed_are_the_same(finished, tmp_path):
+    path = write_config(tmp_path, tmp_path / "again")
+    loop.train(config.read(path))
+    same_run(finished[0], tmp_path / "again")
+
+
+def test_a_moved_run_still_loads(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished[0], tmp_path / "moved")
+    sentences = ["The cats sleep."]
+    assert np.array_equal(esnlm.load(tmp_path / "moved").log_probs(sentences), esnlm.load(finished[0]).log_probs(sentences))
+
+
+def test_an_untrained_run_is_the_one_before_the_first_update(finished):
+    run = esnlm.load(finished[0], untrained=True)
+    assert run.step == 0
+    assert np.abs(np.asarray(run.model.readout.a)).max() <= 1 / np.sqrt(8)
+    trained = esnlm.load(finished[0])
+    assert np.array_equal(run.model.reservoir.w_rec.data, trained.model.reservoir.w_rec.data)
+
+
+@pytest.mark.parametrize("step, line", [(3, "no checkpoint of step 3; there are: ")])
+def test_a_step_that_was_not_saved(finished, step, line):
+    with pytest.raises(InputError) as caught:
+        esnlm.load(finished[0], step=step)
+    assert line in str(caught.value)
+
+
+def test_a_directory_that_is_no_run(tmp_path):
+    with pytest.raises(InputError) as caught:
+        esnlm.load(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: not a run directory: it has no config.yaml; give one that train.py wrote"
+
+
+def test_a_run_without_a_good_checkpoint(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished[0], tmp_path / "bad")
+    for folder in (tmp_path / "bad" / "checkpoints").iterdir():
+        (folder / "metadata.json").write_text("{}")
+    with pytest.warns(UserWarning, match="damaged checkpoint, not used: metadata.json"):
+        with pytest.raises(InputError, match="no intact checkpoint"):
+            esnlm.load(tmp_path / "bad")
+
+
+def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
+    process = run_train(write_config(tmp_path, tmp_path / "run"), "--model.family", "gru", env=os.environ)
+    out, err = process.communicate()
+    assert (process.returncode, out, err) == (2, "", "error: model.family is 'gru': choose esn\n")
+    assert not (tmp_path / "run").exists()
