@@ -116,7 +116,7 @@ def markdown(rows: list[dict]) -> str:
         "numpy.linalg.eigvals; arpack: ncv 256, tol 1e-6), absolute where the radius is exactly 0 (nilpotent).",
         "Growth is the cross-check: its largest deviation from the Ritz value. Products and CPU seconds are medians.",
         "",
-        "| reference | N | d | seeds | median error | worst error | growth off | methods | products | s | reference s |",
+        "| against | N | d | seeds | median error | worst error | growth off | methods | products | s | against: s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for r in rows:

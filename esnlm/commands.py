@@ -7,9 +7,11 @@ from esnlm.errors import InputError
 
 
 def exit_with(main: Callable[[], int | None]) -> int:
-    """Runs a command and returns its exit status: main's own, or 2 with one line on stderr for an InputError."""
+    """Runs a command and returns its exit status: main's own, 2 after one line on stderr for an InputError, 130 for Ctrl-C."""
     try:
         return main() or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130

@@ -47,8 +47,7 @@ class Run:
         Args:
             scoring: the convention, "paper" (BOS .. EOS), "lm-eval" or "babylm"; see evaluation/conventions.py.
         """
-        sequences = conventions.encode(sentences, self.tokenizer, scoring)
-        return np.array([found.sum(dtype=np.float64) for found in self.token_log_probs_of(sequences)])
+        return conventions.log_probs(sentences, self.tokenizer, scoring, self.token_log_probs_of)
 
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """log p(w_{t+1} | w_1 .. w_t) of BOS, the sentence's tokens and EOS: one (T - 1,) float32 array a sentence."""
@@ -106,7 +105,8 @@ class Run:
 def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
     """Restores a run: its newest checkpoint that verifies, or the one of a step.
 
-    The compute settings are chosen anew for the machine it is loaded on, except the precision, which is kept.
+    The compute settings are chosen anew for the machine it is loaded on. The precision is kept, but for tf32 on a CPU,
+    which has only the finer float32.
 
     Args:
         run: the run directory.
@@ -129,18 +129,27 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         model = echo_state.untrained(experiment.model, reservoir, experiment.seed)
         return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
     if step is None:
-        step = checkpoint.newest_good(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
-    elif step not in checkpoint.steps(directory.checkpoints):
+        newest = checkpoint.restore_newest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
+        if newest is None:
+            raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
+        step, arrays, _ = newest
+    elif step in checkpoint.steps(directory.checkpoints):
+        arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
+    else:
         there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    if step is None:
-        raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
-    arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     model = EchoState(reservoir, linear.from_arrays(arrays["params"]))
     return Run(directory.path, _for_this_machine(experiment), step, model, tokenizer)
 
 
 def _for_this_machine(experiment: Experiment) -> Experiment:
-    open_again = dataclasses.replace(experiment.compute, kernel="auto", lanes=None, window_tokens=None)
-    compute = choose_compute(dataclasses.replace(experiment, compute=open_again), jax.default_backend())
+    backend, precision = jax.default_backend(), experiment.compute.precision
+    open_again = dataclasses.replace(
+        experiment.compute,
+        precision="float32" if backend == "cpu" and precision == "tf32" else precision,
+        kernel="auto",
+        lanes=None,
+        window_tokens=None,
+    )
+    compute = choose_compute(dataclasses.replace(experiment, compute=open_again), backend)
     return dataclasses.replace(experiment, compute=compute)

@@ -163,7 +163,7 @@ def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) 
     for j in range(m):
         w = operator @ q[j]
         norm = _norm(w)
-        for _ in range(2):  # Gram-Schmidt once loses orthogonality, twice is enough
+        for _ in range(2):  # one Gram-Schmidt pass may lose orthogonality, a second restores it
             overlap = q[: j + 1] @ w
             w -= overlap @ q[: j + 1]
             h[: j + 1, j] += overlap

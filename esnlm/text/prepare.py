@@ -20,6 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from esnlm.text.sentences import CHUNK, load_punkt, punkt_splitter, read_chunks,
 from esnlm.text.store import StoreWriter, TokenStore, refuse_target
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer, train_bpe
 
-PUNKT_SAMPLE = 4 << 20  # bytes to train Punkt on: some 700,000 words, at half a megabyte a second
+PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -56,7 +57,7 @@ def prepare(
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt; with "line" a line is a sentence.
         language: of the Punkt model. Where this machine has none of it, Punkt is trained on the first share of each
-            input file, 4 MB in all; the output and the manifest say so.
+            input file, 2 MB in all; the output and the manifest say so.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
         min_length, max_length: tokens, counting BOS and EOS. A shorter sentence is dropped; of a longer one BOS, the
             first max_length - 2 tokens and EOS are kept.
@@ -76,13 +77,15 @@ def prepare(
     refuse_target(Path(out), overwrite)
     sources = _find_sources(inputs)
     size = sum(source.size for source in sources)
+    workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
+    if workers > 1:
+        _start_fork_server()
     share, words_left = _shares(sources, max_words)
     vocabulary = _tokenizer(tokenizer, sources, share, say)
     parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, say)
 
     digests = [hashlib.sha256() for _ in sources]
     dropped = cut = 0
-    workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     with (
         StoreWriter(out, vocabulary, overwrite=overwrite) as writer,
         _encoder(workers, parameters, vocabulary, min_length, max_length) as encode_in_order,
@@ -99,6 +102,8 @@ def prepare(
                 yield from ((i, text) for text in read_chunks(source.path, seen) if words_left[i] > 0)
 
         for i, encoded in encode_in_order(chunks()):
+            if words_left[i] <= 0:
+                continue  # read ahead
             encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
             kept = encoded.lengths >= min_length
             lengths = np.minimum(encoded.lengths[kept], max_length)
@@ -264,6 +269,13 @@ def _sentence_rule(
     return train_punkt(_first_share(sources, share)), rule
 
 
+def _start_fork_server() -> None:
+    # Not fork: this process may have threads (jax, BLAS). The server imports NLTK, which takes a second, once for all
+    # workers and while this process gets on.
+    forkserver.set_forkserver_preload(["esnlm.text.prepare", "nltk.tokenize.punkt"])
+    forkserver.ensure_running()
+
+
 _encode_in_worker: Callable[[str], Encoded]
 
 
@@ -291,10 +303,7 @@ def _encoder(workers: int, *arguments: Any) -> Iterator[Callable[[Iterable[tuple
         encode = chunk_encoder(*arguments)
         yield lambda chunks: ((i, encode(text)) for i, text in chunks)
         return
-    # Not fork: this process may have threads (jax, BLAS). A fork server imports NLTK once for all workers.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["esnlm.text.prepare", "nltk.tokenize.punkt"])
-    pool = ProcessPoolExecutor(workers, context, _start_worker, arguments)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver"), _start_worker, arguments)
 
     def encode_in_order(chunks: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Encoded]]:
         pending = deque()

@@ -1,6 +1,5 @@
 """Training, from a configuration to a run directory."""
 
-import json
 import math
 import time
 from pathlib import Path
@@ -17,9 +16,9 @@ from esnlm.training.corpus import Corpus, open_corpus, sha256
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.resolution import require_same, resolve
 from esnlm.training.results import show_results
-from esnlm.training.run_directory import RunDirectory, write_atomically
+from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State, open_model, open_state, save_state
-from esnlm.training.summary import Likelihood, write_summary
+from esnlm.training.summary import Likelihood, summarize, write_summary
 from esnlm.training.tracking import Metrics, Progress, say
 from esnlm.training.update import make_optimizer, make_update
 
@@ -36,7 +35,7 @@ def train(experiment: Experiment) -> int:
         InputError: the data, the configuration or the run directory cannot be used.
     """
     directory = RunDirectory(Path(experiment.run))
-    with directory.locked(), interruptible() as interruption:
+    with directory.locked():
         before = directory.read_summary()
         if before is not None and before["status"] in ("finished", "diverged"):
             require_same(experiment, directory)
@@ -53,17 +52,17 @@ def train(experiment: Experiment) -> int:
             experiment.compute.window_tokens,
         )
         metrics = Metrics(directory.metrics, state.step)
-        try:
+        with interruptible() as interruption:
             validation = _epochs(experiment, corpus, stream, state, metrics, directory, interruption)
-        finally:
-            metrics.close()
+        metrics.close()
         if interruption:
-            status = {"status": "interrupted", "step": state.step}
-            write_atomically(directory.summary, json.dumps(status, indent=1) + "\n")
+            write_summary(directory, {"status": "interrupted", "step": state.step})
             say(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
-        summary = write_summary(experiment, directory, corpus, model, state, validation)
+        summary = summarize(experiment, corpus, model, state, validation)
         show_results(experiment, directory, corpus, summary)
+        # Last: a run that was killed while its results were made resumes there.
+        write_summary(directory, summary)
         return 0
 
 

@@ -26,9 +26,9 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     from matplotlib import pyplot
 
     lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
-    training = np.array([(line["tokens"], line["train_nll"]) for line in lines if "train_nll" in line])
+    training = np.array([(line["tokens"], float(line["train_nll"])) for line in lines if "train_nll" in line])
     tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
-    validation = np.array([(tokens_at[line["step"]], line["val_nll"]) for line in lines if "val_nll" in line])
+    validation = np.array([(tokens_at[line["step"]], float(line["val_nll"])) for line in lines if "val_nll" in line])
     scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
 
     figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")

@@ -56,12 +56,12 @@ def open_state(experiment: Experiment, corpus: Corpus, model: EchoState, directo
     per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
     params = model.params
     fresh = make_optimizer(experiment.training, per_epoch * experiment.training.epochs).init(params)
-    step = checkpoint.newest_good(directory.checkpoints, lambda line: say(f"warning: {line}"))
-    if step is None:
+    newest = checkpoint.restore_newest(directory.checkpoints, lambda line: say(f"warning: {line}"))
+    if newest is None:
         size = 3 * sum(array.nbytes for array in params.values())  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (experiment.training.keep_checkpoints + 1))
         return State(params, fresh)
-    arrays, metadata = checkpoint.restore(directory.checkpoints / str(step))
+    step, arrays, metadata = newest
     if metadata["data"] != sha256(corpus.train):
         raise InputError(f"{corpus.train.folder}: not the training store that {directory.path} was begun with")
     say(f"resuming at update {step}")

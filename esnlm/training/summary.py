@@ -18,6 +18,7 @@ from esnlm.models.echo_state import EchoState
 from esnlm.training.corpus import Corpus, sha256
 from esnlm.training.run_directory import RunDirectory, write_atomically
 from esnlm.training.state import State
+from esnlm.training.tracking import plain
 
 
 @dataclass(frozen=True)
@@ -51,24 +52,15 @@ def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int
     return not all(math.isfinite(loss) and loss <= 10 * math.log(vocab_size) for loss in losses)
 
 
-def write_summary(
-    experiment: Experiment,
-    directory: RunDirectory,
-    corpus: Corpus,
-    model: EchoState,
-    state: State,
-    validation: Likelihood | None,
+def summarize(
+    experiment: Experiment, corpus: Corpus, model: EchoState, state: State, validation: Likelihood | None
 ) -> dict:
-    """Writes summary.json and returns its values.
-
-    Losses are in nats per token. In the file a number that is not finite stands as a string, "inf" or "nan", because
-    JSON has no such numbers.
-    """
+    """The values of summary.json; losses in nats per token."""
     per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
     train_nll = state.epoch_loss / per_epoch  # the plain mean of the last epoch's batch losses (S1)
     val_nll = validation.nll if validation else None
     counts = echo_state.actual_counts(model)
-    values = {
+    return {
         "status": "diverged" if has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size) else "finished",
         "step": state.step,
         "epochs": experiment.training.epochs,
@@ -96,9 +88,11 @@ def write_summary(
         },
         "config_sha256": hash_config(experiment),
     }
-    finite = {key: repr(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
-    write_atomically(directory.summary, json.dumps(finite, indent=1) + "\n")
-    return values
+
+
+def write_summary(directory: RunDirectory, summary: dict) -> None:
+    """Writes summary.json."""
+    write_atomically(directory.summary, json.dumps(plain(summary), indent=1) + "\n")
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What a training tells: metrics.jsonl for programs, one line of progress for people."""
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -24,11 +25,16 @@ class Metrics:
         self._handle = open(file, "a")
 
     def write(self, **values) -> None:
-        self._handle.write(json.dumps(values) + "\n")
+        self._handle.write(json.dumps(plain(values)) + "\n")
         self._handle.flush()
 
     def close(self) -> None:
         self._handle.close()
+
+
+def plain(values: dict) -> dict:
+    """Values for JSON, which has no inf and no nan: such a number becomes the string "inf", "-inf" or "nan"."""
+    return {key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
 class Progress:

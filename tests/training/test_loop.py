@@ -117,9 +117,9 @@ def test_a_finished_run_is_left_as_it_is(finished, capsys):
 def test_another_configuration_in_the_same_run_directory_is_refused(finished):
     run, path = finished
     with pytest.raises(InputError) as caught:
-        loop.train(config.read(path, ["--training.learning_rate", "0.01"]))
+        loop.train(config.read(path, ["--training.learning_rate", "0.02"]))
     assert str(caught.value) == (
-        f"{run / 'config.yaml'}: the run was begun with another configuration (training.learning_rate 0.001 -> 0.01);"
+        f"{run / 'config.yaml'}: the run was begun with another configuration (training.learning_rate 0.01 -> 0.02);"
         " give the same one, or another run directory with --run"
     )
 
@@ -146,8 +146,8 @@ def test_windows_and_lanes_change_only_the_rounding(finished, tmp_path):
     loop.train(config.read(path, ["--compute.window_tokens", "1", "--compute.lanes", "8", "--compute.kernel", "bcoo"]))
     first, second = esnlm.load(finished[0]).arrays(), esnlm.load(tmp_path / "other").arrays()
     for name in ("readout.a", "readout.b", "readout.bias"):
-        # 44 steps of at most 1e-3 each, to a thousandth of their length
-        np.testing.assert_allclose(first[name], second[name], atol=44e-3 * 1e-3)
+        # 44 steps of at most 1e-2 each, to a thousandth of their length
+        np.testing.assert_allclose(first[name], second[name], atol=44e-2 * 1e-3)
 
 
 def run_train(path, *arguments, **options):
