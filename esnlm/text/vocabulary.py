@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import tiktoken
 import tiktoken.load
 
 from esnlm.errors import InputError
 
+FORMAT = {"format": "esnlm tokenizer", "version": 1}
 ENDOFTEXT = "<|endoftext|>"
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 
@@ -30,8 +32,10 @@ GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s
 # A word with the space before it, whatever letters, hyphens and apostrophes it has; or one punctuation mark.
 WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
 
-# The place before the last of 1000 and more white-space characters in a row: no piece of either pattern spans it.
-# (\x1c-\x1f are white space to Python and not to tiktoken.)
+# On a million white-space characters in a row tiktoken's stack overflows: a panic, not an exception. So long texts are
+# cut before the last of 1000 and more such characters, which no piece of either pattern spans. (\x1c-\x1f are white
+# space to Python and not to tiktoken.)
+LONG_TEXT = 500_000
 LONG_SPACE = re.compile(r"(?=[^\S\x1c-\x1f][\S\x1c-\x1f])(?<=[^\S\x1c-\x1f]{1000})")
 
 
@@ -72,9 +76,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
-        if len(text) < 500_000:
+        if len(text) < LONG_TEXT:
             return self._encoding.encode_ordinary(text)
-        # From about 600,000 white-space characters in a row tiktoken's stack overflows (a panic, not an exception).
         return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
 
     def encode_batch(self, texts: Sequence[str], num_threads: int | None = None) -> list[list[int]]:
@@ -95,9 +98,10 @@ class Tokenizer:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / "ranks.tiktoken", _dump_ranks(self.ranks))
-        description = {
-            "format": "esnlm tokenizer",
-            "version": 1,
+        _replace(folder / "tokenizer.json", json.dumps(self._description(), indent=2).encode() + b"\n")
+
+    def _description(self) -> dict[str, Any]:
+        return FORMAT | {
             "name": self.name,
             "vocab_size": self.vocab_size,
             "bos": self.bos,
@@ -106,7 +110,6 @@ class Tokenizer:
             "special_tokens": {ENDOFTEXT: self.eos},
             "sha256": self.sha256,
         }
-        _replace(folder / "tokenizer.json", json.dumps(description, indent=2).encode() + b"\n")
 
 
 def load_tokenizer(spec: str | Path) -> Tokenizer:
@@ -219,26 +222,22 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
 
 
 def _load_saved(folder: Path) -> Tokenizer:
-    description = _read(folder / "tokenizer.json")
-    ranks = _read(folder / "ranks.tiktoken")
+    described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
-        description = json.loads(description)
-        if description["format"] != "esnlm tokenizer" or description["version"] != 1:
+        description = json.loads(described)
+        if {key: description[key] for key in FORMAT} != FORMAT:
             raise ValueError
-        recorded, name, pattern = description["sha256"], description["name"], description["pattern"]
+        name, pattern = description["name"], description["pattern"]
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder / 'tokenizer.json'}: not a tokenizer saved by this version of esnlm") from None
     try:
-        pairs = [line.split(b" ") for line in ranks.splitlines()]
+        pairs = (line.split(b" ") for line in ranks.splitlines())
         tokenizer = Tokenizer(name, pattern, {base64.b64decode(token): int(rank) for token, rank in pairs})
-        intact = tokenizer.sha256 == recorded
-    except ValueError:
-        intact = False
-    if not intact:
-        raise InputError(
-            f"{folder / 'ranks.tiktoken'}: damaged: it does not have the sha256 recorded in tokenizer.json beside it; "
-            "copy the folder again"
-        )
+        whole = tokenizer._description() == description
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise InputError(f"{folder}: tokenizer.json does not describe ranks.tiktoken, one is damaged: copy them again")
     return tokenizer
 
 

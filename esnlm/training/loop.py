@@ -1,7 +1,6 @@
 """Training, from a configuration to a run directory."""
 
-import math
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,14 @@ from esnlm.text.store import TokenStore
 from esnlm.training import batches
 from esnlm.training.corpus import Corpus, open_corpus, sha256
 from esnlm.training.interruption import Interruption, interruptible
+from esnlm.training.ledger import Ledger
 from esnlm.training.resolution import require_same, resolve
 from esnlm.training.results import show_results
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.summary import Likelihood, summarize, write_summary
 from esnlm.training.tracking import Metrics, Progress, say
-from esnlm.training.update import make_optimizer, make_update
+from esnlm.training.update import make_optimizer, make_updates
 
 INTERRUPTED = 75
 
@@ -76,81 +76,70 @@ def _epochs(
     interruption: Interruption,
 ) -> Likelihood | None:
     """All epochs that are left, each followed by validation. Returns the last validation."""
-    training, compute = experiment.training, experiment.compute
-    lengths = corpus.train.lengths
-    per_epoch = math.ceil(len(corpus.train) / training.batch_size)
+    training, compute, text = experiment.training, experiment.compute, corpus.train
+    plan = partial(batches.plan_epoch, text.lengths, experiment.seed)
+    epochs = [plan(epoch, training.batch_size, compute.window_tokens) for epoch in range(training.epochs)]
+    shapes, per_epoch = batches.shapes(epochs), len(epochs[0].updates)
     optimizer = make_optimizer(training, per_epoch * training.epochs)
-    update = make_update(optimizer, compute.precision)
-    all_tokens = training.epochs * int(lengths.sum() - len(lengths))
-    progress = Progress(all_tokens, state.tokens)
-    began, validation = time.monotonic() - state.seconds, None
-    thresholds = sorted(training.checkpoint_words)
-    pending = []  # losses still on the device
+    run_updates = make_updates(optimizer, compute.precision, shapes.sizes, compute.chunk_tokens)
+    ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
+    all_words, validation = int(text.words.sum(dtype=np.int64)), None
 
-    def collect():
-        losses = [float(loss) for loss in pending]
-        pending.clear()
-        state.epoch_loss += float(np.sum(losses, dtype=np.float64))
-        state.unlogged += losses
-        state.seconds = time.monotonic() - began
-
-    def log(epoch):
-        collect()
-        loss = float(np.mean(state.unlogged, dtype=np.float64))
-        state.unlogged = []
-        speed = state.tokens / state.seconds
-        metrics.write(
-            step=state.step, epoch=epoch + 1, tokens=state.tokens, words=state.words, train_nll=loss, tokens_per_second=speed
-        )
-        text = f"epoch {epoch + 1}/{training.epochs}  update {state.step}/{per_epoch * training.epochs}  train NLL {loss:.3f}"
-        progress.show(state.tokens, text, final=state.step == per_epoch * training.epochs)
-
-    def save(permanent=False):
-        collect()
-        save_state(state, directory, sha256(corpus.train), training.keep_checkpoints, permanent)
-
-    for epoch in range(training.epochs):
-        first = epoch * per_epoch  # of the epoch's updates, counted over all epochs
-        if state.step > first + per_epoch:
+    for number, epoch in enumerate(epochs):
+        begin = number * per_epoch  # steps are counted over all epochs
+        if state.step > begin + per_epoch:
             continue
-        order = batches.epoch_order(len(corpus.train), experiment.seed, epoch)
-        updates = batches.split_updates(order, training.batch_size)
-        tokens = np.array([int(lengths[batch].sum()) - len(batch) for batch in updates])
-        for window in batches.split_windows(tokens, compute.window_tokens):
-            if first + window.stop <= state.step:
+        words = np.array([text.words[update].sum(dtype=np.int64) for update in epoch.updates])
+        passed = all_words * number + np.cumsum(words)
+        keep = {
+            begin + 1 + int(np.searchsorted(passed, count))
+            for count in training.checkpoint_words
+            if all_words * number < count <= passed[-1]
+        }
+
+        def due(step: int, every: int) -> bool:
+            return step % every == 0 or step == begin + per_epoch
+
+        for window in epoch.windows:
+            if begin + window.stop <= state.step:
                 continue
-            inputs = [corpus.train.sentence(s) for u in window for s in updates[u]]
-            buffer, rows = stream.read([sentence[:-1] for sentence in inputs])
-            place = 0
-            for u in window:
-                here = slice(place, place := place + len(updates[u]))
-                if first + u < state.step:
-                    continue  # a resumed run begins inside a window
-                if u == 0:
-                    state.epoch_loss = 0.0
-                packed = batches.pack(rows[here], [sentence[1:] for sentence in inputs[here]], compute.chunk_tokens)
-                state.params, state.optimizer, loss = update(
-                    state.params, state.optimizer, buffer, packed.rows, packed.targets, packed.weights
+            sentences = [[text.sentence(s) for s in epoch.updates[u]] for u in window]
+            buffer, rows = stream.read([sentence[:-1] for update in sentences for sentence in update])
+            packs = _pack(sentences, rows, shapes)
+            while state.step < begin + window.stop:  # a resumed run begins inside a window
+                first = last = state.step - begin
+                while last < min(window.stop, first + ledger.updates_per_call):
+                    last += 1
+                    if due(begin + last, training.log_every) or due(begin + last, training.checkpoint_every) or begin + last in keep:
+                        break
+                state.params, state.optimizer, losses = run_updates(
+                    state.params, state.optimizer, buffer, packs, first - window.start, last - window.start
                 )
-                pending.append(loss)
-                words = state.words
-                state.step += 1
-                state.tokens += int(tokens[u])
-                state.words += int(corpus.train.words[updates[u]].sum())
-                last = state.step == first + per_epoch
-                if state.step % training.log_every == 0 or last:
-                    log(epoch)
-                crossed = any(words < threshold <= state.words for threshold in thresholds)
-                if crossed or last or state.step % training.checkpoint_every == 0 or interruption:
-                    save(permanent=crossed)
+                state.step = begin + last
+                state.tokens += int(epoch.tokens[first:last].sum())
+                state.words += int(words[first:last].sum())
+                ledger.enter(losses, first - window.start, last - window.start, due(state.step, training.log_every))
+                if due(state.step, training.checkpoint_every) or state.step in keep or interruption:
+                    ledger.settle()
+                    save_state(state, directory, sha256(text), training.keep_checkpoints, permanent=state.step in keep)
                 if interruption:
                     return None
         validation = _validate(experiment, corpus.validation, stream, state.params, interruption)
         if interruption:
             return None
         if validation is not None:
-            metrics.write(step=state.step, epoch=epoch + 1, val_nll=validation.nll, val_bits_per_byte=validation.bits_per_byte)
+            nll, bits = validation.nll, validation.bits_per_byte
+            metrics.write(step=state.step, epoch=number + 1, val_nll=nll, val_bits_per_byte=bits)
     return validation
+
+
+def _pack(sentences: list[list[np.ndarray]], rows: list[np.ndarray], shapes: batches.Shapes) -> batches.Packs:
+    """The packs of a window: each update's sentences, whose states lie in `rows`, in the same order."""
+    updates, place = [], 0
+    for update in sentences:
+        here = slice(place, place := place + len(update))
+        updates.append((np.concatenate(rows[here]), np.concatenate([sentence[1:] for sentence in update])))
+    return batches.pack(updates, shapes)
 
 
 def _validate(experiment, store: TokenStore | None, stream, params, interruption) -> Likelihood | None:

@@ -1,20 +1,25 @@
 """Which sentences are trained on when."""
 
 import numpy as np
-import pytest
 
 from esnlm.training import batches
 
 
+def plan(sentences=100, seed=0, epoch=0, batch_size=32, window_tokens=1000):
+    lengths = np.random.default_rng(9).integers(6, 40, sentences)
+    return lengths, batches.plan_epoch(lengths, seed, epoch, batch_size, window_tokens)
+
+
 def test_an_epoch_has_every_sentence_once_and_keeps_the_last_partial_batch():
-    updates = batches.split_updates(batches.epoch_order(100, seed=0, epoch=0), 32)
-    assert [len(update) for update in updates] == [32, 32, 32, 4]
-    assert sorted(np.concatenate(updates)) == list(range(100))
+    lengths, epoch = plan()
+    assert [len(update) for update in epoch.updates] == [32, 32, 32, 4]
+    assert sorted(np.concatenate(epoch.updates)) == list(range(100))
+    assert list(epoch.tokens) == [(lengths[update] - 1).sum() for update in epoch.updates]
 
 
 def test_the_order_is_new_in_every_epoch_and_for_every_seed():
-    orders = [batches.epoch_order(100, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
-    assert np.array_equal(orders[0], batches.epoch_order(100, 0, 0))
+    orders = [np.concatenate(plan(seed=seed, epoch=epoch)[1].updates) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+    assert np.array_equal(orders[0], np.concatenate(plan()[1].updates))
     assert not any(np.array_equal(orders[i], orders[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
@@ -30,19 +35,26 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
     assert batches.split_windows(np.array([5, 50, 5]), 10) == [range(0, 1), range(1, 2), range(2, 3)]
 
 
-@pytest.mark.parametrize("chunk_tokens", [1024, 40])
-def test_a_pack_holds_every_prediction_and_weighs_it_equally(chunk_tokens):
-    rows = [np.arange(10), np.arange(20, 65), np.arange(100, 133)]
-    targets = [row * 2 for row in rows]
-    packed = batches.pack(rows, targets, chunk_tokens)
-    assert packed.rows.shape[1] <= chunk_tokens
-    real = packed.weights > 0
-    assert list(packed.rows[real]) == list(np.concatenate(rows))
-    assert list(packed.targets[real]) == list(np.concatenate(targets))
-    assert set(packed.weights[real]) == {np.float32(1 / 88)}
+def test_shapes_fit_every_update_of_a_run():
+    epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
+    shapes = batches.shapes(epochs)
+    assert {batches.pack_size(int(tokens)) for epoch in epochs for tokens in epoch.tokens} == set(shapes.sizes)
+    assert shapes.slots == max(len(window) for epoch in epochs for window in epoch.windows)
+
+
+def test_packs_hold_every_prediction_and_weigh_it_equally():
+    rng = np.random.default_rng(0)
+    updates = [(rng.permutation(500)[:count], rng.integers(0, 90, count)) for count in (88, 30, 200)]
+    packs = batches.pack(updates, batches.Shapes(sizes=(32, 96, 224), slots=5))
+    assert list(packs.size[:3]) == [1, 0, 2]
+    for u, (rows, targets) in enumerate(updates):
+        real = packs.weights[u] > 0
+        assert list(packs.rows[u, real]) == list(rows) and list(packs.targets[u, real]) == list(targets)
+        assert set(packs.weights[u, real]) == {np.float32(1 / len(rows))}
+        assert real.sum() == len(rows)
+    assert not packs.weights[3:].any()
 
 
 def test_packs_have_few_sizes_and_waste_little():
-    sizes = {batches.pack_size(tokens) for tokens in range(512, 1024)}
-    assert len(sizes) == 9
+    assert len({batches.pack_size(tokens) for tokens in range(512, 1024)}) == 9
     assert all(tokens <= batches.pack_size(tokens) <= max(tokens * 1.125, tokens + 32) for tokens in range(1, 5000))

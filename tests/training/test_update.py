@@ -9,7 +9,7 @@ from esnlm.config import TrainingConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.training import batches
-from esnlm.training.update import make_optimizer, make_update
+from esnlm.training.update import make_optimizer, make_updates
 from tests import oracle
 
 N, V = 30, 50
@@ -20,30 +20,48 @@ def start(rank=6):
     return {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
 
 
-def packs(count):
+def problem():
+    """Ten updates of 20 to 60 predictions, from one buffer of features."""
     rng = np.random.default_rng(0)
-    for _ in range(count):
-        tokens = int(rng.integers(20, 60))
-        yield rng.permutation(200)[:tokens], rng.integers(0, V, tokens)
+    counts = rng.integers(20, 60, 10)
+    updates = [(rng.permutation(200)[:count], rng.integers(0, V, count)) for count in counts]
+    return rng.normal(size=(200, N)).astype(np.float32), updates, batches.Shapes(sizes=(32, 64), slots=12)
 
 
-@pytest.mark.parametrize("chunk_tokens", [1024, 32], ids=["whole", "in chunks"])
+def run(calls, chunk_tokens=1024):
+    """Runs the ten updates in calls of some updates each: (params, losses)."""
+    buffer, updates, shapes = problem()
+    optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
+    run_updates, state = make_updates(optimizer, "float32", shapes.sizes, chunk_tokens), optimizer.init(params)
+    packs, losses, first = batches.pack(updates, shapes), [], 0
+    for count in calls:
+        params, state, found = run_updates(params, state, buffer, packs, first, first + count)
+        losses += list(np.asarray(found)[first : first + count])
+        first += count
+    return params, losses
+
+
+@pytest.mark.parametrize("chunk_tokens", [1024, 24], ids=["whole", "in chunks"])
 def test_ten_updates_follow_the_oracle(chunk_tokens):
-    buffer = np.random.default_rng(1).normal(size=(200, N)).astype(np.float32)
-    optimizer = make_optimizer(TrainingConfig(), updates=10)
-    update, params = make_update(optimizer, "float32"), start()
-    state = optimizer.init(params)
-    expected = {name: np.asarray(array, np.float64) for name, array in params.items()}
+    params, losses = run([10], chunk_tokens)
+    expected = {name: np.asarray(array, np.float64) for name, array in start().items()}
     adamw = oracle.AdamW(expected)
-    for rows, targets in packs(10):
-        packed = batches.pack([rows], [targets], chunk_tokens)
-        params, state, loss = update(params, state, buffer, packed.rows, packed.targets, packed.weights)
+    buffer, updates, _ = problem()
+    for (rows, targets), loss in zip(updates, losses, strict=True):
         expected_loss, gradient = oracle.mean_nll_and_gradient(expected, buffer[rows].astype(np.float64), targets)
         assert loss == pytest.approx(expected_loss, rel=1e-5)
         expected = adamw.step(expected, gradient)
     # Ten steps of at most 1e-3 each; Adam's ratio m / sqrt(v) turns a relative error e of the gradient into one of e.
     for name in expected:
         np.testing.assert_allclose(params[name], expected[name], atol=1e-2 * 1e-3, rtol=0)
+
+
+def test_how_updates_are_cut_into_calls_changes_no_bit():
+    whole, losses = run([10])
+    for calls in ([1] * 10, [3, 7], [9, 1]):
+        params, again = run(calls)
+        assert again == losses
+        assert all(np.array_equal(params[name], whole[name]) for name in whole)
 
 
 def test_schedules_and_warmup():

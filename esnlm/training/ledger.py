@@ -1,0 +1,81 @@
+"""Losses on their way from the device into the state's sums and the metrics."""
+
+import time
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from esnlm.training.state import State
+from esnlm.training.tracking import Metrics, Progress
+
+# Between two calls a run can be stopped and shows how far it is.
+SECONDS_PER_CALL = 3.0
+
+
+class Call(NamedTuple):
+    """Updates that were handed to the device."""
+
+    losses: jax.Array  # (U,)
+    first: int  # of them, this call's
+    last: int
+    step: int  # after it
+    tokens: int
+    words: int
+    log: bool
+
+
+class Ledger:
+    """Enters each call's losses one call late, so that the device never waits for the host."""
+
+    def __init__(self, state: State, metrics: Metrics, epochs: int, per_epoch: int, tokens: int):
+        self.state, self.metrics = state, metrics
+        self.epochs, self.per_epoch = epochs, per_epoch
+        self.progress = Progress(tokens, state.tokens)
+        self.began = time.monotonic() - state.seconds
+        self.waiting: list[Call] = []
+        self.updates_per_call = 1
+
+    def enter(self, losses: jax.Array, first: int, last: int, log: bool) -> None:
+        """Takes note of a call whose outcome is still on the device, and settles the one before.
+
+        Args:
+            losses: (U,), of which first .. last - 1 are this call's.
+            log: a line of metrics is due after it.
+        """
+        state = self.state
+        self.waiting.append(Call(losses, first, last, state.step, state.tokens, state.words, log))
+        if len(self.waiting) > 1:
+            self._settle(self.waiting.pop(0))
+
+    def settle(self) -> None:
+        """Waits for what is still on the device: the state is then as after its last update."""
+        while self.waiting:
+            self._settle(self.waiting.pop(0))
+
+    def _settle(self, call: Call) -> None:
+        state, losses = self.state, np.asarray(call.losses, np.float64)[call.first : call.last]
+        seconds = time.monotonic() - self.began
+        per_update = (seconds - state.seconds) / len(losses)
+        self.updates_per_call = max(1, int(SECONDS_PER_CALL / max(per_update, 1e-6)))
+        state.seconds = seconds
+        epoch = (call.step - 1) // self.per_epoch
+        if call.step - len(losses) == epoch * self.per_epoch:
+            state.epoch_loss = 0.0
+        for loss in losses:  # one by one, so that the sum's rounding does not depend on how the run was cut into calls
+            state.epoch_loss += float(loss)
+        state.unlogged += losses.tolist()
+        if not call.log:
+            return
+        loss, state.unlogged = float(np.mean(state.unlogged)), []
+        self.metrics.write(
+            step=call.step,
+            epoch=epoch + 1,
+            tokens=call.tokens,
+            words=call.words,
+            train_nll=loss,
+            tokens_per_second=call.tokens / seconds,
+        )
+        last = self.epochs * self.per_epoch
+        text = f"epoch {epoch + 1}/{self.epochs}  update {call.step}/{last}  train NLL {loss:.3f}"
+        self.progress.show(call.tokens, text, final=call.step == last)
