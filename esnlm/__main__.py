@@ -2,6 +2,7 @@
 
     prepare    raw text files to a token store
     score      log-probabilities of sentences under a trained run
+    report     a table of several runs
 """
 
 import argparse
@@ -16,6 +17,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_prepare(commands)
     _add_score(commands)
+    _add_report(commands)
     arguments = vars(parser.parse_args())
     del arguments["command"]
     arguments.pop("call")(**arguments)
@@ -59,6 +61,19 @@ def _add_score(commands) -> None:
         sentences = read_lines(input)
         for sentence, log_prob in zip(sentences, load(run, step).log_probs(sentences, scoring), strict=True):
             print(f"{log_prob:.6f}\t{sentence}")
+
+    command.set_defaults(call=call)
+
+
+def _add_report(commands) -> None:
+    command = commands.add_parser("report", help="a table of several runs", allow_abbrev=False)
+    command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
+    command.add_argument("--out", type=Path, metavar="FILE.md", help="write it there, too, and as JSON beside it")
+
+    def call(runs: list[Path], out: Path | None) -> None:
+        from esnlm.studies.run_table import report
+
+        print(report(runs, out), end="")
 
     command.set_defaults(call=call)
 

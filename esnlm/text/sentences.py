@@ -92,13 +92,7 @@ def train_punkt(texts: Iterable[str]):
 
     The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
     """
-
-    class Trainer(_nltk_punkt().PunktTrainer):
-        def _unique_types(self, tokens):
-            # NLTK goes through a set, whose order differs from process to process, and so can the abbreviations found.
-            return sorted(super()._unique_types(tokens))
-
-    trainer = Trainer(**_untimed_classes())
+    trainer = _nltk_punkt().PunktTrainer(**_untimed_classes())
     for text in texts:
         trainer.train(text, finalize=False)
     return trainer.get_params()

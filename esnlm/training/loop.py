@@ -15,7 +15,7 @@ from esnlm.training.corpus import Corpus, open_corpus, sha256
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.ledger import Ledger
 from esnlm.training.resolution import require_same, resolve
-from esnlm.training.results import show_results
+from esnlm.training.results import references, show_results
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.summary import Likelihood, summarize, write_summary
@@ -60,6 +60,7 @@ def train(experiment: Experiment) -> int:
             say(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
         summary = summarize(experiment, corpus, model, state, validation)
+        summary["references"] = references(experiment, corpus)
         show_results(experiment, directory, corpus, summary)
         # Last: a run that was killed while its results were made resumes there.
         write_summary(directory, summary)

@@ -7,7 +7,7 @@ from rich.table import Table
 from esnlm import run as runs
 from esnlm.config import Experiment, GrammarData
 from esnlm.evaluation import minimal_pairs, report
-from esnlm.evaluation.ngrams import BigramModel
+from esnlm.evaluation.ngrams import BigramModel, UnigramModel
 from esnlm.text import grammar
 from esnlm.training.corpus import Corpus
 from esnlm.training.loss_plot import draw_loss
@@ -18,49 +18,54 @@ from esnlm.training.tracking import clock
 def show_results(experiment: Experiment, directory: RunDirectory, corpus: Corpus, summary: dict) -> None:
     """Prints the losses beside what they should be measured against, and draws them.
 
-    Of a generated corpus the true entropy is known, and the run's own minimal pairs are scored too.
+    Of a generated corpus the run's own minimal pairs are scored too.
     """
     console = Console(highlight=False, width=None if Console().is_terminal else 120)
-    run = runs.load(directory.path)
-    bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
-    references = _references(experiment, corpus, {"unigram": run.unigram(), "bigram": bigram})
-    console.print(_losses(summary, references))
+    console.print(_losses(summary))
     console.print(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
         f" {summary['total_params']:,} parameters"
     )
     if isinstance(experiment.data, GrammarData):
+        bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
         pairs = minimal_pairs.load(directory.minimal_pairs)
-        evaluation = minimal_pairs.evaluate(run, pairs, baselines={"bigram": bigram})
+        evaluation = minimal_pairs.evaluate(runs.load(directory.path), pairs, baselines={"bigram": bigram})
         report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
         console.print()
         report.show(evaluation.result, console)
-    console.print(f"\nrun directory: {directory.path}    plots: {draw_loss(directory, references)}", soft_wrap=True)
+    console.print(f"\nrun directory: {directory.path}    plots: {draw_loss(directory, summary['references'])}", soft_wrap=True)
 
 
-def _references(experiment: Experiment, corpus: Corpus, models: dict) -> dict[str, float]:
-    """NLL of the validation text, in nats per token, under what a model should be held against."""
-    store = corpus.validation
+def references(experiment: Experiment, corpus: Corpus) -> dict[str, float]:
+    """NLL of the validation text, in nats per token, under what a model should be held against.
+
+    Unigram and bigram models of the training text; of a generated corpus also the grammar, on this text and as its
+    exact entropy.
+    """
+    store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:
         return {}
-    references = {f"{name} model": model.nll(store) for name, model in models.items()}
+    found = {
+        "unigram model": UnigramModel.fit(corpus.train, vocab_size).nll(store),
+        "bigram model": BigramModel.fit(corpus.train, vocab_size).nll(store),
+    }
     if isinstance(experiment.data, GrammarData):
         texts = [corpus.tokenizer.decode(sentence[1:-1]) for sentence in store]
         nats = -np.sum([grammar.log_prob(text) for text in texts])
-        references["the grammar itself, on this text"] = float(nats / (len(store.tokens) - len(store)))
-        references["the grammar's entropy"] = grammar.entropy().nats_per_token
-    return references
+        found["the grammar itself, on this text"] = float(nats / (len(store.tokens) - len(store)))
+        found["the grammar's entropy"] = grammar.entropy().nats_per_token
+    return found
 
 
-def _losses(summary: dict, references: dict[str, float]) -> Table:
+def _losses(summary: dict) -> Table:
     table = Table("", "nats per token", "perplexity", "above the model", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     table.add_row("training, mean over the last epoch", *_row(summary["train_nll"], None))
     if summary["val_nll"] is not None:
         table.add_row("[bold]validation[/]", *_row(summary["val_nll"], None))
-        for name, nll in references.items():
+        for name, nll in summary["references"].items():
             table.add_row(name, *_row(nll, summary["val_nll"]))
         table.add_row("validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}")
     return table

@@ -1,0 +1,83 @@
+"""Several runs side by side: what they are, what they lose, what they score."""
+
+import json
+from pathlib import Path
+
+from esnlm import config as configuration
+from esnlm.errors import InputError
+from esnlm.training.run_directory import RunDirectory, write_atomically
+
+
+def report(runs: list[Path], out: Path | None = None) -> str:
+    """A Markdown table of finished runs, from their summaries and the reports in their evaluation/ folders.
+
+    Only bits per byte and nats per word compare runs of different vocabularies.
+
+    Args:
+        runs: run directories.
+        out: a Markdown file to write it to; beside it the same as JSON. Replaced where it exists.
+
+    Raises:
+        InputError: a directory is not that of a finished run.
+    """
+    rows = [_row(Path(run)) for run in runs]
+    table = "\n".join([*_losses(rows), "", *_scores(rows)]) + "\n"
+    if out is not None:
+        write_atomically(out.with_suffix(".json"), json.dumps(rows, indent=1) + "\n")
+        write_atomically(out, table)
+    return table
+
+
+def _row(run: Path) -> dict:
+    directory = RunDirectory(run)
+    summary = directory.read_summary()
+    if summary is None or summary["status"] == "interrupted":
+        raise InputError(f"{directory.path}: not a finished run; train it to its end with train.py")
+    experiment = configuration.read(directory.config)
+    scores = {}
+    for file in sorted((directory.path / "evaluation").glob("*.json")):
+        found = json.loads(file.read_text())
+        figures = {name: found["baselines"][name]["overall"]["accuracy"] for name in ("length", "unigram")}
+        scores[file.stem] = found["overall"] | figures | {"step": found["step"], "status": found["status"]}
+    return {"run": directory.path.name, "state_size": experiment.model.reservoir.state_size, "rank": experiment.model.readout.rank} | {
+        "summary": summary,
+        "minimal_pairs": scores,
+    }
+
+
+def _losses(rows: list[dict]) -> list[str]:
+    lines = [
+        "| run | N | rank | trained | all parameters | words | train NLL | val NLL | unigram | bigram | bits/byte | nats/word | tokens/s |",
+        "| --- " + "| ---: " * 12 + "|",
+    ]
+    for row in rows:
+        summary = row["summary"]
+        known = summary.get("references", {})
+        cells = [
+            row["run"],
+            f"{row['state_size']:,}",
+            str(row["rank"] or "full"),
+            f"{summary['trainable_params']:,}",
+            f"{summary['total_params']:,}",
+            f"{summary['words']:,}",
+            *(_figure(summary[name], 3) for name in ("train_nll", "val_nll")),
+            *(_figure(known.get(name), 3) for name in ("unigram model", "bigram model")),
+            *(_figure(summary[name], 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
+            f"{summary['tokens_per_second']:,.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _scores(rows: list[dict]) -> list[str]:
+    lines = ["| run | minimal pairs | step | accuracy, % | 95 % | length only | unigram |", "| --- | --- " + "| ---: " * 5 + "|"]
+    for row in rows:
+        for name, score in row["minimal_pairs"].items():
+            interval = "" if score["interval"] is None else " - ".join(f"{bound:.2f}" for bound in score["interval"])
+            figures = [_figure(score[key], 2) for key in ("accuracy", "length", "unigram")]
+            lines.append(f"| {row['run']} | {name} | {score['step']:,} | {figures[0]} | {interval} | {figures[1]} | {figures[2]} |")
+    return lines
+
+
+def _figure(value: float | str | None, digits: int) -> str:
+    return "" if value is None else f"{float(value):.{digits}f}"
