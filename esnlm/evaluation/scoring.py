@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from esnlm.readout import linear
@@ -18,9 +17,7 @@ def _target_log_probs(params, buffer, rows, targets, precision):
 
 @partial(jax.jit, static_argnames="precision")
 def _pair_log_probs(params, buffer, rows, sources, targets, precision):
-    """log p(targets) (P,) after the states of buffer[rows[sources]]: one row of logits serves many targets."""
-    log_probs = jax.nn.log_softmax(linear.logits(params, buffer[rows], precision))  # (C, V)
-    return log_probs[sources, targets]
+    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision)  # (P,)
 
 
 def total_nll(

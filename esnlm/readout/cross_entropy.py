@@ -43,6 +43,13 @@ def token_nll(z: jax.Array, w: jax.Array, bias: jax.Array, targets: jax.Array, p
     return top + jnp.log(total) - _pick(logits, targets)
 
 
+def pair_log_probs(z, w, bias, sources, targets, precision: str) -> jax.Array:
+    """log softmax(W z_s + b)[t] in nats, (P,), for the pairs of a row s of z (C, r) and a target t: rows may recur."""
+    logits = product(z, w, (1, 1), precision) + bias  # (C, V)
+    _, total, top = _exponentials(logits)
+    return logits[sources, targets] - (top + jnp.log(total))[sources]
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(5,))
 def weighted_nll(z, w, bias, targets, weights, precision: str) -> jax.Array:
     """sum_i weights_i * token_nll_i, a scalar; differentiable in z, w and bias."""

@@ -72,6 +72,12 @@ def weighted_nll(params: dict, features: jax.Array, targets: jax.Array, weights:
     return cross_entropy.weighted_nll(z, w, params["bias"], targets, weights, precision)
 
 
+def pair_log_probs(params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
+    """log p(target) in nats, (P,), for pairs of a row of features (C, N), by number, and a target."""
+    z, w = _last_layer(params, features, precision)
+    return cross_entropy.pair_log_probs(z, w, params["bias"], sources, targets, precision)
+
+
 def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
     """o = W_out h + b_out, (C, V), of features (C, N)."""
     z, w = _last_layer(params, features, precision)

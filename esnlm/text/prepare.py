@@ -228,7 +228,7 @@ def _first_share(sources: Iterable[Source], share: float) -> Iterator[str]:
         left = share * source.size
         for text in read_chunks(source.path):
             data = text.encode()
-            end = data.find(b"\n", math.ceil(left))
+            end = data.find(b"\n", max(math.ceil(left) - 1, 0))
             yield text if end < 0 else data[:end].decode()
             left -= len(data)
             if left <= 0:
