@@ -29,6 +29,9 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     training = np.array([(line["tokens"], float(line["train_nll"])) for line in lines if "train_nll" in line])
     tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
     validation = np.array([(tokens_at[line["step"]], float(line["val_nll"])) for line in lines if "val_nll" in line])
+    training, validation = (points[np.isfinite(points).all(axis=1)] if len(points) else points for points in (training, validation))
+    if not len(training):
+        return "none, as no loss was finite"
     scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
 
     figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
@@ -41,6 +44,8 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     for name, nll in _apart(references, axes.get_ylim()).items():
         axes.annotate(name, (0.01, nll), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", fontsize=8, color="0.35")
     axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xscale="log")
+    if training[:, 1].max() > 1000:  # a run that diverged
+        axes.set_yscale("log")
     axes.xaxis.set_major_formatter(pyplot.FormatStrFormatter("%g"))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right")

@@ -12,6 +12,7 @@ from esnlm.text import grammar
 from esnlm.training.corpus import Corpus
 from esnlm.training.loss_plot import draw_loss
 from esnlm.training.run_directory import RunDirectory
+from esnlm.training.summary import perplexity
 from esnlm.training.tracking import clock
 
 
@@ -73,4 +74,4 @@ def _losses(summary: dict) -> Table:
 
 def _row(nll: float, against: float | None) -> list[str]:
     gap = "" if against is None else f"{nll - against:+.4f}"
-    return [f"{nll:.4f}", f"{np.exp(nll):.2f}", gap]
+    return [f"{nll:.4f}", f"{perplexity(nll):.2f}", gap]

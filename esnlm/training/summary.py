@@ -52,6 +52,12 @@ def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int
     return not all(math.isfinite(loss) and loss <= 10 * math.log(vocab_size) for loss in losses)
 
 
+def perplexity(nll: float) -> float:
+    """exp of an NLL in nats per token; inf where it is too large."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(np.float64(nll)))
+
+
 def summarize(
     experiment: Experiment, corpus: Corpus, model: EchoState, state: State, validation: Likelihood | None
 ) -> dict:
@@ -70,7 +76,7 @@ def summarize(
         "val_nll": val_nll,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
-        "perplexity": float(np.exp(val_nll)) if validation else None,
+        "perplexity": perplexity(val_nll) if validation else None,
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,

@@ -16,6 +16,7 @@ from esnlm import config
 from esnlm.errors import InputError
 from esnlm.training import loop
 from esnlm.training.run_directory import RunDirectory
+from esnlm.training.summary import has_diverged
 from tests import oracle
 
 SMALL = """
@@ -148,6 +149,25 @@ def test_windows_and_lanes_change_only_the_rounding(finished, tmp_path):
     for name in ("readout.a", "readout.b", "readout.bias"):
         # 44 steps of at most 1e-2 each, to a thousandth of their length
         np.testing.assert_allclose(first[name], second[name], atol=44e-2 * 1e-3)
+
+
+def test_a_diverged_run_finishes_and_says_so(tmp_path, capsys):
+    """S2: it reports its losses, however large or undefined, and is marked."""
+    path = write_config(tmp_path, tmp_path / "diverged")
+    assert loop.train(config.read(path, ["--training.learning_rate", "1e30"])) == 0
+    summary = json.loads((tmp_path / "diverged" / "summary.json").read_text())
+    assert (summary["status"], summary["val_nll"]) == ("diverged", "nan")
+    printed = capsys.readouterr().out
+    assert "not defined: 88 of 88 sentences have a log-probability that is not a number" in printed
+    assert "plots: none, as no loss was finite" in printed
+
+
+@pytest.mark.parametrize(
+    "train_nll, val_nll, diverged",
+    [(5.0, 4.0, False), (71.0, None, True), (5.0, 70.0, True), (69.0, 69.0, False), (np.inf, 4.0, True), (5.0, np.nan, True)],
+)
+def test_diverged_is_not_finite_or_above_ten_log_v(train_nll, val_nll, diverged):
+    assert has_diverged(train_nll, val_nll, vocab_size=1000) == diverged  # 10 ln 1000 = 69.08
 
 
 def run_train(path, *arguments, **options):

@@ -1,0 +1,262 @@
+"""Side-by-side timing in one process, the machine it ran on, that machine's measured limits, and the result files.
+
+Contenders take turns, A B C, A B C, ..., so that a slower minute of the machine falls on all of them alike; a ratio is
+taken within each round, and what is reported are medians over the rounds.
+"""
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from esnlm.readout.cross_entropy import product
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
+SETTLE = 0.03  # seconds between turns: thread pools spin for a while after their last work, on the next one's cores
+RESULTS = Path(__file__).parents[1] / "results"
+PACKAGES = ("esnlm", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "torch", "triton", "reservoirpy")
+
+Contender = Callable[[int], object]  # called with the round's number; returns when its work is done
+
+
+def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds of every contender, round by round, after one round that is not counted.
+
+    Returns:
+        (seconds, failures): one list of `rounds` a contender; the error of one that failed in its first, uncounted
+        turn (no memory, say), which then takes part no further.
+    """
+    seconds, failures = {}, {}
+    for name, run in contenders.items():
+        try:
+            run(0)
+            seconds[name] = []
+        except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
+            failures[name] = one_line(error)
+    for i in range(rounds):
+        for name in seconds:
+            time.sleep(SETTLE)
+            seconds[name].append(time_of(partial(contenders[name], i)))
+    return seconds, failures
+
+
+def time_of(run: Callable[[], object]) -> float:
+    """Seconds a call, over as many calls as make up SHORTEST."""
+    calls, elapsed, began = 0, 0.0, time.perf_counter()
+    while elapsed < SHORTEST:
+        run()
+        calls += 1
+        elapsed = time.perf_counter() - began
+    return elapsed / calls
+
+
+def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
+    """Median, least and most seconds of each contender, and `slower`: the median over rounds of its time / baseline's."""
+    return {
+        name: {
+            "median_s": statistics.median(own),
+            "min_s": min(own),
+            "max_s": max(own),
+            "slower": statistics.median(a / b for a, b in zip(own, seconds[baseline], strict=True)),
+            "rounds_s": own,
+        }
+        for name, own in seconds.items()
+    }
+
+
+# ---- limits of the machine
+
+
+def gemm_peaks(shapes: dict[str, tuple[int, int, int]], rounds: int, precision: str = "float32") -> dict[str, dict]:
+    """FLOP/s of matrix products (m, k) x (k, n), by name and library; the best round of each."""
+    contenders, flops = {}, {}
+    for name, (m, k, n) in shapes.items():
+        x, y = random_array((m, k), seed=1), random_array((k, n), seed=2)
+        multiply = jax.jit(partial(product, contract=(1, 0), precision=precision))
+        contenders[name, "jax"] = lambda _, f=multiply, x=x, y=y: f(x, y).block_until_ready()
+        flops[name] = 2 * m * k * n
+        if torch is not None:
+            contenders[name, "torch"] = _torch_gemm(m, k, n, precision)
+    seconds, failures = interleave(contenders, rounds)
+    peaks = {name: {} for name in shapes}
+    for (name, library), own in seconds.items():
+        peaks[name][library] = flops[name] / min(own)
+    for (name, library), error in failures.items():
+        peaks[name][library + " failed"] = error
+    return peaks
+
+
+def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
+    """Bytes read and written a second by an elementwise pass over an array, by library; the best round of each."""
+    size = megabytes * 250_000
+    held = {"in place": random_array((size,), seed=1), "fresh": random_array((size,), seed=2)}
+    in_place = jax.jit(lambda x: x * jnp.float32(0.999), donate_argnums=0)
+    fresh = jax.jit(lambda x: x * jnp.float32(0.999))
+
+    def run_in_place(_):
+        held["in place"] = in_place(held["in place"]).block_until_ready()
+
+    contenders = {"jax, in place": run_in_place, "jax": lambda _: fresh(held["fresh"]).block_until_ready()}
+    if torch is not None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        source, target = torch.rand(size, device=device), torch.empty(size, device=device)
+        contenders["torch"] = lambda _: (target.copy_(source), torch_wait())
+    seconds, _ = interleave(contenders, rounds)
+    return {name: 8 * size / min(own) for name, own in seconds.items()}
+
+
+def best_peak(peaks: dict) -> float:
+    """The highest of a dict of peaks, whoever reached it."""
+    return max(value for value in peaks.values() if isinstance(value, float))
+
+
+def _torch_gemm(m, k, n, precision):
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, y = (torch.randn(shape, device=device).to(dtype) for shape in ((m, k), (k, n)))
+
+    def run(_):
+        torch_precision(precision)
+        torch.mm(x, y)
+        torch_wait()
+
+    return run
+
+
+def torch_precision(precision: str) -> None:
+    """Lets torch's float32 products be what `precision` says: true float32, or TF32 (also inside cuDNN)."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def torch_wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def random_array(shape: tuple[int, ...], seed: int) -> jax.Array:
+    """Standard normal float32: a product of zeros is faster than one of numbers on some chips."""
+    return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
+
+
+# ---- the machine
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def set_threads() -> None:
+    """Gives torch as many threads as JAX takes."""
+    if torch is not None:
+        torch.set_num_threads(cores())
+
+
+def load() -> list[float]:
+    """Load averages over 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]
+
+
+def machine() -> dict:
+    """Processor, cores, device and versions."""
+    device = jax.devices()[0]
+    return {
+        "processor": _cpu_model(),
+        "cores": cores(),
+        "device": device.device_kind,
+        "backend": jax.default_backend(),
+        "gpu": _gpu(),
+        "threads": {name: os.environ[name] for name in ("OMP_NUM_THREADS", "XLA_FLAGS") if name in os.environ},
+        "torch_threads": torch.get_num_threads() if torch is not None else None,
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _cpu_model():
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _gpu():
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip() or None
+    except OSError:
+        return None
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+# ---- results
+
+
+def command() -> str:
+    """The command that is running, as it can be given again from the repository's root."""
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+
+
+def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:
+    """Writes out/NAME.json (the record) and out/NAME.md (title, text, and what the record says of its making)."""
+    out.mkdir(parents=True, exist_ok=True)
+    made = [
+        "",
+        f"Command: `{record['command']}`",
+        "",
+        f"Machine: {describe(record['machine'])}; load average before {record['load_before']}, after {record['load_after']}",
+        "",
+        "Versions: " + ", ".join(f"{k} {v}" for k, v in record["machine"]["versions"].items() if v),
+    ]
+    for path, content in (
+        (out / f"{name}.json", json.dumps(record, indent=1) + "\n"),
+        (out / f"{name}.md", "\n".join([f"# {title}", "", *text, *made]) + "\n"),
+    ):
+        partial_file = path.with_name(f".{path.name}.partial")
+        partial_file.write_text(content)
+        os.replace(partial_file, path)
+    print(f"wrote {out / name}.json and .md")
+
+
+def describe(machine: dict) -> str:
+    gpu = f", {machine['gpu']}" if machine["gpu"] else ""
+    return f"{machine['processor']}, {machine['cores']} cores, JAX on {machine['device']}{gpu}"
+
+
+def table(head: list[str], rows: Iterable[Iterable]) -> list[str]:
+    """Lines of a Markdown table; numbers are shown with three figures."""
+    cells = [[show(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *cells)]
+
+
+def show(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

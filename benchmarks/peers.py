@@ -1,0 +1,210 @@
+"""The same model in PyTorch, twice, and an LSTM: what esnlm is timed against.
+
+`PaperWay` is the papers' way: a torch.sparse product and a Python loop over time on the padded batch, the readout on
+every padded position, AdamW as it comes. `PackedWay` is the best we know how to make of PyTorch: sentences sorted by
+length so that finished ones leave the loop, the readout on real tokens only, the fastest AdamW. Both read a sentence's
+tokens from a dense table of W_in's columns, which is faster than any sparse product with a one-hot vector.
+"""
+
+import time
+import warnings
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import measure
+from esnlm.reservoir.weights import Reservoir
+
+IGNORED = -100  # the target of a padded position; it stands for no token, so EOS is still predicted
+
+
+class TorchReservoir:
+    """W_rec as torch's CSR or COO, W_in as a table of columns (V, N), the leak (N, 1)."""
+
+    def __init__(self, reservoir: Reservoir, device: str, layout: str = "csr"):
+        shape = (reservoir.state_size, reservoir.state_size)
+        row, column = np.asarray(reservoir.w_rec.indices).T
+        values = torch.from_numpy(np.array(reservoir.w_rec.data))
+        coo = torch.sparse_coo_tensor(np.stack([row, column]), values, shape, device=device).coalesce()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta"
+            self.w_rec = coo if layout == "coo" else coo.to_sparse_csr()
+        row, column = (torch.from_numpy(x).long().to(device) for x in np.array(reservoir.w_in.indices).T)
+        self.table = torch.zeros(reservoir.vocab_size, reservoir.state_size, device=device)  # (V, N)
+        self.table[column, row] = torch.from_numpy(np.array(reservoir.w_in.data)).to(device)
+        self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(device)[:, None]  # (N, 1)
+
+    def step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """h' = (1 - a) h + a tanh(W_rec h + W_in u) as one writes it down; h (N, B), tokens (B,)."""
+        drive = self.w_rec @ h + F.embedding(tokens, self.table).T  # (N, B)
+        return (1 - self.leak) * h + self.leak * torch.tanh(drive)
+
+    def fast_step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """The same in fewer passes over memory."""
+        drive = self.w_rec @ h  # (N, B)
+        drive += F.embedding(tokens, self.table).T
+        return torch.lerp(h, drive.tanh_(), self.leak)
+
+    def zeros(self, lanes: int) -> torch.Tensor:
+        return torch.zeros(len(self.leak), lanes, device=self.leak.device)
+
+
+def fastest_layout(reservoir: Reservoir, device: str, lanes: int) -> tuple[TorchReservoir, str]:
+    """The reservoir in whichever of CSR and COO steps faster at this width, and a line that says so."""
+    found = {}
+    for layout in ("csr", "coo"):
+        candidate = TorchReservoir(reservoir, device, layout)
+        h, tokens = torch.rand_like(candidate.zeros(lanes)), torch.arange(lanes, device=device) % reservoir.vocab_size
+        found[layout] = (_seconds(lambda c=candidate, h=h, t=tokens: c.step(h, t)), candidate)
+        del candidate
+    best = min(found, key=lambda layout: found[layout][0])
+    times = ", ".join(f"{layout} {1e3 * seconds:.3g} ms" for layout, (seconds, _) in found.items())
+    return found[best][1], f"torch.sparse in {best} ({times} a step of {lanes} lanes)"
+
+
+class Readout(nn.Module):
+    """nn.Linear(N, r, bias=False) and nn.Linear(r, V), from the arrays of esnlm's readout."""
+
+    def __init__(self, params: dict, device: str):
+        super().__init__()
+        a, b, bias = (torch.from_numpy(np.array(params[name])) for name in ("a", "b", "bias"))
+        self.b = nn.utils.skip_init(nn.Linear, b.shape[1], b.shape[0], bias=False, device=device)
+        self.a = nn.utils.skip_init(nn.Linear, a.shape[1], a.shape[0], device=device)
+        with torch.no_grad():
+            self.b.weight.copy_(b), self.a.weight.copy_(a), self.a.bias.copy_(bias)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.a(self.b(features))
+
+
+class PaperWay:
+    """(a) Everything on the padded batch."""
+
+    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str):
+        self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
+        self.readout = Readout(params, self.device)
+        self.optimizer = torch.optim.AdamW(self.readout.parameters())  # PyTorch's defaults are the papers'
+        self.criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
+
+    def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
+        """One update; the loss before it."""
+        inputs, targets = (torch.from_numpy(x).to(self.device) for x in pad(sentences))  # (B, T)
+        h, states = self.reservoir.zeros(len(sentences)), []
+        for t in range(inputs.shape[1]):
+            h = self.reservoir.step(h, inputs[:, t])
+            states.append(h.T)
+        with precise(self.precision, self.device):
+            logits = self.readout(torch.stack(states, dim=1))  # (B, T, V)
+        loss = self.criterion(logits.float().flatten(0, 1), targets.flatten())
+        return _step(loss, self.optimizer)
+
+
+class PackedWay:
+    """(b) Only real tokens, in as few passes as PyTorch allows."""
+
+    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str, adamw: dict, compiled: bool = False):
+        self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
+        self.readout = Readout(params, self.device)
+        self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
+        self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
+
+    def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
+        """One update; the loss before it."""
+        features, targets = self.features(sentences)
+        return _step(self.loss(features, targets), self.optimizer)
+
+    def _loss(self, features, targets):
+        with precise(self.precision, self.device):
+            logits = self.readout(features)  # (C, V)
+        return F.cross_entropy(logits.float(), targets)
+
+    @torch.no_grad()
+    def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        """States of the real tokens (C, N) and what comes next (C,): step by step, longest sentence first."""
+        inputs, targets = pad(sorted(sentences, key=len, reverse=True))
+        running = (targets != IGNORED).sum(0)  # (T,) sentences still running at each step
+        packed = torch.from_numpy(np.concatenate([targets[:n, t] for t, n in enumerate(running)])).to(self.device)
+        features = torch.empty(len(packed), len(self.reservoir.leak), device=self.device)
+        inputs, h, row = torch.from_numpy(inputs).to(self.device), self.reservoir.zeros(len(sentences)), 0
+        for t, n in enumerate(running.tolist()):
+            if n < h.shape[1]:
+                h = h[:, :n].contiguous()
+            h = self.reservoir.fast_step(h, inputs[:n, t])
+            features[row : row + n] = h.T
+            row += n
+        return features, packed
+
+
+class Lstm:
+    """(c) LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout."""
+
+    def __init__(self, vocab_size: int, precision: str, adamw: dict, device: str, width: int = 512):
+        torch.manual_seed(0)
+        self.precision, self.device = precision, device
+        self.embedding = nn.Embedding(vocab_size, width, device=device)
+        self.lstm = nn.LSTM(width, width, device=device)
+        self.readout = nn.Linear(width, vocab_size, device=device)
+        parts = nn.ModuleList([self.embedding, self.lstm, self.readout])
+        self.optimizer = torch.optim.AdamW(parts.parameters(), **adamw)
+
+    def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
+        """One update; the loss before it."""
+        inputs, targets = (torch.from_numpy(x) for x in pad(sorted(sentences, key=len, reverse=True)))
+        lengths = (targets != IGNORED).sum(1)
+        inputs, targets = (
+            nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).to(self.device) for x in (inputs, targets)
+        )
+        with precise(self.precision, self.device):
+            hidden, _ = self.lstm(inputs._replace(data=self.embedding(inputs.data)))
+            logits = self.readout(hidden.data)  # (C, V)
+        return _step(F.cross_entropy(logits.float(), targets.data), self.optimizer)
+
+
+def fastest_adamw(params: dict, device: str) -> tuple[dict, str]:
+    """The fastest of torch's three implementations of AdamW on arrays of these shapes, and a line that says so."""
+    found = {}
+    for name in ("foreach", "fused"):
+        arrays = [nn.Parameter(torch.rand(array.shape, device=device)) for array in params.values()]
+        for array in arrays:
+            array.grad = torch.rand_like(array)
+        found[name] = _seconds(torch.optim.AdamW(arrays, **{name: True}).step)
+        found.setdefault("for-loop", _seconds(torch.optim.AdamW(arrays, foreach=False, fused=False).step))
+    best = min(found, key=found.get)
+    times = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found.items())
+    return {} if best == "for-loop" else {best: True}, f"AdamW: {best} ({times})"
+
+
+def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs, targets), both (B, T) int64: what is read, and what comes next or IGNORED where there is nothing."""
+    lengths = [len(sentence) - 1 for sentence in sentences]
+    inputs = np.zeros((len(sentences), max(lengths)), np.int64)
+    targets = np.full(inputs.shape, IGNORED, np.int64)
+    for i, (sentence, length) in enumerate(zip(sentences, lengths, strict=True)):
+        inputs[i, :length], targets[i, :length] = sentence[:-1], sentence[1:]
+    return inputs, targets
+
+
+def precise(precision: str, device: str):
+    """The context in which torch's products are what `precision` says."""
+    measure.torch_precision(precision)
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def _step(loss, optimizer):
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def _seconds(run, repeats: int = 5) -> float:
+    """The median of a few synchronised calls after one that does not count."""
+    times = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        run()
+        measure.torch_wait()
+        times.append(time.perf_counter() - began)
+    return float(np.median(times[1:]))
