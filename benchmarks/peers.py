@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jax.experimental.sparse import BCOO
 from torch import nn
 
 import measure
@@ -21,20 +22,14 @@ IGNORED = -100  # the target of a padded position; it stands for no token, so EO
 
 
 class TorchReservoir:
-    """W_rec as torch's CSR or COO, W_in as a table of columns (V, N), the leak (N, 1)."""
+    """W_rec as torch's CSR or COO, W_in as a table of its columns (V, N), the leak (N, 1)."""
 
     def __init__(self, reservoir: Reservoir, device: str, layout: str = "csr"):
-        shape = (reservoir.state_size, reservoir.state_size)
-        row, column = np.asarray(reservoir.w_rec.indices).T
-        values = torch.from_numpy(np.array(reservoir.w_rec.data))
-        coo = torch.sparse_coo_tensor(np.stack([row, column]), values, shape, device=device).coalesce()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta"
-            self.w_rec = coo if layout == "coo" else coo.to_sparse_csr()
+        self.w_rec = torch_sparse(reservoir.w_rec, device, layout)
         row, column = (torch.from_numpy(x).long().to(device) for x in np.array(reservoir.w_in.indices).T)
-        self.table = torch.zeros(reservoir.vocab_size, reservoir.state_size, device=device)  # (V, N)
+        self.table = torch.zeros(reservoir.vocab_size, reservoir.state_size, device=device)
         self.table[column, row] = torch.from_numpy(np.array(reservoir.w_in.data)).to(device)
-        self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(device)[:, None]  # (N, 1)
+        self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(device)[:, None]
 
     def step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         """h' = (1 - a) h + a tanh(W_rec h + W_in u) as one writes it down; h (N, B), tokens (B,)."""
@@ -51,17 +46,24 @@ class TorchReservoir:
         return torch.zeros(len(self.leak), lanes, device=self.leak.device)
 
 
-def fastest_layout(reservoir: Reservoir, device: str, lanes: int) -> tuple[TorchReservoir, str]:
-    """The reservoir in whichever of CSR and COO steps faster at this width, and a line that says so."""
+def torch_sparse(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
+    """A BCOO matrix in torch's "csr" or "coo"."""
+    indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
+    coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=device).coalesce()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta"
+        return coo if layout == "coo" else coo.to_sparse_csr()
+
+
+def fastest_layout(matrix: BCOO, device: str, lanes: int) -> tuple[str, str]:
+    """Which of CSR and COO multiplies faster at this width, and a line that says so."""
+    h = torch.rand(matrix.shape[1], lanes, device=device)
     found = {}
     for layout in ("csr", "coo"):
-        candidate = TorchReservoir(reservoir, device, layout)
-        h, tokens = torch.rand_like(candidate.zeros(lanes)), torch.arange(lanes, device=device) % reservoir.vocab_size
-        found[layout] = (_seconds(lambda c=candidate, h=h, t=tokens: c.step(h, t)), candidate)
-        del candidate
-    best = min(found, key=lambda layout: found[layout][0])
-    times = ", ".join(f"{layout} {1e3 * seconds:.3g} ms" for layout, (seconds, _) in found.items())
-    return found[best][1], f"torch.sparse in {best} ({times} a step of {lanes} lanes)"
+        w = torch_sparse(matrix, device, layout)
+        found[layout] = _seconds(lambda w=w: w @ h)
+    best = min(found, key=found.get)
+    return best, f"torch.sparse in {best} ({_times(found)} a product with {lanes} columns)"
 
 
 class Readout(nn.Module):
@@ -97,7 +99,7 @@ class PaperWay:
             states.append(h.T)
         with precise(self.precision, self.device):
             logits = self.readout(torch.stack(states, dim=1))  # (B, T, V)
-        loss = self.criterion(logits.float().flatten(0, 1), targets.flatten())
+            loss = self.criterion(logits.flatten(0, 1), targets.flatten())
         return _step(loss, self.optimizer)
 
 
@@ -113,12 +115,12 @@ class PackedWay:
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
         """One update; the loss before it."""
         features, targets = self.features(sentences)
-        return _step(self.loss(features, targets), self.optimizer)
+        with precise(self.precision, self.device):
+            loss = self.loss(features, targets)
+        return _step(loss, self.optimizer)
 
     def _loss(self, features, targets):
-        with precise(self.precision, self.device):
-            logits = self.readout(features)  # (C, V)
-        return F.cross_entropy(logits.float(), targets)
+        return F.cross_entropy(self.readout(features), targets)  # of logits (C, V)
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -157,23 +159,24 @@ class Lstm:
             nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True).to(self.device) for x in (inputs, targets)
         )
         with precise(self.precision, self.device):
-            hidden, _ = self.lstm(inputs._replace(data=self.embedding(inputs.data)))
-            logits = self.readout(hidden.data)  # (C, V)
-        return _step(F.cross_entropy(logits.float(), targets.data), self.optimizer)
+            hidden, _ = self.lstm(nn.utils.rnn.PackedSequence(self.embedding(inputs.data), inputs.batch_sizes))
+            loss = F.cross_entropy(self.readout(hidden.data), targets.data)
+        return _step(loss, self.optimizer)
+
+
+ADAMW = {"for-loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
 
 
 def fastest_adamw(params: dict, device: str) -> tuple[dict, str]:
-    """The fastest of torch's three implementations of AdamW on arrays of these shapes, and a line that says so."""
+    """Options of the fastest of torch's AdamW implementations on arrays of these shapes, and a line that says so."""
     found = {}
-    for name in ("foreach", "fused"):
+    for name, options in ADAMW.items():
         arrays = [nn.Parameter(torch.rand(array.shape, device=device)) for array in params.values()]
         for array in arrays:
             array.grad = torch.rand_like(array)
-        found[name] = _seconds(torch.optim.AdamW(arrays, **{name: True}).step)
-        found.setdefault("for-loop", _seconds(torch.optim.AdamW(arrays, foreach=False, fused=False).step))
+        found[name] = _seconds(torch.optim.AdamW(arrays, **options).step)
     best = min(found, key=found.get)
-    times = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in found.items())
-    return {} if best == "for-loop" else {best: True}, f"AdamW: {best} ({times})"
+    return ADAMW[best], f"AdamW: {best} ({_times(found)})"
 
 
 def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -197,6 +200,10 @@ def _step(loss, optimizer):
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.detach()
+
+
+def _times(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
 
 
 def _seconds(run, repeats: int = 5) -> float:

@@ -100,7 +100,7 @@ def evaluate(
 
     In a baseline a tie counts half: it has no preference, and a coin would do as well. `length` ties whenever both
     sentences have as many tokens, so the rule for ties, not the baseline, would otherwise make its score. The figure
-    of the run to set beside it is `accuracy_ties_half`.
+    of the run to set beside it is `accuracy_ties_half`; `run_above` is the difference, paired, with its intervals.
 
     Raises InputError for an unknown scoring. NaN log-probabilities and a collapsed model (`statistics.has_collapsed`)
     leave accuracies None, and `status` and `warnings` say why.
@@ -125,7 +125,8 @@ def evaluate(
 
     def baseline(score: np.ndarray) -> dict:  # score (sentences,)
         guess = statistics.outcomes(score[good], score[bad])
-        return statistics.accuracies(guess, identical, rows, phenomenon_of, ties_count_as=0.5)
+        above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows, phenomenon_of)
+        return statistics.accuracies(guess, identical, rows, phenomenon_of, ties_count_as=0.5) | {"run_above": above}
 
     others = {"unigram": run.unigram(), **(baselines or {})}
     status, warnings = _verdict(log_prob, outcome, identical, accuracies)

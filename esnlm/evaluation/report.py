@@ -151,15 +151,22 @@ def markdown(result: dict) -> str:
     if "comparison" in result:
         lines += ["", "## Comparison", "", *(f"- {line}" for line in _comparison_lines(result))]
     if result.get("comparison"):
-        lines += ["", _markdown_row(["", "difference", "95 %", "p"]), "| --- | ---: | ---: | ---: |"]
-        for level in ("phenomena", "paradigms"):
-            for name, entry in result["comparison"][level].items():
-                interval = _interval(entry["interval"])
-                lines.append(_markdown_row([name, f"{entry['difference']:+.1f}", interval, f"{entry['p_value']:.2g}"]))
+        lines += _differences(result["comparison"], ("phenomena", "paradigms"))
+    if result["status"] == "ok":
+        for name, its in result["baselines"].items():
+            lines += ["", f"## Above {name} only", *_differences(its["run_above"], ("phenomena",))]
     lines += ["", "## Origin", "", f"- intervals: {result['intervals']}", f"- pairs: sha256 {result['data']['sha256']}"]
     lines += [f"- tokenizer: {result['tokenizer']['name']}, sha256 {result['tokenizer']['sha256']}"]
     lines += [f"- {name}: {value}" for name, value in result.get("provenance", {}).items() if value]
     return "\n".join(lines) + "\n"
+
+
+def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
+    lines = ["", _markdown_row(["", "difference", "95 %", "p"]), "| --- | ---: | ---: | ---: |"]
+    for name, entry in [item for level in levels for item in comparison[level].items()]:
+        interval = _interval(entry["interval"])
+        lines.append(_markdown_row([name, f"{entry['difference']:+.1f}", interval, f"{entry['p_value']:.2g}"]))
+    return lines
 
 
 def _headline(result: dict) -> list[str]:
@@ -180,6 +187,10 @@ def _headline(result: dict) -> list[str]:
     lines.append(ties)
     by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())
     lines.append(f"baselines, ties as half: {by}")
+    if result["status"] == "ok":
+        above = {name: its["run_above"]["overall"] for name, its in result["baselines"].items()}
+        by = ", ".join(f"{name} {its['difference']:+.2f} [{_interval(its['interval'], 2)}]" for name, its in above.items())
+        lines.append(f"above the baselines, in points, paired: {by}")
     if result["anchors"]:
         by = ", ".join(f"{ANCHORS[model]} {value:.1f}" for model, value in result["anchors"]["overall"].items())
         lines.append(f"published with BLiMP: {by}")

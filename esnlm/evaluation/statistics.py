@@ -100,7 +100,7 @@ def accuracies(
 
 
 def compare(
-    right: np.ndarray,
+    worth: np.ndarray,
     other: np.ndarray,
     members: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
@@ -108,13 +108,13 @@ def compare(
 ) -> dict:
     """Paired comparison of two models on the same pairs: accuracy of the first minus that of the second, in points.
 
-    right, other: (n,) bool, whether each model has the pair right. Gives the same groups as `accuracies`, each entry
+    worth, other: (n,) in 0 .. 1, what each pair counts for either model (bool will do). Gives the same groups as `accuracies`, each entry
     with `difference`, its bootstrap `interval` (a pair is redrawn with both its outcomes, so what makes a pair easy
-    for both cancels), how many pairs `only_this` and `only_other` has right, and the `p_value` of McNemar's exact
+    for both cancels), how many pairs count more for `only_this` and for `only_other`, and the `p_value` of McNemar's exact
     test on these two counts (pairs pooled; not corrected for the number of groups looked at).
     """
     rng = np.random.default_rng(seed)
-    difference = right.astype(float) - other.astype(float)  # (n,)
+    difference = worth.astype(float) - other.astype(float)  # (n,)
     paradigms, resampled = {}, {}
     for name, rows in members.items():
         resampled[name] = resampled_means(difference[rows], rng)
