@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+# Peers share the accelerator's memory with JAX. Read when JAX first looks for devices.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from esnlm.readout.cross_entropy import product
 

@@ -49,9 +49,9 @@ class TorchReservoir:
 def torch_sparse(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
     """A BCOO matrix in torch's "csr" or "coo"."""
     indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
-    coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=device).coalesce()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta"
+        warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta", and its checks implicit
+        coo = torch.sparse_coo_tensor(indices, values, matrix.shape, device=device).coalesce()
         return coo if layout == "coo" else coo.to_sparse_csr()
 
 

@@ -65,8 +65,9 @@ def main(arguments: list[str] | None = None) -> dict:
     record["rows"] = []
     for size in args.sizes:
         reservoir = random_reservoir(size, VOCAB_SIZE, args.degree, seed=0)
+        operands = jax_operands(reservoir, args.dense_up_to)
         for lanes in args.lanes:
-            row = measure_step(reservoir, lanes, args, measure.best_peak(record["copy_bytes_per_s"]))
+            row = measure_step(reservoir, operands, lanes, args, measure.best_peak(record["copy_bytes_per_s"]))
             record["rows"].append(row)
             print("\n".join(lines_of(row)), flush=True)
     record["load_after"] = measure.load()
@@ -88,15 +89,17 @@ def random_reservoir(size: int, vocab_size: int, degree: float, seed: int) -> Re
     return Reservoir(matrix(size, 0.99 / np.sqrt(degree)), matrix(vocab_size, 1.0), leak)
 
 
-def measure_step(reservoir: Reservoir, lanes: int, args: argparse.Namespace, copy_bandwidth: float) -> dict:
+def measure_step(
+    reservoir: Reservoir, operands: dict, lanes: int, args: argparse.Namespace, copy_bandwidth: float
+) -> dict:
     """One row: every contender at one N and B."""
-    size, nonzeros = reservoir.state_size, int(reservoir.w_rec.nse)
+    size, nonzeros = reservoir.state_size, reservoir.w_rec.nse
     steps = min(args.steps, max(2, (1 << 26) // (size * lanes)))
-    rng = np.random.default_rng(1)
-    h = rng.uniform(-1, 1, (size, lanes)).astype(np.float32)  # (N, B)
-    tokens = rng.integers(0, reservoir.vocab_size, (steps, lanes)).astype(np.int32)
-    left_out = too_large(size, nonzeros, lanes, args)
-    contenders = jax_contenders(reservoir, h, tokens, left_out)
+    h, tokens = start(size, lanes, steps)
+    left_out = too_large(nonzeros, lanes, args.gigabytes)
+    width = default_lanes(size, jax.default_backend())
+    contenders = {BASELINE: jax_steps(*operands["esnlm " + chosen_kernel(reservoir)], h, tokens, width)}
+    contenders |= {name: jax_steps(*own, h, tokens, lanes) for name, own in operands.items() if name not in left_out}
     contenders["scipy csr"] = scipy_steps(reservoir, h, tokens, np.float32)
     if measure.torch is not None:
         contenders["torch csr"] = torch_steps(reservoir, h, tokens)
@@ -111,61 +114,55 @@ def measure_step(reservoir: Reservoir, lanes: int, args: argparse.Namespace, cop
 
     seconds, failures = measure.interleave({name: partial(run, name) for name in contenders}, args.rounds)
     per_step = {name: [s / steps for s in own] for name, own in seconds.items()}
-    floor = (8 * nonzeros + 4 * (size + 1) + 8 * h.size) / copy_bandwidth
+    floor = floor_seconds(reservoir, lanes, copy_bandwidth)
     truth = scipy_steps(reservoir, h, tokens, np.float64)()
     compared = measure.compare(per_step, BASELINE)
     for name, result in compared.items():
-        result["error"] = float(np.abs(np.asarray(final[name]) - truth).max() / np.abs(truth).max())
+        result["error"] = float(np.abs(as_numpy(final[name]) - truth).max() / np.abs(truth).max())
         result["share_of_floor"] = floor / result["median_s"]
     row = {"size": size, "lanes": lanes, "nonzeros": nonzeros, "steps": steps, "floor_s": floor}
     return row | {"contenders": compared, "left_out": left_out | failures}
 
 
-def too_large(size: int, nonzeros: int, lanes: int, args: argparse.Namespace) -> dict[str, str]:
-    """Contenders that this machine should be spared, and why."""
-    found, gathered = {}, 4e-9 * nonzeros * lanes  # GB: one float for each nonzero and lane
-    if gathered > args.gigabytes:
-        for name in ("esnlm bcoo", "jax BCOO", "reservoirpy jax"):
-            found[name] = f"would gather {gathered:.1f} GB at once"
-    if size > args.dense_up_to:
-        found["esnlm dense"] = f"not tried above N = {args.dense_up_to:,}"
-    return found
+def start(size: int, lanes: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """States (N, B) float32 and tokens (T, B) int32 to begin with."""
+    rng = np.random.default_rng(1)
+    h = rng.uniform(-1, 1, (size, lanes)).astype(np.float32)
+    return h, rng.integers(0, VOCAB_SIZE, (steps, lanes)).astype(np.int32)
 
 
-# ---- contenders: functions that take all steps and return the final states (N, B)
+def floor_seconds(reservoir: Reservoir, lanes: int, copy_bandwidth: float) -> float:
+    """W read once, values and indices, and h read and written."""
+    size = reservoir.state_size
+    return (8 * reservoir.w_rec.nse + 4 * (size + 1) + 8 * size * lanes) / copy_bandwidth
 
 
-def jax_contenders(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, left_out: dict) -> dict[str, Callable]:
-    """esnlm as it runs (its choice of kernel, in blocks of lanes that fit the cache), each kernel, and plain BCOO."""
-    width = default_lanes(len(h), jax.default_backend())
-    dynamics = recurrence.prepare(reservoir)
-    found = {BASELINE: jax_steps(esnlm_step, dynamics, h, tokens, width)}
-    for kernel in sparse.KERNELS:
-        if f"esnlm {kernel}" not in left_out:
-            dynamics = recurrence.prepare(reservoir, kernel)
-            found[f"esnlm {kernel}"] = jax_steps(esnlm_step, dynamics, h, tokens, h.shape[1])
-    if "jax BCOO" not in left_out:
-        operands = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
-        found["jax BCOO"] = jax_steps(plain_step, operands, h, tokens, h.shape[1])
-    return found
+def too_large(nonzeros: int, lanes: int, gigabytes: float) -> dict[str, str]:
+    """Contenders that write one float for each nonzero and lane, where that is more than a machine should be asked for."""
+    gathered = 4e-9 * nonzeros * lanes
+    names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
+    return {name: f"would gather {gathered:.1f} GB at once" for name in names} if gathered > gigabytes else {}
+
+
+# ---- contenders: functions that take all steps and return the final states, (N, B) or a list of blocks of lanes
+
+
+def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
+    """{name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
+    kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
+    found = {f"esnlm {kernel}": (esnlm_step, recurrence.prepare(reservoir, kernel)) for kernel in kernels}
+    plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
+    return found | {"jax BCOO": (plain_step, plain)}
+
+
+def chosen_kernel(reservoir: Reservoir) -> str:
+    return sparse.choose_kernel(reservoir.state_size, reservoir.w_rec.nse, jax.default_backend())
 
 
 def jax_steps(step, operands, h, tokens, width):
     blocks = [slice(i, i + width) for i in range(0, h.shape[1], width)]
     inputs = [(jnp.asarray(h[:, block]), jnp.asarray(tokens[:, block])) for block in blocks]
-
-    def run():
-        states = jax.block_until_ready([_scan(step, operands, *block) for block in inputs])
-        return states[0] if len(states) == 1 else _Blocks(states)
-
-    return run
-
-
-class _Blocks(list):
-    """Blocks of lanes, joined only where somebody looks at them."""
-
-    def __array__(self, dtype=None, copy=None):
-        return np.concatenate([np.asarray(block) for block in self], axis=1)
+    return lambda: jax.block_until_ready([_scan(step, operands, *block) for block in inputs])
 
 
 @partial(jax.jit, static_argnames="step")
@@ -205,7 +202,7 @@ def torch_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Call
         for now in tokens:
             h = own.fast_step(h, now)
         measure.torch_wait()
-        return h if device == "cpu" else h.cpu()
+        return h
 
     return run
 
@@ -234,6 +231,12 @@ def reservoirpy_jax_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarra
     run_all = jax.jit(jax.vmap(lambda start, series: node._run({"out": start}, series)[0]["out"]))
     starts, series = jnp.asarray(h.T), jax.nn.one_hot(tokens.T, reservoir.vocab_size)  # (B, N), (B, T, V)
     return lambda: run_all(starts, series).block_until_ready().T
+
+
+def as_numpy(states) -> np.ndarray:
+    if isinstance(states, list):
+        return np.concatenate([np.asarray(block) for block in states], axis=1)
+    return np.asarray(states.cpu() if hasattr(states, "cpu") else states)
 
 
 def as_scipy(matrix: BCOO, dtype: type) -> scipy.sparse.csr_array:

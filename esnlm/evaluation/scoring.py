@@ -65,32 +65,38 @@ def token_log_probs(
     keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
     distinct = sorted(key for key in set(keys) if len(key) > 4)
     found = {key: np.empty(0, np.float32) for key in keys}
-    for start in range(0, len(distinct), stream.lanes):
-        block = distinct[start : start + stream.lanes]
-        ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
-        buffer, rows = stream.read([sequence[:-1] for sequence in ids], shared=True)
-        row, target = np.concatenate(rows), np.concatenate([sequence[1:] for sequence in ids])
-        pairs, which = np.unique(np.stack([row, target], axis=1), axis=0, return_inverse=True)
-        values = np.empty(len(pairs), np.float32)
-        states = int(pairs[-1, 0]) + 1
-        for first in range(0, states, chunk):
-            here = slice(*np.searchsorted(pairs[:, 0], [first, first + chunk]))
-            sources, targets = pairs[here].T
-            width = max(chunk, 1 << (len(sources) - 1).bit_length())
-            log_probs = _pair_log_probs(
-                params,
-                buffer,
-                np.minimum(np.arange(first, first + chunk), states - 1).astype(np.int32),
-                _fill(sources - first, width),
-                _fill(targets, width),
-                precision,
-            )
-            values[here] = np.asarray(log_probs)[: len(sources)]
-        ends = np.cumsum([len(sequence) - 1 for sequence in ids])
-        for key, log_probs in zip(block, np.split(values[which.ravel()], ends[:-1]), strict=True):
-            found[key] = log_probs
-        report(start + len(block), len(distinct))
+    blocks = [distinct[start : start + stream.lanes] for start in range(0, len(distinct), stream.lanes)]
+    begun, done = None, 0
+    for block in [*blocks, None]:
+        # A block is fetched when the next one is under way, so that the device never waits for the host.
+        before, begun = begun, block and (block, _begin(stream, params, block, precision, chunk))
+        if before is not None:
+            found |= zip(before[0], _fetch(*before[1]), strict=True)
+            done += len(before[0])
+            report(done, len(distinct))
     return [found[key] for key in keys]
+
+
+def _begin(stream, params, block, precision, chunk):
+    """Hands a block of sequences to the device: its outcome by chunk, which part of it is real, and how to lay it out."""
+    ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
+    buffer, rows = stream.read([sequence[:-1] for sequence in ids], shared=True)
+    row, target = np.concatenate(rows), np.concatenate([sequence[1:] for sequence in ids])
+    pairs, place = np.unique(np.stack([row, target], axis=1), axis=0, return_inverse=True)
+    states = int(pairs[-1, 0]) + 1
+    chunks = []
+    for first in range(0, states, chunk):
+        sources, targets = pairs[slice(*np.searchsorted(pairs[:, 0], [first, first + chunk]))].T
+        width = max(chunk, 1 << (len(sources) - 1).bit_length())
+        here = np.minimum(np.arange(first, first + chunk), states - 1).astype(np.int32)
+        padded = _fill(sources - first, width), _fill(targets, width)
+        chunks.append((_pair_log_probs(params, buffer, here, *padded, precision), len(sources)))
+    return chunks, place.ravel(), np.cumsum([len(sequence) - 1 for sequence in ids])[:-1]
+
+
+def _fetch(chunks, place, bounds):
+    values = np.concatenate([np.asarray(log_probs)[:real] for log_probs, real in chunks])
+    return np.split(values[place], bounds)
 
 
 def _windows(sentences, window_tokens):

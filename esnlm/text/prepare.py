@@ -6,28 +6,25 @@ same whatever the number of workers, and memory does not grow with the corpus.
 
 import hashlib
 import math
-import multiprocessing
 import os
-import signal
-import string
+import pickle
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any, NamedTuple
+from queue import SimpleQueue
+from subprocess import PIPE, Popen
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from esnlm.errors import InputError
-from esnlm.text.sentences import CHUNK, load_punkt, punkt_splitter, read_chunks, split_lines, train_punkt
+from esnlm.text.sentences import load_punkt, punkt_splitter, read_chunks, split_lines, train_punkt
 from esnlm.text.store import StoreWriter, TokenStore, refuse_target
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer, train_bpe
 
@@ -64,8 +61,7 @@ def prepare(
         max_words: keep about so many words. A file's share of them is proportional to its words; it gives its first
             sentences up to the one that reaches the share, or all where that is less, as short ones were dropped.
             A BPE or Punkt model trained on the input is trained on the first share of each file, too.
-        workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it. With more
-            than one, a script must call this under `if __name__ == "__main__":`.
+        workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
         overwrite: replace an existing token store.
         progress: tell on stderr how far it is and what came of it.
 
@@ -78,50 +74,34 @@ def prepare(
     sources = _find_sources(inputs)
     size = sum(source.size for source in sources)
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
-    if workers > 1:
-        _start_fork_server()
-    share, words_left = _shares(sources, max_words)
-    vocabulary = _tokenizer(tokenizer, sources, share, say)
-    parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, say)
-
     digests = [hashlib.sha256() for _ in sources]
     dropped = cut = 0
-    with (
-        StoreWriter(out, vocabulary, overwrite=overwrite) as writer,
-        _encoder(workers, parameters, vocabulary, min_length, max_length) as encode_in_order,
-        _progress(size, progress) as advance,
-    ):
-
-        def chunks() -> Iterator[tuple[int, str]]:
-            for i, source in enumerate(sources):
-
-                def seen(block: bytes) -> None:
-                    digests[i].update(block)
-                    advance(len(block))
-
-                yield from ((i, text) for text in read_chunks(source.path, seen) if words_left[i] > 0)
-
-        for i, encoded in encode_in_order(chunks()):
-            if words_left[i] <= 0:
-                continue  # read ahead
-            encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
-            kept = encoded.lengths >= min_length
-            lengths = np.minimum(encoded.lengths[kept], max_length)
-            writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
-            dropped += int(np.sum(~kept))
-            cut += int(np.sum(encoded.lengths > max_length))
-
-        store = writer.finish(
-            dropped_short=dropped,
-            cut_long=cut,
-            filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
-            sentence_rule=rule,
-            sources=[
-                {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
-                for source, digest in zip(sources, digests)
-            ],
-            versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences == "punkt")]},
-        )
+    with _workers(workers, punkt=sentences == "punkt") as encode_in_order:
+        share, words_left = _shares(sources, max_words)
+        vocabulary = _tokenizer(tokenizer, sources, share, say)
+        parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, say)
+        with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
+            chunks = _read(sources, words_left, digests, advance)
+            for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
+                if words_left[i] <= 0:
+                    continue  # read ahead
+                encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
+                kept = encoded.lengths >= min_length
+                lengths = np.minimum(encoded.lengths[kept], max_length)
+                writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
+                dropped += int(np.sum(~kept))
+                cut += int(np.sum(encoded.lengths > max_length))
+            store = writer.finish(
+                dropped_short=dropped,
+                cut_long=cut,
+                filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
+                sentence_rule=rule,
+                sources=[
+                    {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
+                    for source, digest in zip(sources, digests, strict=True)
+                ],
+                versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences == "punkt")]},
+            )
     _summarize(store, size, time.monotonic() - began, say)
     return store
 
@@ -168,6 +148,19 @@ def chunk_encoder(parameters, tokenizer: Tokenizer, min_length: int, max_length:
     return encode
 
 
+def _read(
+    sources: Sequence[Source], words_left: Sequence[float], digests: Sequence[Any], advance: Callable[[int], None]
+) -> Iterator[tuple[int, str]]:
+    """The chunks of each source i, as long as words of it are to be taken; but all of it goes into its digest."""
+    for i, source in enumerate(sources):
+
+        def seen(block: bytes, digest=digests[i]) -> None:
+            digest.update(block)
+            advance(len(block))
+
+        yield from ((i, text) for text in read_chunks(source.path, seen) if words_left[i] > 0)
+
+
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
     """The first sentences, up to the one whose words make up `left`; and how many words are left then."""
     words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
@@ -177,7 +170,9 @@ def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded
     return Encoded(encoded.tokens, *rest), left - taken
 
 
-def _check_settings(sentences: str, min_length: int, max_length: int, max_words: int | None, workers: int | None) -> None:
+def _check_settings(
+    sentences: str, min_length: int, max_length: int, max_words: int | None, workers: int | None
+) -> None:
     if sentences not in ("punkt", "line"):
         raise InputError(f"sentences {sentences!r}: give 'punkt' or 'line'")
     if not 3 <= min_length <= max_length:
@@ -192,9 +187,10 @@ def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
     sources = []
     for given in map(Path, inputs):
         if given.is_dir():
-            paths = sorted(path for path in given.rglob("[!.]*") if path.is_file())
+            paths = sorted(path for path in given.rglob("*") if path.is_file())
             names = [path.relative_to(given) for path in paths]
-            found = [(path, name) for path, name in zip(paths, names) if not any(part[0] == "." for part in name.parts)]
+            hidden = [any(part.startswith(".") for part in name.parts) for name in names]
+            found = [(path, name) for path, name, hide in zip(paths, names, hidden, strict=True) if not hide]
             if not found:
                 raise InputError(f"{given}: no files in this folder")
         elif given.is_file():
@@ -269,47 +265,43 @@ def _sentence_rule(
     return train_punkt(_first_share(sources, share)), rule
 
 
-def _start_fork_server() -> None:
-    # Not fork: this process may have threads (jax, BLAS). The server imports NLTK, which takes a second, once for all
-    # workers and while this process gets on.
-    forkserver.set_forkserver_preload(["esnlm.text.prepare", "nltk.tokenize.punkt"])
-    forkserver.ensure_running()
-
-
-_encode_in_worker: Callable[[str], Encoded]
-
-
-def _start_worker(*arguments: Any) -> None:
-    global _encode_in_worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent sees to the end
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _encode_in_worker = chunk_encoder(*arguments)
-
-
-def _end_with_parent() -> None:
-    # A worker of a killed parent would wait for its next chunk for ever.
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _work(text: str) -> Encoded:
-    return _encode_in_worker(text)
-
-
 @contextmanager
-def _encoder(workers: int, *arguments: Any) -> Iterator[Callable[[Iterable[tuple[int, str]]], Iterator]]:
-    """Gives a function from (source, chunk) pairs to (source, encoded chunk) pairs in the same order."""
-    if workers == 1:
-        encode = chunk_encoder(*arguments)
-        yield lambda chunks: ((i, encode(text)) for i, text in chunks)
-        return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("forkserver"), _start_worker, arguments)
+def _workers(count: int, punkt: bool) -> Iterator[Callable[..., Iterator[tuple[int, Encoded]]]]:
+    """Starts `count` processes, and gives a function of (source, chunk) pairs and the arguments of `chunk_encoder`
+    that iterates over (source, encoded chunk) pairs in the same order.
 
-    def encode_in_order(chunks: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Encoded]]:
+    The processes are plain ones that we talk to through pipes. What Python offers would fork a process that may have
+    threads (jax, BLAS), or run the caller's script anew in each worker. They end when their input does, however that
+    comes about, and start here, so that they import NLTK, which takes a second, while this process gets on.
+    """
+    if count == 1:
+        yield lambda chunks, *arguments: (
+            (i, encode(text)) for encode in [chunk_encoder(*arguments)] for i, text in chunks
+        )
+        return
+
+    program = f"import sys; sys.path[:] = {sys.path!r}; from esnlm.text.prepare import work; work({punkt})"
+    command = [sys.executable, "-c", program]
+    processes = [Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True) for _ in range(count)]
+    threads = ThreadPoolExecutor(count)  # one for each process, to wait for it
+    idle = SimpleQueue()
+
+    def encode(text: str) -> Encoded:
+        process = idle.get()
+        try:
+            _send(process.stdin, text)
+            return pickle.load(process.stdout)
+        finally:
+            idle.put(process)
+
+    def encode_in_order(chunks: Iterable[tuple[int, str]], *arguments: Any) -> Iterator[tuple[int, Encoded]]:
+        for process in processes:
+            _send(process.stdin, arguments)
+            idle.put(process)
         pending = deque()
         for i, text in chunks:
-            pending.append((i, pool.submit(_work, text)))
-            if len(pending) > 2 * workers:  # enough to keep all busy, and all that is ever in memory
+            pending.append((i, threads.submit(encode, text)))
+            if len(pending) > 2 * count:  # enough to keep all busy, and all that is ever in memory
                 i, future = pending.popleft()
                 yield i, future.result()
         for i, future in pending:
@@ -317,13 +309,33 @@ def _encoder(workers: int, *arguments: Any) -> Iterator[Callable[[Iterable[tuple
 
     try:
         yield encode_in_order
-    except BrokenProcessPool:
-        raise InputError(
-            "a worker process died: memory may be short (try --workers 1), or a script that calls prepare lacks its "
-            "if __name__ == '__main__':"
-        ) from None
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+        raise InputError("a worker process died, perhaps for want of memory: try fewer workers (--workers 1)") from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        for process in processes:
+            process.kill()
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+            process.wait()
+
+
+def work(punkt: bool) -> None:
+    """The life of a worker process: the arguments of `chunk_encoder` come in, then chunks, and encoded ones go out."""
+    if punkt:
+        with suppress(ImportError):
+            import nltk.tokenize.punkt  # noqa: F401
+    with suppress(EOFError, BrokenPipeError):
+        encode = chunk_encoder(*pickle.load(sys.stdin.buffer))
+        while True:
+            _send(sys.stdout.buffer, encode(pickle.load(sys.stdin.buffer)))
+
+
+def _send(pipe: BinaryIO, message: Any) -> None:
+    pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.flush()
 
 
 def _cores() -> int:
@@ -332,7 +344,7 @@ def _cores() -> int:
 
 @contextmanager
 def _progress(size: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Gives a function to be told of bytes done: one updating line on a terminal, a line every ten seconds elsewhere."""
+    """Gives a function to be told of bytes done: on a terminal one line that changes, elsewhere one in 10 seconds."""
     if not wanted:
         yield lambda count: None
     elif sys.stderr.isatty():

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from esnlm.errors import InputError
+
+if TYPE_CHECKING:  # NLTK is an extra, takes a second to import, and reading lines needs none of it
+    from nltk.tokenize.punkt import PunktParameters
 
 CHUNK = 1 << 20  # bytes
 LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole
@@ -57,13 +60,13 @@ def read_lines(path: Path | None) -> list[str]:
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def load_punkt(language: str, folder: Path | None = None):
+def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
     """Pretrained Punkt parameters of `language`, or None where this machine has none for a language of NLTK's.
 
     Looks in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
     `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
 
-    Returns NLTK's PunktParameters. Raises InputError if `folder` has none, if the language is neither found nor one
+    Raises InputError if `folder` has none, if the language is neither found nor one
     of NLTK's, or if a file of the parameters is missing or damaged.
     """
     _nltk_punkt()
@@ -87,8 +90,8 @@ def load_punkt(language: str, folder: Path | None = None):
     return None
 
 
-def train_punkt(texts: Iterable[str]):
-    """PunktParameters learned without supervision from `texts`, by Kiss and Strunk (2006) as NLTK has it.
+def train_punkt(texts: Iterable[str]) -> "PunktParameters":
+    """Punkt parameters learned without supervision from `texts`, by Kiss and Strunk (2006) as NLTK has it.
 
     The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
     """
@@ -98,7 +101,7 @@ def train_punkt(texts: Iterable[str]):
     return trainer.get_params()
 
 
-def punkt_splitter(parameters) -> Callable[[str], list[str]]:
+def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
     """A function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, faster.
 
     A decision depends on nothing but its context and the parameters, so a remembered one is the same one.
@@ -174,7 +177,7 @@ def _untimed_classes() -> dict[str, Any]:
     return {"lang_vars": Patterns(), "token_cls": Token}
 
 
-def _read_punkt(folder: Path):
+def _read_punkt(folder: Path) -> "PunktParameters":
     # Not by nltk's load_punkt_params: from 3.10 that refuses folders outside nltk.data.path.
     from nltk.tabdata import PunktDecoder
 

@@ -1,13 +1,13 @@
 """The token store: a prepared corpus on disk, memory-mapped, that is whole or refused.
 
-    tokens.bin      the ids of all sentences, BOS and EOS with them, end to end: little-endian uint16, or uint32 where
-                    the vocabulary has more than 65,535 ids
-    offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
-    words.npy       (sentences,) uint32: words of each sentence's text, split at white space
-    bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
-    tokenizer/      the tokenizer, saved
-    manifest.json   counts, tokenizer, what the maker of the store has to say, and the sha256 of the four files above
-                    and of itself (without that entry)
+tokens.bin      the ids of all sentences, BOS and EOS with them, end to end: little-endian uint16, or uint32 where
+                the vocabulary has more than 65,535 ids
+offsets.npy     (sentences + 1,) int64: sentence i is tokens[offsets[i] : offsets[i + 1]]
+words.npy       (sentences,) uint32: words of each sentence's text, split at white space
+bytes.npy       (sentences,) uint32: bytes of each sentence's text in UTF-8
+tokenizer/      the tokenizer, saved
+manifest.json   counts, tokenizer, what the maker of the store has to say, and the sha256 of the four files above
+                and of itself (without that entry)
 """
 
 import fcntl
@@ -150,7 +150,8 @@ class StoreWriter:
     def __exit__(self, *exception) -> None:
         for file in self._files.values():
             file.close()
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
         shutil.rmtree(self._partial, ignore_errors=True)  # after `finish` there is none
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
@@ -168,8 +169,8 @@ class StoreWriter:
         self._append("offsets.npy", self._counts["tokens"] + np.cumsum(lengths))
         self._append("words.npy", words)
         self._append("bytes.npy", bytes)
-        for name, added in zip(self._counts, (len(lengths), len(tokens), np.sum(words), np.sum(bytes))):
-            self._counts[name] += int(added)
+        added = {"sentences": len(lengths), "tokens": len(tokens), "words": np.sum(words), "bytes": np.sum(bytes)}
+        self._counts = {name: count + int(added[name]) for name, count in self._counts.items()}
 
     def finish(self, **manifest: Any) -> TokenStore:
         """Put the store in its place, with `manifest` added to manifest.json, and open it."""
@@ -248,24 +249,22 @@ def _sibling(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
 
 
-def _lock(folder: Path) -> int:
-    """Locks `folder` for as long as this process lives, which is how others know that it is in use."""
+def _lock(folder: Path) -> int | None:
+    """Locks `folder` until the descriptor is closed or this process ends, however it ends; None if it cannot be."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError:  # another writer's, or the file system has no locks
         os.close(descriptor)
-        raise
+        return None
     return descriptor
 
 
 def _remove_abandoned(folder: Path) -> None:
     for path in folder.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
-        try:
-            os.close(_lock(path))
-        except OSError:
-            continue  # its writer lives
-        shutil.rmtree(path, ignore_errors=True)
+        if (lock := _lock(path)) is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
 
 
 def _move(partial: Path, folder: Path) -> None:

@@ -185,7 +185,7 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
             raise InputError(
-                f"word {word!r} is not one word: white space goes only before it, and .,;:?!\"() stand alone"
+                f'word {word!r} is not one word: white space goes only before it, and .,;:?!"() stand alone'
             )
     return tokenizer
 

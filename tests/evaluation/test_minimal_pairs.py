@@ -188,6 +188,17 @@ def test_length_prefers_fewer_tokens_and_ties_half(tmp_path):
     assert found.tokens_good.tolist() == [3, 4, 3, 4]  # with BOS and EOS
 
 
+def test_a_run_is_set_above_a_baseline_pair_by_pair(tmp_path):
+    """Length is right, tied, wrong and right on pairs that the run has right, right, right and wrong."""
+    pairs = [pair("a", "x", "xy"), pair("a", "u", "v", index=1), pair("a", "stu", "st", index=2), pair("a", "p", "pq", index=3)]
+    table = {"x": -1, "xy": -2, "u": -1, "v": -2, "stu": -1, "st": -2, "p": -2, "pq": -1}
+    result = minimal_pairs.evaluate(fake_run(tmp_path, says(table)), pairs).result
+    above = result["baselines"]["length"]["run_above"]["overall"]
+    assert above["difference"] == pytest.approx(100 * (0 + 0.5 + 1 - 1) / 4)
+    assert (above["only_this"], above["only_other"]) == (2, 1)
+    assert above["interval"][0] <= above["difference"] <= above["interval"][1]
+
+
 def test_baselines_are_scored_on_the_same_ids(tmp_path):
     frequency = {ord("a"): -0.1, ord("b"): -0.7, EOS: -0.3}
     seen = []

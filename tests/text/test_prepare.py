@@ -1,7 +1,6 @@
 """Raw text becomes the sentences, ids and counts that a plain loop gives, whatever the chunks and workers."""
 
 import hashlib
-import json
 import os
 import random
 import re
@@ -46,7 +45,10 @@ def write(path, text: str):
 
 def random_text(seed: int, lines: int) -> str:
     rng = random.Random(seed)
-    sentence = lambda: " ".join(rng.choices(WORDS, k=rng.randint(1, 9))).capitalize() + rng.choice(".?!")  # noqa: E731
+
+    def sentence() -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(1, 9))).capitalize() + rng.choice(".?!")
+
     ends = ["\n", "\n\n", "\r\n", " \n"]
     return "".join(" ".join(sentence() for _ in range(rng.randint(1, 4))) + rng.choice(ends) for _ in range(lines))
 
@@ -179,8 +181,8 @@ def test_reading_goes_only_so_far_ahead_of_the_workers(monkeypatch):
             read.append(i)
             yield i, "one two three four\n"
 
-    with prepare_module._encoder(2, None, word_tokenizer([]), 3, 99) as encode_in_order:
-        for count, (i, encoded) in enumerate(encode_in_order(chunks())):
+    with prepare_module._workers(2, punkt=False) as encode_in_order:
+        for count, (i, encoded) in enumerate(encode_in_order(chunks(), None, word_tokenizer([]), 3, 99)):
             assert i == count
             assert encoded.lengths.tolist() == [20]
             assert len(read) <= count + 1 + 4
@@ -232,7 +234,9 @@ def test_training_sees_the_first_share_of_each_file_to_the_end_of_a_line(tmp_pat
     inputs = [write(tmp_path / name, text) for name, text in [("a", "1234\n" * 10), ("b", "12345678\n12345678\n")]]
     sources = prepare_module._find_sources(inputs)
     for share, lines in [(0.5, [5, 1]), (0.51, [6, 2]), (1.0, [10, 2]), (0.001, [1, 1])]:
-        read = "".join(text if text.endswith("\n") else text + "\n" for text in prepare_module._first_share(sources, share))
+        read = "".join(
+            text if text.endswith("\n") else text + "\n" for text in prepare_module._first_share(sources, share)
+        )
         assert (read.count("1234\n"), read.count("12345678\n")) == tuple(lines)
 
 
@@ -382,14 +386,15 @@ PROGRAM = """
 import sys, time
 from esnlm.text import prepare as module
 
-if __name__ == "__main__":
-    started = module._take_words
-    def slow(*arguments):
-        print("working", flush=True)
-        time.sleep(60)
-        return started(*arguments)
-    module._take_words = slow
-    module.prepare([sys.argv[1]], sys.argv[2], tokenizer=sys.argv[3], sentences="line", workers=2)
+take_words = module._take_words
+
+def slow(*arguments):
+    print("working", flush=True)
+    time.sleep(60)
+    return take_words(*arguments)
+
+module._take_words = slow
+module.prepare([sys.argv[1]], sys.argv[2], tokenizer=sys.argv[3], sentences="line", workers=2)
 """
 
 
@@ -418,13 +423,41 @@ def test_a_killed_preparation_leaves_no_workers_and_the_next_one_cleans_up(tmp_p
     assert os.listdir(out.parent) == ["store"]
 
 
+@pytest.mark.parametrize("when", [0, 10])
+def test_a_worker_that_dies_is_an_input_error(monkeypatch, when):
+    started = []
+
+    def popen(*arguments, **settings):
+        started.append(subprocess.Popen(*arguments, **settings))
+        return started[-1]
+
+    def chunks():
+        for i in range(100):
+            if i == when:
+                started[0].kill()
+            yield i, "one two three four\n"
+
+    monkeypatch.setattr(prepare_module, "Popen", popen)
+    message = "a worker process died, perhaps for want of memory: try fewer workers (--workers 1)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        with prepare_module._workers(2, punkt=False) as encode_in_order:
+            for _ in encode_in_order(chunks(), None, word_tokenizer([]), 3, 99):
+                pass
+    assert all(process.returncode is not None for process in started)
+
+
 @pytest.mark.slow
-def test_a_script_without_a_main_guard_is_told_so(tmp_path, spelling):
+def test_workers_need_nothing_of_the_program_that_calls(tmp_path, spelling):
     source = write(tmp_path / "a.txt", random_text(0, 100))
-    program = write(
-        tmp_path / "program.py",
-        f"from esnlm.text.prepare import prepare\nprepare([{str(source)!r}], 'store', tokenizer={spelling!r}, workers=2)",
+    program = (
+        "from esnlm.text.prepare import prepare\n"
+        f"print(len(prepare([{str(source)!r}], {str(tmp_path / 'store')!r}, tokenizer={spelling!r}, "
+        "sentences='line', workers=2, progress=False, overwrite=True)))"
     )
-    ended = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert "InputError: a worker process died: memory may be short (try --workers 1), or a script" in ended.stderr
-    assert json.dumps(sorted(os.listdir(tmp_path))) == '["a.txt", "program.py", "spelling"]'
+    script = write(tmp_path / "program.py", program)
+    from_file = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=300)
+    from_stdin = subprocess.run(
+        [sys.executable], input=program, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert from_file.stdout == from_stdin.stdout == f"{len(open_store(tmp_path / 'store'))}\n"
+    assert from_file.stderr == from_stdin.stderr == ""

@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 import sys
+from functools import partial
 
 import nltk.data
 import pytest
@@ -12,6 +13,7 @@ from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTo
 from esnlm.errors import InputError
 from esnlm.text import sentences
 from esnlm.text.sentences import load_punkt, punkt_splitter, read_chunks, read_lines, split_lines, train_punkt
+
 
 def write(path, data: bytes):
     path.write_bytes(data)
@@ -33,8 +35,8 @@ def toy_parameters() -> PunktParameters:
 
 
 PIECES = (
-    "a b he He The Brown J. J Mr. mr. Dr. p.m. e.g. 3. 3.5 -4.1. No. x-mr. ß. É. İ . .. ... .... . . . ? ! ?! !!! , ; : -- "
-    "( ) [ ] \" ' ` ‘ ’ “ ” « » — * @ # & {".split(" ")
+    "a b he He The Brown J. J Mr. mr. Dr. p.m. e.g. 3. 3.5 -4.1. No. x-mr. ß. É. İ . .. ... .... . . . ? ! ?! !!! "
+    ", ; : -- ( ) [ ] \" ' ` ‘ ’ “ ” « » — * @ # & {".split(" ")
 )
 SPACES = [" ", " ", " ", "", "", "  ", "\t", "\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"]
 
@@ -151,7 +153,9 @@ def test_a_language_that_nobody_has_is_refused(tmp_path, monkeypatch):
 def test_damaged_punkt_data_is_refused_by_name(tmp_path):
     place = layout(tmp_path, "")
     (place / "ortho_context.tab").write_text("he\tten")
-    with pytest.raises(InputError, match=f"^{re.escape(str(place))}/ortho_context.tab: damaged; install punkt_tab again$"):
+    with pytest.raises(
+        InputError, match=f"^{re.escape(str(place))}/ortho_context.tab: damaged; install punkt_tab again$"
+    ):
         load_punkt("toy", tmp_path)
     (place / "ortho_context.tab").unlink()
     with pytest.raises(InputError, match=r"ortho_context\.tab: No such file or directory; a Punkt language needs it"):
@@ -161,7 +165,9 @@ def test_damaged_punkt_data_is_refused_by_name(tmp_path):
 def invented_text(seed: int) -> str:
     """Sentences of nonsense words in which "mr." is the one abbreviation."""
     rng = random.Random(seed)
-    words = ["".join(rng.choices("bdfglmnprst", k=1) + rng.choices("aeiou") + rng.choices("bdfgnpt")) for _ in range(40)]
+    words = [
+        "".join(rng.choices("bdfglmnprst", k=1) + rng.choices("aeiou") + rng.choices("bdfgnpt")) for _ in range(40)
+    ]
     lines = []
     for _ in range(300):
         sentence = rng.choices(words, k=rng.randint(4, 8))
@@ -182,8 +188,10 @@ def test_what_punkt_learns_does_not_depend_on_the_order_of_a_set(monkeypatch):
     text = invented_text(1) + " cat, mr, dog, etc. and so on, cat, no etc in dog, etc.. and so on" * 9
     learned = []
     for reverse in (False, True):
-        types = lambda self, tokens: sorted({token.type for token in tokens}, reverse=reverse)  # noqa: E731
-        monkeypatch.setattr(PunktTrainer, "_unique_types", types)
+        order = partial(sorted, reverse=reverse)
+        monkeypatch.setattr(
+            PunktTrainer, "_unique_types", lambda self, tokens, order=order: order({t.type for t in tokens})
+        )
         learned.append(vars(train_punkt([text, text[::2]])))
     assert learned[0] == learned[1]
 
@@ -205,7 +213,9 @@ def test_chunks_end_at_lines_and_lose_nothing(tmp_path, monkeypatch, size):
     monkeypatch.setattr(sentences, "CHUNK", size)
     rng = random.Random(size)
     for _ in range(100):
-        text = "".join(rng.choice(["a", "é", "中", " ", "\n", "\r\n", "\r", "\ufeff"]) for _ in range(rng.randint(0, 30)))
+        text = "".join(
+            rng.choice(["a", "é", "中", " ", "\n", "\r\n", "\r", "\ufeff"]) for _ in range(rng.randint(0, 30))
+        )
         path = write(tmp_path / "a.txt", text.encode())
         seen = []
         chunks = list(read_chunks(path, seen.append))

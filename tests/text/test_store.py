@@ -167,7 +167,9 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, name):
 def test_without_verification_a_broken_header_is_still_an_input_error(tmp_path):
     path = write_store(tmp_path / "store").folder / "words.npy"
     path.write_bytes(b"X" + path.read_bytes()[1:])
-    with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path / 'store'))}: damaged: .*; prepare the store again$"):
+    with pytest.raises(
+        InputError, match=f"^{re.escape(str(tmp_path / 'store'))}: damaged: .*; prepare the store again$"
+    ):
         open_store(tmp_path / "store", verify=False)
 
 
@@ -249,7 +251,9 @@ def test_a_link_to_a_store_goes_on_pointing_at_it(tmp_path):
 
 def test_a_place_where_nothing_can_be_written_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=f"^{tmp_path}/file/store: cannot be written: File exists; name another place$"):
+    with pytest.raises(
+        InputError, match=f"^{tmp_path}/file/store: cannot be written: File exists; name another place$"
+    ):
         write_store(tmp_path / "file" / "store")
 
 

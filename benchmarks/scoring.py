@@ -1,0 +1,194 @@
+"""Minimal pairs scored a second: esnlm, which evaluates each distinct prefix once, against padded batches.
+
+    python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
+    python benchmarks/scoring.py
+
+    esnlm          evaluation/scoring.py as `eval_blimp.py` calls it
+    plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same recurrence kernel
+    plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
+
+The readout is untrained: that changes no time. Each contender scores all sentences in its turn; their
+log-probabilities are compared. The share of the GEMM peak counts the readout's products of the distinct prefixes.
+
+Writes scoring.json and .md under --out.
+"""
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import measure
+import numpy as np
+from jax import lax
+from recurrence import esnlm_step, random_reservoir
+from sentences import draw_pairs, predictions, real_share
+from training import gemm_lines, limits
+
+from esnlm.config import ComputeConfig, Experiment
+from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation.scoring import token_log_probs
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout import linear
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir import recurrence
+from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.text.vocabulary import load_tokenizer
+from esnlm.training.resolution import choose_compute
+
+if measure.torch is not None:
+    import peers
+    import torch
+
+BASELINE = "esnlm"
+CHUNK = 256  # states whose logits exist at once, as in esnlm/run.py
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", nargs="+", help="JSONL files of minimal pairs, or a folder; default: drawn ones")
+    parser.add_argument("--tokenizer", default="gpt2", help="of the pairs: gpt2 or a folder")
+    parser.add_argument("--limit", type=int, default=4000, help="sentences, spread over the paradigms")
+    parser.add_argument("--size", type=int, default=4096, help="N")
+    parser.add_argument("--vocab", type=int, default=50257, help="V, where no pairs are given")
+    parser.add_argument("--rank", type=int, default=512, help="r")
+    parser.add_argument("--batch", type=int, default=32, help="sentences in a padded batch")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
+    parser.add_argument("--copy-megabytes", type=int, default=512)
+    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    args = parser.parse_args(arguments)
+    measure.set_threads()
+    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+    sentences, vocab_size = read(args)
+    shapes = {"logits": (CHUNK, args.rank, vocab_size), "square": (args.square,) * 3}
+    record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds)
+    record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
+    record["row"] = measure_scoring(sentences, vocab_size, args, limits(record)[0])
+    record["load_after"] = measure.load()
+    text = markdown(record)
+    print("\n".join(text))
+    measure.write(args.out, "scoring", "Scoring minimal pairs", text, record)
+    return record
+
+
+def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
+    """The sentences as ids, good and bad in turn, and the vocabulary's size."""
+    if args.pairs is None:
+        return draw_pairs(args.limit // 2, args.vocab, seed=0), args.vocab
+    pairs = minimal_pairs.load([Path(path) for path in args.pairs])
+    pairs = pairs[:: max(1, 2 * len(pairs) // args.limit)][: args.limit // 2]
+    tokenizer = load_tokenizer(args.tokenizer)
+    text = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
+    return conventions.encode(text, tokenizer, "paper"), tokenizer.vocab_size
+
+
+def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:
+    reservoir = random_reservoir(args.size, vocab_size, min(32, args.size), seed=0)
+    model = EchoStateConfig("esn", ReservoirConfig(args.size), ReadoutConfig(args.rank))
+    compute = choose_compute(Experiment(model=model, compute=ComputeConfig()), jax.default_backend())
+    readout = linear.draw(model.readout, args.size, vocab_size, seed=0)
+    params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
+    dynamics = recurrence.prepare(reservoir, compute.kernel)
+    stream = StateStream(dynamics, "tanh", compute.lanes, compute.window_tokens)
+    batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
+    contenders = {
+        BASELINE: lambda: [own.sum(dtype=np.float64) for own in token_log_probs(stream, params, sentences, "float32", CHUNK)],
+        "plain jax": lambda: [x for batch in batches for x in plain_jax(dynamics, params, batch, args.batch)],
+    }
+    if measure.torch is not None:
+        measure.torch_precision("float32")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        frozen, own = peers.TorchReservoir(reservoir, device), peers.Readout(params, device)
+        contenders["plain torch"] = lambda: [x for batch in batches for x in plain_torch(frozen, own, batch)]
+    found = {}
+
+    def run(name, _):
+        found[name] = np.array(contenders[name]())
+
+    seconds, failures = measure.interleave({name: partial(run, name) for name in contenders}, args.rounds)
+    compared = measure.compare(seconds, BASELINE)
+    for name, result in compared.items():
+        result["sentences_per_s"] = len(sentences) / result["median_s"]
+        result["largest_difference"] = float(np.abs(found[name] / found[BASELINE] - 1).max())
+    distinct = len({sentence[:t].tobytes() for sentence in sentences for t in range(1, len(sentence))})
+    per_s = distinct / compared[BASELINE]["median_s"]
+    return {
+        "size": args.size,
+        "vocab_size": vocab_size,
+        "rank": args.rank,
+        "sentences": len(sentences),
+        "predictions": predictions(sentences),
+        "distinct_prefixes": distinct,
+        "real_share_of_padded": real_share(batches),
+        "contenders": compared,
+        "failures": failures,
+        "states_per_s": per_s,
+        "readout_share_of_gemm": per_s * 2 * args.rank * (vocab_size + args.size) / flops_per_s,
+        "minutes_for_blimp": 134_000 / compared[BASELINE]["sentences_per_s"] / 60,
+    }
+
+
+def plain_jax(dynamics, params: dict, sentences: list[np.ndarray], width: int) -> np.ndarray:
+    """log p of each sentence; the length is padded to a multiple of 8, so that few shapes are compiled."""
+    length = -(-(max(map(len, sentences)) - 1) // 8) * 8
+    inputs, targets = np.zeros((2, length, width), np.int32)
+    mask = np.zeros((length, width), np.float32)
+    for i, sentence in enumerate(sentences):
+        own = slice(len(sentence) - 1)
+        inputs[own, i], targets[own, i], mask[own, i] = sentence[:-1], sentence[1:], 1
+    return np.asarray(_plain_jax(dynamics, params, inputs, targets, mask))[: len(sentences)]
+
+
+@jax.jit
+def _plain_jax(dynamics, params, inputs, targets, mask):
+    def step(h, tokens):
+        h = esnlm_step(dynamics, h, tokens)
+        return h, h.T
+
+    start = jnp.zeros((dynamics.state_size, inputs.shape[1]))
+    states = lax.scan(step, start, inputs)[1]  # (T, B, N)
+    with jax.default_matmul_precision("float32"):
+        log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])  # (T, B, V)
+    return (jnp.take_along_axis(log_probs, targets[..., None], axis=2)[..., 0] * mask).sum(0)
+
+
+def plain_torch(reservoir: "peers.TorchReservoir", readout: "peers.Readout", sentences: list[np.ndarray]) -> np.ndarray:
+    """log p of each sentence."""
+    with torch.no_grad():
+        inputs, targets = (torch.from_numpy(x).to(reservoir.leak.device) for x in peers.pad(sentences))  # (B, T)
+        h, states = reservoir.zeros(len(sentences)), []
+        for t in range(inputs.shape[1]):
+            h = reservoir.step(h, inputs[:, t])
+            states.append(h.T)
+        log_probs = torch.log_softmax(readout(torch.stack(states, dim=1)), dim=-1)  # (B, T, V)
+        chosen = log_probs.gather(2, targets.clamp(min=0)[..., None])[..., 0]
+        return (chosen * (targets != peers.IGNORED)).sum(1).cpu().numpy()
+
+
+def markdown(record: dict) -> list[str]:
+    row = record["row"]
+    results = sorted(row["contenders"].items(), key=lambda item: item[1]["median_s"])
+    cells = [
+        [name, r["sentences_per_s"], r["median_s"], r["min_s"], r["max_s"], r["slower"], r["largest_difference"]]
+        for name, r in results
+    ]
+    return [
+        f"{row['sentences']:,} sentences, N = {row['size']:,}, V = {row['vocab_size']:,}, r = {row['rank']}, float32. Medians over"
+        " rounds in turns. Difference: the largest of a sentence's log-probability from esnlm's, relative.",
+        "",
+        *measure.table(["", "sentences/s", "s", "least", "most", f"x {BASELINE}", "difference"], cells),
+        "",
+        f"- {row['predictions']:,} predictions, {row['real_share_of_padded']:.0%} of the padded batches;"
+        f" {row['distinct_prefixes']:,} distinct prefixes ({row['distinct_prefixes'] / row['predictions']:.0%})",
+        f"- esnlm: {row['states_per_s']:,.0f} states/s, its readout at {row['readout_share_of_gemm']:.0%} of the GEMM peak;"
+        f" BLiMP's 134,000 sentences at this rate: {row['minutes_for_blimp']:.1f} minutes",
+        *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
+        *(f"- {line}" for line in gemm_lines(record["gemm_flops_per_s"])),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""Training tokens a second: esnlm, the same model in PyTorch in two ways, and an LSTM for context.
+
+    python benchmarks/training.py
+    python benchmarks/training.py --sizes 4096 --store stores/train-2M-gpt2 --rounds 7
+
+    esnlm        as training/loop.py runs it: states of a window of updates ahead of time, then packed updates
+    torch (a)    the papers' way: torch.sparse, a Python loop over time, everything on the padded batch
+    torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW; on a GPU also compiled
+    LSTM (c)     512 units in torch (cuDNN on a GPU), padding removed
+
+A round is --updates updates of 32 sentences, the same for all, taken in turns. A window holds more updates than a round
+trains: esnlm's states are computed for the whole window, as in a run, and counted for the round's share of it. The
+first loss of each, from the same weights, is compared before anything is timed. Only real tokens count as tokens.
+
+The floor of an update is its matrix products (three of 2 C V r flops, two of 2 C N r; C real tokens) at the highest
+GEMM speed measured in the same run, and AdamW's seven passes over the parameters at the copy bandwidth.
+
+Writes training.json and .md under --out.
+"""
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import measure
+import numpy as np
+import optax
+import sentences as text
+from recurrence import random_reservoir
+
+from esnlm.config import ComputeConfig, Experiment, TrainingConfig
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout import linear
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir import recurrence
+from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import batches
+from esnlm.training.resolution import choose_compute
+from esnlm.training.update import make_optimizer, make_updates
+
+if measure.torch is not None:
+    import peers
+
+BASELINE = "esnlm"
+# Relative to the loss: rounding of the readout's products, averaged over the tokens of a batch.
+TOLERANCE = {"float32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384], help="N")
+    parser.add_argument("--vocab", type=int, default=50257, help="V, where no store is given")
+    parser.add_argument("--rank", type=int, default=512, help="r")
+    parser.add_argument("--batch", type=int, default=32, help="sentences an update")
+    parser.add_argument("--updates", type=int, default=3, help="updates a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--store", type=Path, help="take the sentences from this token store")
+    parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="float32", help="of the readout")
+    parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
+    parser.add_argument("--copy-megabytes", type=int, default=512)
+    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    args = parser.parse_args(arguments)
+    measure.set_threads()
+    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+    shapes = gemm_shapes(700, args.vocab, args.rank) | {"square": (args.square,) * 3}
+    record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds, args.precision)
+    record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
+    record["rows"] = []
+    for size in args.sizes:
+        row = measure_training(size, args, *limits(record))
+        record["rows"].append(row)
+        print("\n".join(lines_of(row)), flush=True)
+    record["load_after"] = measure.load()
+    measure.write(args.out, "training", "Training speed", markdown(record), record)
+    return record
+
+
+def gemm_shapes(tokens: int, vocab_size: int, rank: int) -> dict[str, tuple[int, int, int]]:
+    """The three large products of an update, (m, k, n)."""
+    return {
+        "logits": (tokens, rank, vocab_size),
+        "states' gradient": (tokens, vocab_size, rank),
+        "weights' gradient": (vocab_size, tokens, rank),
+    }
+
+
+def limits(record: dict) -> tuple[float, float]:
+    """(FLOP/s, bytes/s): the highest measured in this run, by whichever library."""
+    flops = max(measure.best_peak(peaks) for peaks in record["gemm_flops_per_s"].values())
+    return flops, measure.best_peak(record["copy_bytes_per_s"])
+
+
+def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, bytes_per_s: float) -> dict:
+    """One row: every contender at one N."""
+    vocab_size = args.vocab if args.store is None else text.open_store(args.store).manifest["tokenizer"]["vocab_size"]
+    model = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
+    experiment = Experiment(model=model, compute=ComputeConfig(precision=args.precision))
+    compute = choose_compute(experiment, jax.default_backend())
+    windows = text.windows(args.store, vocab_size, args.batch, compute.window_tokens, args.rounds, seed=0)
+    count = min(args.updates, *map(len, windows))  # updates a round
+    reservoir = random_reservoir(size, vocab_size, min(32, size), seed=0)
+    readout = linear.draw(model.readout, size, vocab_size, seed=0)
+    params = {name: np.asarray(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
+
+    own = Esnlm(reservoir, params, compute, windows, count)
+    others, notes = torch_contenders(reservoir, params, args.precision)
+    began = time.perf_counter()
+    losses, failures = {BASELINE: own.first_loss()}, {}
+    compile_s = time.perf_counter() - began
+    for name, peer in list(others.items()):
+        try:
+            losses[name] = float(peer.update(windows[0][0]))
+        except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
+            failures[name] = measure.one_line(error)
+            del others[name]
+    for name, loss in losses.items():
+        if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
+            raise SystemExit(f"error: first loss of {name} is {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not the same model")
+
+    def run_peer(name, i):
+        for batch in windows[i][:count]:
+            loss = others[name].update(batch)
+        return float(loss)  # waits
+
+    turns = {"states": own.states, "packing": own.pack, "updates": own.updates}
+    turns |= {name: partial(run_peer, name) for name in others}
+    seconds, failed = measure.interleave(turns, args.rounds)
+    states, packing, updates = (np.array(seconds.pop(name)) for name in ("states", "packing", "updates"))
+    in_window = np.array([len(window) for window in windows])
+    seconds[BASELINE] = list((states + packing) * count / in_window + updates)
+    compared = measure.compare(seconds, BASELINE)
+    tokens = np.array([sum(map(text.predictions, window[:count])) for window in windows])
+    for result in compared.values():
+        result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
+    per_update = float(np.median(tokens / count))
+    floor = update_floor(per_update, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
+    turns, parts_tokens = own.parts()
+    parts, _ = measure.interleave(turns, args.rounds)
+    parts = {
+        "states": float(np.median(states / in_window)),
+        "packing": float(np.median(packing / in_window)),
+        "updates": float(np.median(updates / count)),
+        "of which the gradient": float(np.median(parts["gradient"])),
+        "AdamW": float(np.median(parts["adamw"])),
+    }
+    readout = sum(readout_flops(parts_tokens, size, vocab_size, args.rank)) / parts["of which the gradient"]
+    return {
+        "size": size,
+        "vocab_size": vocab_size,
+        "rank": args.rank,
+        "precision": args.precision,
+        "updates_a_round": count,
+        "updates_a_window": float(in_window.mean()),
+        "tokens_an_update": per_update,
+        "real_share_of_padded": text.real_share([batch for window in windows for batch in window]),
+        "first_losses": losses,
+        "contenders": compared,
+        "failures": failures | failed,
+        "notes": notes,
+        "compile_s": compile_s,
+        "working_bytes": working_bytes(own, others, windows[0][0]),
+        "compute": {"kernel": compute.kernel, "lanes": compute.lanes, "window_tokens": compute.window_tokens},
+        "floor_s": floor,
+        "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
+        "parts_s": parts,
+        "parts_tokens": parts_tokens,
+        "readout_flops_per_s": readout,
+        "readout_share_of_gemm": readout / flops_per_s,
+    }
+
+
+class Esnlm:
+    """What training/loop.py does with a window, taken apart so that its parts can be timed."""
+
+    def __init__(self, reservoir, params: dict, compute: ComputeConfig, windows: list, count: int):
+        self.windows, self.count, self.precision = windows, count, compute.precision
+        dynamics = recurrence.prepare(reservoir, compute.kernel)
+        self.stream = StateStream(dynamics, "tanh", compute.lanes, compute.window_tokens)
+        sizes = {batches.pack_size(text.predictions(batch)) for window in windows for batch in window}
+        self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)))
+        self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
+        self.run_updates = make_updates(self.optimizer, compute.precision, self.shapes.sizes, compute.chunk_tokens)
+        self.params = {name: jax.numpy.array(array) for name, array in params.items()}
+        self.state = self.optimizer.init(self.params)
+
+    def states(self, i: int) -> None:
+        """The states of window i."""
+        inputs = [sentence[:-1] for batch in self.windows[i] for sentence in batch]
+        self.buffer, self.rows = self.stream.read(inputs)
+        self.buffer.block_until_ready()
+
+    def pack(self, i: int) -> None:
+        """The packs of window i, whose states are there."""
+        updates, place = [], 0
+        for batch in self.windows[i]:
+            here = slice(place, place := place + len(batch))
+            updates.append((np.concatenate(self.rows[here]), np.concatenate([sentence[1:] for sentence in batch])))
+        self.packs = batches.pack(updates, self.shapes)
+
+    def updates(self, i: int, count: int | None = None) -> np.ndarray:
+        """The first updates of window i, whose packs are there; their losses."""
+        last = self.count if count is None else count
+        self.params, self.state, losses = self.run_updates(self.params, self.state, self.buffer, self.packs, 0, last)
+        jax.block_until_ready((self.params, self.state))
+        return np.asarray(losses)[:last]
+
+    def first_loss(self) -> float:
+        """The loss of the very first update, which is made."""
+        self.states(0)
+        self.pack(0)
+        return float(self.updates(0, count=1)[0])
+
+    def parts(self) -> tuple[dict[str, measure.Contender], int]:
+        """The gradient and AdamW alone, on the batch of median size among a round's; and its tokens."""
+        self.states(0)
+        self.pack(0)
+        sizes = (self.packs.weights[: self.count] > 0).sum(1)
+        u = int(np.argsort(sizes)[len(sizes) // 2])
+        width = self.shapes.sizes[self.packs.size[u]]
+        packed = tuple(part[u, :width] for part in self.packs[:3])
+
+        def loss_and_gradient(params, buffer, rows, targets, weights):
+            return jax.value_and_grad(linear.weighted_nll)(params, buffer[rows], targets, weights, self.precision)
+
+        def adamw(params, state, gradient):
+            changes, state = self.optimizer.update(gradient, state, params)
+            return optax.apply_updates(params, changes), state
+
+        gradient_of, adamw = jax.jit(loss_and_gradient), jax.jit(adamw, donate_argnums=(0, 1))
+        _, gradient = gradient_of(self.params, self.buffer, *packed)
+
+        def run_adamw(_):
+            self.params, self.state = jax.block_until_ready(adamw(self.params, self.state, gradient))
+
+        turns = {
+            "gradient": lambda _: jax.block_until_ready(gradient_of(self.params, self.buffer, *packed)),
+            "adamw": run_adamw,
+        }
+        return turns, int(sizes[u])
+
+
+def torch_contenders(reservoir, params: dict, precision: str) -> tuple[dict, list[str]]:
+    """{name: object with .update(sentences)}, and what was chosen for them."""
+    if measure.torch is None:
+        return {}, ["torch is not installed: no peers"]
+    device = "cuda" if measure.torch.cuda.is_available() else "cpu"
+    layout, first_note = peers.fastest_layout(reservoir.w_rec, device, lanes=32)
+    adamw, second_note = peers.fastest_adamw(params, device)
+    frozen = peers.TorchReservoir(reservoir, device, layout)
+    contenders = {
+        "torch (a)": peers.PaperWay(frozen, params, precision),
+        "torch (b)": peers.PackedWay(frozen, params, precision, adamw),
+        "LSTM (c)": peers.Lstm(len(params["bias"]), precision, adamw, device),
+    }
+    if device == "cuda":
+        contenders["torch (b), compiled"] = peers.PackedWay(frozen, params, precision, adamw, compiled=True)
+    return contenders, [first_note, second_note]
+
+
+def working_bytes(own: Esnlm, others: dict, batch: list[np.ndarray]) -> dict[str, int]:
+    """Memory that updates take beyond what lies there before them: as compiled for esnlm, as allocated by torch (GPU)."""
+    arguments = own.params, own.state, own.buffer, own.packs, 0, own.count
+    found = {BASELINE: own.run_updates.lower(*arguments).compile().memory_analysis().temp_size_in_bytes}
+    if measure.torch is not None and measure.torch.cuda.is_available():
+        for name, peer in others.items():
+            measure.torch.cuda.reset_peak_memory_stats()
+            held = measure.torch.cuda.memory_allocated()
+            peer.update(batch)
+            measure.torch_wait()
+            found[name] = measure.torch.cuda.max_memory_allocated() - held
+    return found
+
+
+def readout_flops(tokens: float, size: int, vocab_size: int, rank: int) -> tuple[float, float]:
+    """Of one update: the three products with A, and the two with B (its states need no gradient)."""
+    return 3 * 2 * tokens * vocab_size * rank, 2 * 2 * tokens * size * rank
+
+
+def update_floor(tokens, size, vocab_size, rank, flops_per_s, bytes_per_s) -> dict[str, float]:
+    """Seconds that an update cannot go below: products at the GEMM peak, AdamW at the copy bandwidth."""
+    trained = vocab_size * rank + rank * size + vocab_size
+    # AdamW reads parameter, gradient and both moments, and writes all but the gradient.
+    return {
+        "products": sum(readout_flops(tokens, size, vocab_size, rank)) / flops_per_s,
+        "adamw": 7 * 4 * trained / bytes_per_s,
+    }
+
+
+# ---- the table
+
+
+def lines_of(row: dict) -> list[str]:
+    results = sorted(row["contenders"].items(), key=lambda item: item[1]["median_s"])
+    count, compute = row["updates_a_round"], row["compute"]
+    cells = [
+        [name, r["tokens_per_s"], 1e3 * r["median_s"] / count, 1e3 * r["min_s"] / count, 1e3 * r["max_s"] / count, r["slower"]]
+        for name, r in results
+    ]
+    head = ["", "tokens/s", "ms an update", "least", "most", f"x {BASELINE}"]
+    parts = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in row["parts_s"].items())
+    floor = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in row["floor_s"].items())
+    losses = ", ".join(f"{name} {value:.6f}" for name, value in row["first_losses"].items())
+    memory = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in row["working_bytes"].items())
+    return [
+        f"## N = {row['size']:,}, {row['precision']}",
+        "",
+        *measure.table(head, cells),
+        "",
+        f"- {row['tokens_an_update']:.0f} tokens an update, {row['real_share_of_padded']:.0%} of the padded batch",
+        f"- floor, ms: {floor}; esnlm reaches {row['share_of_floor']:.0%} of it",
+        f"- esnlm, ms an update: {parts} (the last two each alone, on a batch of {row['parts_tokens']} tokens)",
+        f"- the readout's products: {row['readout_flops_per_s'] / 1e9:,.0f} GFLOP/s over the time of the whole gradient,"
+        f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
+        f"- first losses: {losses}",
+        f"- working memory of an update, MB: {memory}; esnlm compiled in {row['compile_s']:.0f} s, once a run",
+        f"- esnlm ran the {compute['kernel']} kernel, {compute['lanes']} lanes, windows of {row['updates_a_window']:.0f} updates",
+        *(f"- {note}" for note in row["notes"]),
+        *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
+        "",
+    ]
+
+
+def gemm_lines(peaks: dict) -> list[str]:
+    return [
+        f"GEMM, {shape}: " + ", ".join(f"{k} {v / 1e9:,.0f} GFLOP/s" if isinstance(v, float) else f"{k} ({v})" for k, v in own.items())
+        for shape, own in peaks.items()
+    ]
+
+
+def markdown(record: dict) -> list[str]:
+    copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
+    return [
+        "Medians over rounds in which the contenders take turns on the same sentences; only real tokens count. `x esnlm`:",
+        "the median over rounds of a contender's time over esnlm's. See benchmarks/training.py for who is who.",
+        "",
+        *(line for row in record["rows"] for line in lines_of(row)),
+        "## Measured limits",
+        "",
+        *(f"- {line}" for line in gemm_lines(record["gemm_flops_per_s"])),
+        f"- copy, GB/s read and written: {copies}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

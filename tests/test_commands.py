@@ -1,0 +1,67 @@
+"""The commands as a person types them: results on stdout, one line and status 2 for a mistake."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.training import loop
+
+SMALL = """
+data: {kind: grammar, sentences: 200, validation_sentences: 50, pairs: 2}
+model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "small.yaml").write_text(f"run: {folder / 'small'}\n{SMALL}")
+    loop.train(config.read(folder / "small.yaml"))
+    return folder / "small"
+
+
+def command(*arguments, text=None):
+    return subprocess.run([sys.executable, "-m", "esnlm", *map(str, arguments)], input=text, capture_output=True, text=True)
+
+
+def test_prepare_makes_a_store(tmp_path):
+    (tmp_path / "text.txt").write_text("The cats sleep in the garden. The dog that the girls like barks.\n" * 20)
+    done = command("prepare", "--input", tmp_path / "text.txt", "--out", tmp_path / "store", "--tokenizer", "train:280")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "40 sentences" in done.stderr and "punkt trained on this input" in done.stderr
+    from esnlm.text.store import open_store
+
+    assert len(open_store(tmp_path / "store")) == 40
+
+
+def test_a_mistake_is_one_line(tmp_path):
+    done = command("prepare", "--input", tmp_path / "none.txt", "--out", tmp_path / "store")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: {tmp_path / 'none.txt'}: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_score_gives_a_line_for_each_line(run):
+    sentences = ["The cats sleep.", "", "The cats sleeps."]
+    done = command("score", "--run", run, text="".join(f"{sentence}\n" for sentence in sentences))
+    assert done.returncode == 0
+    scored = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [sentence for _, sentence in scored] == sentences
+    expected = esnlm.load(run).log_probs(sentences)
+    np.testing.assert_allclose([float(log_prob) for log_prob, _ in scored], expected, atol=1e-6)
+
+
+def test_report_sets_runs_side_by_side(run, tmp_path):
+    done = command("report", run, run, "--out", tmp_path / "table.md")
+    assert done.returncode == 0
+    assert done.stdout == (tmp_path / "table.md").read_text()
+    assert done.stdout.count("| small | 32 | 4 |") == 2 and (tmp_path / "table.json").exists()
+
+
+def test_report_of_no_run(tmp_path):
+    done = command("report", tmp_path)
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: not a finished run; train it to its end with train.py\n")
