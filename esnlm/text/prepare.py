@@ -275,9 +275,12 @@ def _workers(count: int, punkt: bool) -> Iterator[Callable[..., Iterator[tuple[i
     comes about, and start here, so that they import NLTK, which takes a second, while this process gets on.
     """
     if count == 1:
-        yield lambda chunks, *arguments: (
-            (i, encode(text)) for encode in [chunk_encoder(*arguments)] for i, text in chunks
-        )
+
+        def encode_here(chunks: Iterable[tuple[int, str]], *arguments: Any) -> Iterator[tuple[int, Encoded]]:
+            encode = chunk_encoder(*arguments)
+            return ((i, encode(text)) for i, text in chunks)
+
+        yield encode_here
         return
 
     program = f"import sys; sys.path[:] = {sys.path!r}; from esnlm.text.prepare import work; work({punkt})"

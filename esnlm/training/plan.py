@@ -15,6 +15,7 @@ from esnlm.models import echo_state
 from esnlm.readout.cross_entropy import product
 from esnlm.text import grammar
 from esnlm.text.store import open_store
+from esnlm.text.vocabulary import word_tokenizer
 from esnlm.training.resolution import choose_compute
 from esnlm.training.tracking import clock
 
@@ -62,7 +63,7 @@ def _size_of_corpus(experiment: Experiment) -> tuple[int, int, int]:
     """Sentences, predicted tokens and vocabulary size of the training text."""
     if isinstance(experiment.data, GrammarData):
         tokens = experiment.data.sentences * grammar.entropy().tokens_per_sentence
-        return experiment.data.sentences, round(tokens), 256 + len(grammar.words()) + 1
+        return experiment.data.sentences, round(tokens), word_tokenizer(grammar.words()).vocab_size
     store = open_store(Path(experiment.data.train), verify=False)
     return len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"]
 

@@ -35,7 +35,7 @@ def show_results(experiment: Experiment, directory: RunDirectory, corpus: Corpus
         report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
         console.print()
         report.show(evaluation.result, console)
-    console.print(f"\nrun directory: {directory.path}    plots: {draw_loss(directory, summary['references'])}", soft_wrap=True)
+    console.print(f"\nrun directory: {directory.path}    plots: {draw_loss(directory, summary['references'])}", soft_wrap=True, markup=False)
 
 
 def references(experiment: Experiment, corpus: Corpus) -> dict[str, float]:

@@ -1,0 +1,89 @@
+"""The benchmarks at tiny sizes: that they run, that the contenders compute the same, that the bookkeeping is right.
+
+Nothing here looks at a time.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import measure
+import recurrence
+import scoring
+import sentences
+import training
+
+TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(measure, "SHORTEST", 1e-9)
+    monkeypatch.setattr(measure, "SETTLE", 0)
+
+
+def test_contenders_take_turns_and_a_failing_one_drops_out():
+    turns = []
+
+    def fail(_):
+        raise MemoryError("too large")
+
+    contenders = {"a": lambda i: turns.append(("a", i)), "b": lambda i: turns.append(("b", i)), "c": fail}
+    seconds, failures = measure.interleave(contenders, rounds=2)
+    assert turns == [("a", 0), ("b", 0), ("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert {name: len(own) for name, own in seconds.items()} == {"a": 2, "b": 2}
+    assert failures == {"c": "MemoryError: too large"}
+
+
+def test_ratios_are_taken_within_a_round():
+    found = measure.compare({"ours": [1.0, 10.0, 2.0], "theirs": [3.0, 30.0, 2.0]}, baseline="ours")
+    assert found["theirs"]["slower"] == 3  # of 3, 3, 1; the ratio of the medians is 1.5
+    assert (found["theirs"]["median_s"], found["theirs"]["min_s"], found["theirs"]["max_s"]) == (3, 2, 30)
+
+
+def test_drawn_sentences_are_like_the_corpus():
+    windows = sentences.windows(None, vocab_size=1000, batch_size=32, window_tokens=20_000, count=3, seed=0)
+    text = [sentence for window in windows for batch in window for sentence in batch]
+    assert all(sum(map(sentences.predictions, window)) <= 20_000 for window in windows)
+    assert all(len(batch) == 32 for window in windows for batch in window)
+    assert np.mean([len(sentence) for sentence in text]) == pytest.approx(21, rel=0.05)
+    assert sentences.real_share([batch for window in windows for batch in window]) == pytest.approx(0.29, abs=0.03)
+
+
+def test_recurrence(tmp_path):
+    record = recurrence.main(["--sizes", "48", "--lanes", "1", "12", "--degree", "6", *TINY[2:], "--out", str(tmp_path)])
+    for row in record["rows"]:
+        assert {"esnlm", "esnlm bcoo", "esnlm csr", "esnlm ell", "esnlm dense", "jax BCOO", "scipy csr"} <= set(row["contenders"])
+        for name, result in row["contenders"].items():
+            assert result["error"] < 2e-6, name  # a few roundings of float32 in each of 32 steps of a contraction
+    assert json.loads((tmp_path / "recurrence.json").read_text()) == record
+    assert "Command: `" in (tmp_path / "recurrence.md").read_text()
+
+
+def test_training(tmp_path):
+    pytest.importorskip("torch")
+    sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--updates", "2"]
+    (row,) = training.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
+    # main stops where the first losses of esnlm, (a) and (b) differ by more than rounding
+    assert set(row["contenders"]) == {"esnlm", "torch (a)", "torch (b)", "LSTM (c)"}
+    assert row["first_losses"]["esnlm"] == pytest.approx(np.log(60), rel=0.1)
+    assert not row["failures"]
+
+
+def test_update_floor_counts_what_an_update_needs():
+    floor = training.update_floor(tokens=10, size=3, vocab_size=7, rank=2, flops_per_s=1.0, bytes_per_s=1.0)
+    assert floor == {"products": 3 * 2 * 10 * 7 * 2 + 2 * 2 * 10 * 3 * 2, "adamw": 7 * 4 * (7 * 2 + 2 * 3 + 7)}
+
+
+def test_scoring(tmp_path):
+    sizes = ["--size", "32", "--vocab", "60", "--rank", "8", "--limit", "40"]
+    row = scoring.main([*sizes, *TINY, "--out", str(tmp_path)])["row"]
+    assert {"esnlm", "plain jax"} <= set(row["contenders"])
+    for name, result in row["contenders"].items():
+        assert result["largest_difference"] < 1e-5, name
+    assert row["distinct_prefixes"] < row["predictions"]

@@ -1,0 +1,22 @@
+"""What a run needs is known before it is begun."""
+
+import re
+
+from esnlm import config
+from esnlm.training import loop, plan
+
+
+def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        f"run: {tmp_path / 'run'}\ndata: {{kind: grammar, sentences: 100, validation_sentences: 20, pairs: 2}}\n"
+        "model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}"
+    )
+    experiment = config.read(path)
+    assert plan.show(experiment) == 0
+    planned = capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+    loop.train(experiment)
+    trained = re.search(r"([\d,]+) trained of", capsys.readouterr().out)[1]
+    assert re.search(rf"trained parameters +{trained}\b", planned)
+    assert re.search(r"updates +4 of 32 sentences", planned)
