@@ -127,7 +127,7 @@ def measure_step(
 def start(size: int, lanes: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """States (N, B) float32 and tokens (T, B) int32 to begin with."""
     rng = np.random.default_rng(1)
-    h = rng.uniform(-1, 1, (size, lanes)).astype(np.float32)
+    h = 2 * rng.random((size, lanes), dtype=np.float32) - 1
     return h, rng.integers(0, VOCAB_SIZE, (steps, lanes)).astype(np.int32)
 
 

@@ -5,7 +5,7 @@
 
     esnlm        as training/loop.py runs it: states of a window of updates ahead of time, then packed updates
     torch (a)    the papers' way: torch.sparse, a Python loop over time, everything on the padded batch
-    torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW; on a GPU also compiled
+    torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW
     LSTM (c)     512 units in torch (cuDNN on a GPU), padding removed
 
 A round is --updates updates of 32 sentences, the same for all, taken in turns. A window holds more updates than a round
@@ -36,7 +36,7 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import recurrence
 from esnlm.reservoir.stream import StateStream
-from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.resolution import choose_compute
 from esnlm.training.update import make_optimizer, make_updates
@@ -45,6 +45,7 @@ if measure.torch is not None:
     import peers
 
 BASELINE = "esnlm"
+ARRAYS = ("a", "b", "bias")  # of a readout of low rank
 # Relative to the loss: rounding of the readout's products, averaged over the tokens of a batch.
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
 
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--store", type=Path, help="take the sentences from this token store")
     parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="float32", help="of the readout")
+    parser.add_argument("--compiled", action="store_true", help="also (b) with its readout under torch.compile")
     parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
     parser.add_argument("--copy-megabytes", type=int, default=512)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
@@ -96,20 +98,15 @@ def limits(record: dict) -> tuple[float, float]:
 def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, bytes_per_s: float) -> dict:
     """One row: every contender at one N."""
     vocab_size = args.vocab if args.store is None else text.open_store(args.store).manifest["tokenizer"]["vocab_size"]
-    model = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
-    experiment = Experiment(model=model, compute=ComputeConfig(precision=args.precision))
+    described = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
+    experiment = Experiment(model=described, compute=ComputeConfig(precision=args.precision))
     compute = choose_compute(experiment, jax.default_backend())
     windows = text.windows(args.store, vocab_size, args.batch, compute.window_tokens, args.rounds, seed=0)
     count = min(args.updates, *map(len, windows))  # updates a round
-    reservoir = random_reservoir(size, vocab_size, min(32, size), seed=0)
-    readout = linear.draw(model.readout, size, vocab_size, seed=0)
-    params = {name: np.asarray(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
-
+    reservoir, params = model(size, vocab_size, args.rank)
     own = Esnlm(reservoir, params, compute, windows, count)
-    others, notes = torch_contenders(reservoir, params, args.precision)
-    began = time.perf_counter()
+    others, notes = torch_contenders(reservoir, params, args.precision, args.compiled)
     losses, failures = {BASELINE: own.first_loss()}, {}
-    compile_s = time.perf_counter() - began
     for name, peer in list(others.items()):
         try:
             losses[name] = float(peer.update(windows[0][0]))
@@ -138,15 +135,16 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     per_update = float(np.median(tokens / count))
     floor = update_floor(per_update, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
     turns, parts_tokens = own.parts()
-    parts, _ = measure.interleave(turns, args.rounds)
+    if "torch (b)" in others:
+        turns["torch (b)'s states"] = lambda _: (others["torch (b)"].features(windows[0][0]), measure.torch_wait())
+    alone, _ = measure.interleave(turns, args.rounds)
     parts = {
         "states": float(np.median(states / in_window)),
         "packing": float(np.median(packing / in_window)),
         "updates": float(np.median(updates / count)),
-        "of which the gradient": float(np.median(parts["gradient"])),
-        "AdamW": float(np.median(parts["adamw"])),
     }
-    readout = sum(readout_flops(parts_tokens, size, vocab_size, args.rank)) / parts["of which the gradient"]
+    parts |= {f"{name} alone": float(np.median(own)) for name, own in alone.items()}
+    readout = sum(readout_flops(parts_tokens, size, vocab_size, args.rank)) / parts["gradient alone"]
     return {
         "size": size,
         "vocab_size": vocab_size,
@@ -160,7 +158,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "contenders": compared,
         "failures": failures | failed,
         "notes": notes,
-        "compile_s": compile_s,
+        "compile_s": own.compile_s,
         "working_bytes": working_bytes(own, others, windows[0][0]),
         "compute": {"kernel": compute.kernel, "lanes": compute.lanes, "window_tokens": compute.window_tokens},
         "floor_s": floor,
@@ -170,6 +168,12 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "readout_flops_per_s": readout,
         "readout_share_of_gemm": readout / flops_per_s,
     }
+
+
+def model(size: int, vocab_size: int, rank: int) -> tuple[Reservoir, dict[str, np.ndarray]]:
+    """An untrained model: its reservoir, and its readout's arrays."""
+    readout = linear.draw(ReadoutConfig(rank), size, vocab_size, seed=0)
+    return random_reservoir(size, vocab_size, min(32, size), seed=0), {n: np.asarray(getattr(readout, n)[...]) for n in ARRAYS}
 
 
 class Esnlm:
@@ -182,9 +186,14 @@ class Esnlm:
         sizes = {batches.pack_size(text.predictions(batch)) for window in windows for batch in window}
         self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)))
         self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
-        self.run_updates = make_updates(self.optimizer, compute.precision, self.shapes.sizes, compute.chunk_tokens)
         self.params = {name: jax.numpy.array(array) for name, array in params.items()}
         self.state = self.optimizer.init(self.params)
+        self.states(0)
+        self.pack(0)
+        began = time.perf_counter()
+        updates = make_updates(self.optimizer, compute.precision, self.shapes.sizes, compute.chunk_tokens)
+        self.run_updates = updates.lower(self.params, self.state, self.buffer, self.packs, 0, count).compile()
+        self.compile_s = time.perf_counter() - began
 
     def states(self, i: int) -> None:
         """The states of window i."""
@@ -237,12 +246,12 @@ class Esnlm:
 
         turns = {
             "gradient": lambda _: jax.block_until_ready(gradient_of(self.params, self.buffer, *packed)),
-            "adamw": run_adamw,
+            "AdamW": run_adamw,
         }
         return turns, int(sizes[u])
 
 
-def torch_contenders(reservoir, params: dict, precision: str) -> tuple[dict, list[str]]:
+def torch_contenders(reservoir: Reservoir, params: dict, precision: str, compiled: bool) -> tuple[dict, list[str]]:
     """{name: object with .update(sentences)}, and what was chosen for them."""
     if measure.torch is None:
         return {}, ["torch is not installed: no peers"]
@@ -255,15 +264,14 @@ def torch_contenders(reservoir, params: dict, precision: str) -> tuple[dict, lis
         "torch (b)": peers.PackedWay(frozen, params, precision, adamw),
         "LSTM (c)": peers.Lstm(len(params["bias"]), precision, adamw, device),
     }
-    if device == "cuda":
+    if compiled:
         contenders["torch (b), compiled"] = peers.PackedWay(frozen, params, precision, adamw, compiled=True)
     return contenders, [first_note, second_note]
 
 
 def working_bytes(own: Esnlm, others: dict, batch: list[np.ndarray]) -> dict[str, int]:
     """Memory that updates take beyond what lies there before them: as compiled for esnlm, as allocated by torch (GPU)."""
-    arguments = own.params, own.state, own.buffer, own.packs, 0, own.count
-    found = {BASELINE: own.run_updates.lower(*arguments).compile().memory_analysis().temp_size_in_bytes}
+    found = {BASELINE: own.run_updates.memory_analysis().temp_size_in_bytes}
     if measure.torch is not None and measure.torch.cuda.is_available():
         for name, peer in others.items():
             measure.torch.cuda.reset_peak_memory_stats()
@@ -311,7 +319,7 @@ def lines_of(row: dict) -> list[str]:
         "",
         f"- {row['tokens_an_update']:.0f} tokens an update, {row['real_share_of_padded']:.0%} of the padded batch",
         f"- floor, ms: {floor}; esnlm reaches {row['share_of_floor']:.0%} of it",
-        f"- esnlm, ms an update: {parts} (the last two each alone, on a batch of {row['parts_tokens']} tokens)",
+        f"- ms an update: {parts} (gradient and AdamW on a batch of {row['parts_tokens']} tokens)",
         f"- the readout's products: {row['readout_flops_per_s'] / 1e9:,.0f} GFLOP/s over the time of the whole gradient,"
         f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
         f"- first losses: {losses}",

@@ -47,8 +47,8 @@ def _row(run: Path) -> dict:
 
 def _losses(rows: list[dict]) -> list[str]:
     lines = [
-        "| run | N | rank | trained | all parameters | words | train NLL | val NLL | unigram | bigram | bits/byte | nats/word | tokens/s |",
-        "| --- " + "| ---: " * 12 + "|",
+        "| run | N | rank | trained | all parameters | words | train NLL | val NLL | unigram | bigram | true entropy | bits/byte | nats/word | tokens/s |",
+        "| --- " + "| ---: " * 13 + "|",
     ]
     for row in rows:
         summary = row["summary"]
@@ -61,7 +61,7 @@ def _losses(rows: list[dict]) -> list[str]:
             f"{summary['total_params']:,}",
             f"{summary['words']:,}",
             *(_figure(summary[name], 3) for name in ("train_nll", "val_nll")),
-            *(_figure(known.get(name), 3) for name in ("unigram model", "bigram model")),
+            *(_figure(known.get(name), 3) for name in ("unigram model", "bigram model", "the grammar's entropy")),
             *(_figure(summary[name], 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
             f"{summary['tokens_per_second']:,.0f}",
         ]

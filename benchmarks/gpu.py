@@ -1,0 +1,385 @@
+"""Everything that is to be known on a GPU, in one command of at most ten minutes.
+
+    python -m pip install -e .        # or PYTHONPATH=. : esnlm must be importable, with jsonargparse (pure Python)
+    python benchmarks/gpu.py --out results/h200
+    python benchmarks/gpu.py --small --out /tmp/gpu      # tiny, on a CPU too, under two minutes: does it all run?
+
+Sections, each a process of its own, so that one that fails, hangs or fills the memory costs the others nothing:
+
+    ceilings             matrix products (float32, TF32, bf16) and copies: what the machine can do
+    recurrence           one step with every kernel of esnlm
+    recurrence-cusparse  plain BCOO with JAX's cuSPARSE lowering, which must be switched on before anything is traced
+    recurrence-torch     torch.sparse CSR, which is cuSPARSE
+    update               an update of 32 sentences (733 predictions) at each precision, against its floor
+    training             tokens a second against PyTorch on the same device, see training.py
+    errors               states and log-probabilities against float64, and pair answers that change
+
+Every section writes gpu.SECTION.json after each finding; the end writes gpu.json and gpu.md and prints the tables.
+Time: --minutes in all; what one section leaves goes to the later ones.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import traceback
+from functools import lru_cache
+from pathlib import Path
+
+import jax
+import measure
+import numpy as np
+import recurrence as recurrence_benchmark
+import sentences as text
+import training as training_benchmark
+from recurrence import floor_seconds, random_reservoir
+
+from esnlm.config import ComputeConfig, Experiment
+from esnlm.evaluation.scoring import token_log_probs
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir import recurrence, sparse
+from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training.resolution import choose_compute
+
+PRECISIONS = ("tf32", "float32", "bf16")
+SHARES = {  # of the time that is left when a section begins, relative to the sections after it
+    "ceilings": 2,
+    "recurrence": 5,
+    "recurrence-cusparse": 2,
+    "recurrence-torch": 2,
+    "update": 5,
+    "training": 8,
+    "errors": 2,
+}
+STEPS, DEGREE, PREDICTIONS = 16, 32, 733
+
+
+class Scale:
+    """The sizes to measure at, most wanted first."""
+
+    def __init__(self, small: bool):
+        self.small = small
+        self.square, self.megabytes = (128, 4) if small else (8192, 4096)
+        self.sizes = (64, 128) if small else (4096, 65536, 16384, 1024, 1 << 20)
+        self.lanes = (8, 32) if small else (1024, 256, 4096, 32)
+        self.most_states = 1 << 30  # N * B: 4 GB
+        self.dense_up_to = 64 if small else 16384
+        self.gigabytes = 1 if small else 40
+        self.vocab, self.rank = (500, 32) if small else (50257, 512)
+        self.trained = (64, 128) if small else (4096, 65536)
+        self.rounds = 2 if small else 3
+        self.most_updates = 2 if small else 1000  # a window's, or those of a round
+        self.errors_size, self.errors_vocab, self.pairs = (64, 200, 50) if small else (1024, 5000, 1000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=9)
+    parser.add_argument("--small", action="store_true", help="tiny sizes")
+    parser.add_argument("--sections", nargs="+", choices=SHARES, default=list(SHARES))
+    parser.add_argument("--section", choices=SHARES, help=argparse.SUPPRESS)  # what a section's process is started with
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.section:
+        Section(args).run()
+    else:
+        run_all(args)
+
+
+def run_all(args: argparse.Namespace) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + 60 * args.minutes
+    record = {"command": measure.command(), "load_before": measure.load(), "machine": None, "sections": {}}
+    for i, name in enumerate(args.sections):
+        file = args.out / f"gpu.{name}.json"
+        file.unlink(missing_ok=True)
+        left = deadline - time.monotonic()
+        seconds = left * SHARES[name] / sum(SHARES[later] for later in args.sections[i:])
+        began = time.monotonic()
+        options = ["--section", name, "--out", str(args.out), "--seconds", str(seconds)] + ["--small"] * args.small
+        print(f"{name}: at most {seconds:.0f} s", flush=True)
+        try:
+            code = subprocess.run([sys.executable, __file__, *options], timeout=seconds).returncode
+        except subprocess.TimeoutExpired:
+            code = "out of time"
+        found = json.loads(file.read_text()) if file.exists() else {"findings": [], "failures": []}
+        if code != 0:
+            found["failures"].append(f"the section ended with {code}")
+        record["sections"][name] = found | {"wall_s": time.monotonic() - began}
+        record["machine"] = record["machine"] or found.get("machine")
+    record["load_after"] = measure.load()
+    lines = markdown(record)
+    if record["machine"]:
+        measure.write(args.out, "gpu", "On one GPU", lines, record)
+    print("\n".join(lines))
+
+
+class Section:
+    """One section in its process: findings (dicts), written to a file as they come, and failures in words."""
+
+    def __init__(self, args: argparse.Namespace):
+        self.name, self.file = args.section, args.out / f"gpu.{args.section}.json"
+        self.out, self.scale = args.out, Scale(args.small)
+        self.deadline = time.monotonic() + args.seconds
+        self.found = {"findings": [], "failures": []}
+
+    def run(self) -> None:
+        measure.set_threads()
+        try:
+            if self.name == "recurrence-cusparse":
+                jax.config.update("jax_bcoo_cusparse_lowering", True)
+            self.found["machine"] = measure.machine()
+            SECTIONS[self.name](self)
+        except Exception as error:  # the section is over, what it found stays
+            traceback.print_exc()
+            self.found["failures"].append(measure.one_line(error))
+        self.save()
+
+    def attempt(self, what: str, finding, *arguments) -> None:
+        """Adds finding(*arguments), a list of dicts, or says why there is none. Skipped when time is nearly up."""
+        if time.monotonic() > self.deadline - 5:
+            self.found["failures"].append(f"{what}: skipped, out of time")
+        else:
+            try:
+                self.found["findings"] += finding(*arguments)
+            except (Exception, SystemExit) as error:  # whatever it is, the rest goes on
+                traceback.print_exc()
+                self.found["failures"].append(f"{what}: {measure.one_line(error)}")
+        self.save()
+
+    def save(self) -> None:
+        stats = jax.devices()[0].memory_stats()
+        self.found["peak_bytes"] = stats["peak_bytes_in_use"] if stats else None
+        self.file.write_text(json.dumps(self.found, indent=1))
+
+    def ceilings(self) -> tuple[dict[str, float], float]:
+        """(FLOP/s by precision, bytes/s) as the first section found them; NaN where it found none."""
+        file = self.out / "gpu.ceilings.json"
+        findings = json.loads(file.read_text())["findings"] if file.exists() else []
+        flops = {f["precision"]: f["best_flops_per_s"] for f in findings if "precision" in f}
+        copies = [measure.best_peak(f["copy_bytes_per_s"]) for f in findings if "copy_bytes_per_s" in f]
+        return {p: flops.get(p, float("nan")) for p in PRECISIONS}, max(copies, default=float("nan"))
+
+
+# ---- sections
+
+
+def ceilings(section: Section) -> None:
+    scale = section.scale
+    shapes = training_benchmark.gemm_shapes(768, scale.vocab, scale.rank) | {"square": (scale.square,) * 3}
+
+    def gemm(precision):
+        peaks = measure.gemm_peaks(shapes, 5, precision)
+        return [{"precision": precision, "peaks": peaks, "best_flops_per_s": max(map(measure.best_peak, peaks.values()))}]
+
+    section.attempt("copy", lambda: [{"copy_bytes_per_s": measure.copy_peaks(scale.megabytes, 5)}])
+    for precision in PRECISIONS:
+        section.attempt(precision, gemm, precision)
+
+
+def recurrence_steps(section: Section) -> None:
+    """esnlm's kernels; in the cuSPARSE section plain BCOO alone, in torch's section its CSR alone."""
+    scale, (_, bandwidth) = section.scale, section.ceilings()
+    wanted = {"recurrence": "esnlm", "recurrence-cusparse": "jax BCOO", "recurrence-torch": "torch"}[section.name]
+
+    @lru_cache(maxsize=1)
+    def build(size):
+        reservoir = random_reservoir(size, recurrence_benchmark.VOCAB_SIZE, min(DEGREE, size), seed=0)
+        operands = {} if wanted == "torch" else recurrence_benchmark.jax_operands(reservoir, scale.dense_up_to)
+        return reservoir, {name: own for name, own in operands.items() if name.startswith(wanted)}
+
+    def measure_step(size, lanes):
+        reservoir, operands = build(size)
+        h, tokens = recurrence_benchmark.start(size, lanes, STEPS)
+        left_out = recurrence_benchmark.too_large(reservoir.w_rec.nse, lanes, scale.gigabytes) if wanted == "esnlm" else {}
+        operands = {name: own for name, own in operands.items() if name not in left_out}
+        turns = {name: recurrence_benchmark.jax_steps(*own, h, tokens, lanes) for name, own in operands.items()}
+        if wanted == "torch":
+            turns["torch csr"] = recurrence_benchmark.torch_steps(reservoir, h, tokens)
+        seconds, failures = measure.interleave({name: lambda _, run=run: run() for name, run in turns.items()}, scale.rounds)
+        milliseconds = {name: 1e3 * float(np.median(own)) / STEPS for name, own in seconds.items()}
+        floor = 1e3 * floor_seconds(reservoir, lanes, bandwidth)
+        return [{"size": size, "lanes": lanes, "floor_ms": floor, "ms": milliseconds, "left_out": left_out | failures}]
+
+    for size in scale.sizes:
+        for lanes in (lanes for lanes in scale.lanes if size * lanes <= scale.most_states):
+            section.attempt(f"N {size:,}, B {lanes:,}", measure_step, size, lanes)
+
+
+def update(section: Section) -> None:
+    """Windows as large as the device's, of updates that all have the same size."""
+    scale, (flops, bandwidth) = section.scale, section.ceilings()
+
+    def measure_update(size, precision):
+        model = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(scale.rank))
+        compute = choose_compute(Experiment(model=model, compute=ComputeConfig(precision=precision)), jax.default_backend())
+        count = min(scale.most_updates, compute.window_tokens // PREDICTIONS)
+        window = [sentences_of(PREDICTIONS, scale.vocab, seed) for seed in range(count)]
+        reservoir, params = training_benchmark.model(size, scale.vocab, scale.rank)
+        own = training_benchmark.Esnlm(reservoir, params, compute, [window], count)
+        seconds, failures = measure.interleave({"states": own.states, "packing": own.pack, "updates": own.updates}, scale.rounds)
+        parts, _ = measure.interleave(own.parts()[0], scale.rounds)
+        milliseconds = {name: 1e3 * float(np.median(own)) / count for name, own in seconds.items()}
+        milliseconds |= {name: 1e3 * float(np.median(own)) for name, own in parts.items()}
+        floor = training_benchmark.update_floor(PREDICTIONS, size, scale.vocab, scale.rank, flops[precision], bandwidth)
+        finding = {"size": size, "precision": precision, "ms": milliseconds, "floor_ms": 1e3 * sum(floor.values())}
+        return [finding | {"working_bytes": training_benchmark.working_bytes(own, {}, [])["esnlm"]}]
+
+    for size in scale.trained:
+        for precision in PRECISIONS:
+            section.attempt(f"N {size:,}, {precision}", measure_update, size, precision)
+
+
+def sentences_of(predictions: int, vocab_size: int, seed: int) -> list[np.ndarray]:
+    """32 sentences of nearly one length that have so many predictions."""
+    rng = np.random.default_rng(seed)
+    lengths = [len(part) + 1 for part in np.array_split(np.arange(predictions), 32)]
+    return [rng.integers(0, vocab_size, length).astype(np.int32) for length in lengths]
+
+
+def training(section: Section) -> None:
+    """Whole windows; torch.compile, which may take long, comes last."""
+    scale, (flops, bandwidth) = section.scale, section.ceilings()
+
+    def measure_training(size, precision, compiled):
+        options = argparse.Namespace(vocab=scale.vocab, rank=scale.rank, batch=32, store=None, rounds=scale.rounds)
+        options.updates, options.precision, options.compiled = scale.most_updates, precision, compiled
+        return [training_benchmark.measure_training(size, options, flops[precision], bandwidth)]
+
+    cases = [(size, precision, False) for size in scale.trained for precision in ("tf32", "float32")]
+    for case in [*cases, (scale.trained[0], "bf16", False), (scale.trained[0], "tf32", True)]:
+        section.attempt("N {:,}, {}, compiled {}".format(*case), measure_training, *case)
+
+
+def errors(section: Section) -> None:
+    """Against float64 on the host, from the same float32 weights."""
+    scale = section.scale
+    size, vocab_size = scale.errors_size, scale.errors_vocab
+    reservoir, params = training_benchmark.model(size, vocab_size, scale.rank)
+    pairs = text.draw_pairs(scale.pairs, vocab_size, seed=1)
+
+    def states(kernel):
+        narrow = random_reservoir(size, recurrence_benchmark.VOCAB_SIZE, min(DEGREE, size), seed=0)
+        h, tokens = recurrence_benchmark.start(size, 32, 200)
+        truth = recurrence_benchmark.scipy_steps(narrow, h, tokens, np.float64)()
+        operands = recurrence_benchmark.jax_operands(narrow, size)[f"esnlm {kernel}"]
+        own = recurrence_benchmark.as_numpy(recurrence_benchmark.jax_steps(*operands, h, tokens, 32)())
+        return [{"kernel": kernel, "error_after_200_steps": float(np.abs(own - truth).max() / np.abs(truth).max())}]
+
+    def log_probs(precision):
+        stream = StateStream(recurrence.prepare(reservoir), "tanh", 256, 4096)
+        own = token_log_probs(stream, jax.tree.map(jax.numpy.asarray, params), pairs, precision, 256)
+        error = max(float(np.abs(a - b).max()) for a, b in zip(own, truth, strict=True))
+        sums = np.array([np.sum(x, dtype=np.float64) for x in own])
+        changed = np.mean((sums[::2] > sums[1::2]) != (right[::2] > right[1::2]))
+        return [{"precision": precision, "largest_error_nats": error, "answers_changed": float(changed)}]
+
+    for kernel in sparse.KERNELS:
+        section.attempt(f"states, {kernel}", states, kernel)
+    truth = float64_log_probs(reservoir, params, pairs)
+    right = np.array([x.sum() for x in truth])
+    for precision in PRECISIONS:
+        section.attempt(f"log-probabilities, {precision}", log_probs, precision)
+
+
+def float64_log_probs(reservoir, params: dict, sentences: list[np.ndarray]) -> list[np.ndarray]:
+    """log p of every token after the first, in NumPy."""
+    w_rec, w_in = (recurrence_benchmark.as_scipy(w, np.float64) for w in (reservoir.w_rec, reservoir.w_in))
+    w_in, leak = w_in.toarray(), np.asarray(reservoir.leak[...], np.float64)[:, None]
+    a, b, bias = (np.asarray(params[name], np.float64) for name in ("a", "b", "bias"))
+    found = [np.empty(len(sentence) - 1) for sentence in sentences]
+    h = np.zeros((reservoir.state_size, len(sentences)))
+    for t in range(max(map(len, sentences)) - 1):
+        running = [i for i, sentence in enumerate(sentences) if len(sentence) > t + 1]
+        drive = w_rec @ h[:, running] + w_in[:, [sentences[i][t] for i in running]]
+        h[:, running] = (1 - leak) * h[:, running] + leak * np.tanh(drive)
+        o = h[:, running].T @ b.T @ a.T + bias
+        o -= o.max(1, keepdims=True)
+        o -= np.log(np.exp(o).sum(1, keepdims=True))
+        for row, i in enumerate(running):
+            found[i][t] = o[row, sentences[i][t + 1]]
+    return found
+
+
+SECTIONS = {
+    "ceilings": ceilings,
+    "recurrence": recurrence_steps,
+    "recurrence-cusparse": recurrence_steps,
+    "recurrence-torch": recurrence_steps,
+    "update": update,
+    "training": training,
+    "errors": errors,
+}
+
+
+# ---- the tables
+
+
+def markdown(record: dict) -> list[str]:
+    def findings(name):
+        return record["sections"].get(name, {}).get("findings", [])
+
+    lines = ["Medians of a few rounds. `floor`: see benchmarks/gpu.py, recurrence.py and training.py.", ""]
+    peaks = [f for f in findings("ceilings") if "precision" in f]
+    lines += measure.table(
+        ["TFLOP/s", *(peaks[0]["peaks"] if peaks else [])],
+        [[f["precision"], *(measure.best_peak(own) / 1e12 for own in f["peaks"].values())] for f in peaks],
+    )
+    for finding in findings("ceilings"):
+        if "copy_bytes_per_s" in finding:
+            copies = ", ".join(f"{name} {value / 1e12:.3g}" for name, value in finding["copy_bytes_per_s"].items())
+            lines += ["", f"Copy, TB/s read and written: {copies}"]
+
+    steps = {}
+    for name in ("recurrence", "recurrence-cusparse", "recurrence-torch"):
+        for f in findings(name):
+            row = steps.setdefault((f["size"], f["lanes"]), {"floor": f["floor_ms"]})
+            row |= {"BCOO by cuSPARSE" if key == "jax BCOO" else key: value for key, value in f["ms"].items()}
+    names = list(dict.fromkeys(name for row in steps.values() for name in row))
+    lines += ["", "One step of the recurrence, ms:", ""]
+    lines += measure.table(["N", "B", *names], [[*key, *(row.get(name) for name in names)] for key, row in sorted(steps.items())])
+
+    lines += ["", f"An update of 32 sentences, {PREDICTIONS} predictions, ms; its share of the states is of a whole window:", ""]
+    head = ["N", "", "states", "packing", "update", "of it gradient", "AdamW", "floor", "update / floor", "working GB"]
+    lines += measure.table(
+        head,
+        [
+            [f["size"], f["precision"], f["ms"]["states"], f["ms"]["packing"], f["ms"]["updates"], f["ms"]["gradient"]]
+            + [f["ms"]["AdamW"], f["floor_ms"], f["ms"]["updates"] / f["floor_ms"], f["working_bytes"] / 1e9]
+            for f in findings("update")
+        ],
+    )
+    lines += ["", "Training, tokens/s (times esnlm's time):", ""]
+    names = list(dict.fromkeys(name for f in findings("training") for name in f["contenders"]))
+    lines += measure.table(
+        ["N", "", *names],
+        [
+            [f["size"], f["precision"]]
+            + [f"{c['tokens_per_s']:,.0f} ({c['slower']:.3g})" if (c := f["contenders"].get(n)) else None for n in names]
+            for f in findings("training")
+        ],
+    )
+    lines += ["", "Against float64:", ""]
+    for f in findings("errors"):
+        if "kernel" in f:
+            lines.append(f"- states, {f['kernel']}: {f['error_after_200_steps']:.1e} of the largest after 200 steps")
+        else:
+            lines.append(
+                f"- log-probabilities, {f['precision']}: at most {f['largest_error_nats']:.1e} nats a token;"
+                f" {f['answers_changed']:.2%} of the pair answers change"
+            )
+    lines += ["", "Sections:", ""]
+    for name, section in record["sections"].items():
+        peak = section.get("peak_bytes")
+        memory = f", JAX's peak {peak / 1e9:.1f} GB" if peak else ""
+        lines.append(f"- {name}: {section['wall_s']:.0f} s{memory}")
+        lines += [f"  - {failure}" for failure in section["failures"]]
+    return lines
+
+
+if __name__ == "__main__":
+    main()
