@@ -4,12 +4,8 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (see --help)\n")
+from esnlm.commands import Parser, exit_with
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -32,15 +28,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    from esnlm.errors import InputError  # after parsing, so that --help need not wait for JAX
-    from esnlm.evaluation.report import evaluate_run
+    from esnlm.evaluation.report import evaluate_run  # after parsing, so that --help need not wait for JAX
 
-    try:
-        evaluate_run(**vars(options), command=shlex.join(["python", "eval_blimp.py", *arguments]))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    command = shlex.join(["python", "eval_blimp.py", *arguments])
+    return exit_with(lambda: evaluate_run(**vars(options), command=command) and 0)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from esnlm.commands import exit_with
+from esnlm.commands import Parser, exit_with
 
 
 QUICKSTART = Path(__file__).parent / "configs" / "quickstart.yaml"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default=QUICKSTART, help="YAML file (default: %(default)s)")
     parser.add_argument("--plan", action="store_true", help="show what the run needs, and train nothing")
     arguments, overrides = parser.parse_known_args()

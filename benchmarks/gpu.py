@@ -220,7 +220,7 @@ def update(section: Section) -> None:
         count = min(scale.most_updates, compute.window_tokens // PREDICTIONS)
         window = [sentences_of(PREDICTIONS, scale.vocab, seed) for seed in range(count)]
         reservoir, params = training_benchmark.model(size, scale.vocab, scale.rank)
-        own = training_benchmark.Esnlm(reservoir, params, compute, [window], count)
+        own = training_benchmark.Esnlm(reservoir, params, compute, [window] * scale.rounds, count)
         seconds, failures = measure.interleave({"states": own.states, "packing": own.pack, "updates": own.updates}, scale.rounds)
         parts, _ = measure.interleave(own.parts()[0], scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / count for name, own in seconds.items()}
@@ -360,6 +360,14 @@ def markdown(record: dict) -> list[str]:
         [
             [f["size"], f["precision"]]
             + [f"{c['tokens_per_s']:,.0f} ({c['slower']:.3g})" if (c := f["contenders"].get(n)) else None for n in names]
+            for f in findings("training")
+        ],
+    )
+    lines += ["", "Memory that an update takes beyond parameters, states and moments, GB:", ""]
+    lines += measure.table(
+        ["N", "", *names],
+        [
+            [f["size"], f["precision"], *(f["working_bytes"][n] / 1e9 if n in f["working_bytes"] else None for n in names)]
             for f in findings("training")
         ],
     )

@@ -188,7 +188,8 @@ class Esnlm:
         self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
         self.params = {name: jax.numpy.array(array) for name, array in params.items()}
         self.state = self.optimizer.init(self.params)
-        self.states(0)
+        for i in reversed(range(len(windows))):  # compiles for every length of a window's lanes; ends at the first
+            self.states(i)
         self.pack(0)
         began = time.perf_counter()
         updates = make_updates(self.optimizer, compute.precision, self.shapes.sizes, compute.chunk_tokens)

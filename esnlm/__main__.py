@@ -5,15 +5,14 @@
     report     a table of several runs
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-from esnlm.commands import exit_with
+from esnlm.commands import Parser, exit_with
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m esnlm", description="Echo state network language models at scale.")
+    parser = Parser("python -m esnlm", description="Echo state network language models at scale.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_prepare(commands)
     _add_score(commands)
@@ -24,7 +23,7 @@ def main() -> None:
 
 
 def _add_prepare(commands) -> None:
-    command = commands.add_parser("prepare", help="raw text files to a token store", allow_abbrev=False)
+    command = commands.add_parser("prepare", help="raw text files to a token store")
     add = command.add_argument
     add("--input", dest="inputs", nargs="+", type=Path, required=True, metavar="PATH", help="text files, or folders of them")
     add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
@@ -47,7 +46,7 @@ def _add_prepare(commands) -> None:
 
 
 def _add_score(commands) -> None:
-    command = commands.add_parser("score", help="log-probabilities of sentences under a trained run", allow_abbrev=False)
+    command = commands.add_parser("score", help="log-probabilities of sentences under a trained run")
     add = command.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--input", type=Path, metavar="FILE", help="one sentence a line (default: standard input)")
@@ -66,7 +65,7 @@ def _add_score(commands) -> None:
 
 
 def _add_report(commands) -> None:
-    command = commands.add_parser("report", help="a table of several runs", allow_abbrev=False)
+    command = commands.add_parser("report", help="a table of several runs")
     command.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
     command.add_argument("--out", type=Path, metavar="FILE.md", help="write it there, too, and as JSON beside it")
 

@@ -1,9 +1,21 @@
-"""What every command does with its end: exit status, and errors in one line."""
+"""What every command does with its arguments and its end: exit status, and errors in one line."""
 
+import argparse
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from esnlm.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, without the usage; no abbreviations."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see --help)\n")
 
 
 def exit_with(main: Callable[[], int | None]) -> int:

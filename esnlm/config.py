@@ -11,6 +11,7 @@ import jsonargparse
 import yaml
 
 from esnlm.errors import InputError
+from esnlm.files import write_atomically
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.cross_entropy import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
@@ -40,6 +41,7 @@ class GrammarData:
     def check(self) -> None:
         for name in ("sentences", "validation_sentences", "pairs"):
             _must(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
+        _must(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Experiment:
     """One run: everything that decides its result."""
 
     run: str = "runs/quickstart"  # the run directory
-    seed: int = 0  # of the reservoir, the readout and the order of sentences
+    seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
     data: StoreData | GrammarData = field(default_factory=GrammarData)
     model: EchoStateConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -152,7 +154,7 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as YAML that `read` gives back."""
-    file.write_text(yaml.safe_dump(as_dict(experiment), sort_keys=False))
+    write_atomically(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
 
 
 def as_dict(experiment: Experiment) -> dict:

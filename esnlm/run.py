@@ -85,7 +85,11 @@ class Run:
 
     def unigram(self) -> UnigramModel:
         """The unigram model of the training text, to score beside this one."""
-        return UnigramModel.from_counts(np.load(RunDirectory(self.directory).unigram))
+        file = RunDirectory(self.directory).unigram
+        try:
+            return UnigramModel.from_counts(np.load(file, allow_pickle=False))
+        except (OSError, ValueError, EOFError):
+            raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
 
     @cached_property
     def _stream(self) -> StateStream:
@@ -138,6 +142,8 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     else:
         there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
+    if len(arrays["params"]["bias"]) != tokenizer.vocab_size:
+        raise InputError(f"{directory.tokenizer}: not the tokenizer of this run: {tokenizer.vocab_size} ids, the readout has {len(arrays['params']['bias'])}")
     model = EchoState(reservoir, linear.from_arrays(arrays["params"]))
     return Run(directory.path, _for_this_machine(experiment), step, model, tokenizer)
 

@@ -12,7 +12,7 @@ wrong value moves every result and no output shows it. Three facts make it cheap
 3. The growth of |W^k v_0| over the same products estimates rho without any of that: the cross-check.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,7 +44,7 @@ class SpectralRadius:
     products: int = 0  # matrix-vector products spent on all blocks
 
 
-def spectral_radius(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int) -> SpectralRadius:
+def spectral_radius(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int | Sequence[int]) -> SpectralRadius:
     """Largest |eigenvalue| of a real square matrix, (N, N), sparse or dense; computed in float64.
 
     The same matrix and seed give the same result on the same machine; the seed draws the start vector only.
@@ -113,7 +113,7 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
     return SpectralRadius(np.abs(np.linalg.eigvals(block.toarray())).max(), "dense", block.shape[0])
 
 
-def _iterated(block: sparse.csr_array, seed: int) -> SpectralRadius:
+def _iterated(block: sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
     """Rounds of power products as a filter, each followed by Arnoldi on what they leave, until that converges."""
     n = block.shape[0]
     operator = block.toarray() if block.nnz > n * n / 2 else block  # twice as fast a product from there on

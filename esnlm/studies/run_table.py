@@ -5,7 +5,8 @@ from pathlib import Path
 
 from esnlm import config as configuration
 from esnlm.errors import InputError
-from esnlm.training.run_directory import RunDirectory, write_atomically
+from esnlm.files import write_atomically
+from esnlm.training.run_directory import RunDirectory
 
 
 def report(runs: list[Path], out: Path | None = None) -> str:

@@ -29,6 +29,7 @@ from esnlm.text.store import StoreWriter, TokenStore, refuse_target
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer, train_bpe
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
+TOGETHER = 1000  # sentences that go to the tokenizer at once
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -125,12 +126,14 @@ class Encoded(NamedTuple):
 def chunk_encoder(parameters, tokenizer: Tokenizer, min_length: int, max_length: int) -> Callable[[str], Encoded]:
     """A function from a chunk of text to its encoded sentences; for `parameters` None, a line is a sentence."""
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
+    no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
 
     def encode(text: str) -> Encoded:
-        tokens, lengths, words, sizes = [], [], [], []
-        for line in split_lines(text):
-            for sentence in split(line):
-                ids = tokenizer.encode(sentence)
+        sentences = [sentence for line in split_lines(text) for sentence in split(line)]
+        tokens, lengths, words, sizes = [no_ids], [], [], []
+        for start in range(0, len(sentences), TOGETHER):
+            group = sentences[start : start + TOGETHER]
+            for sentence, ids in zip(group, tokenizer.encode_lines(group), strict=True):
                 lengths.append(len(ids) + 2)
                 covered = sentence.encode()
                 if len(ids) + 2 > max_length:
@@ -140,10 +143,8 @@ def chunk_encoder(parameters, tokenizer: Tokenizer, min_length: int, max_length:
                 words.append(len(sentence.split()))
                 sizes.append(len(covered))
                 if len(ids) + 2 >= min_length:
-                    tokens.append(tokenizer.bos)
-                    tokens += ids
-                    tokens.append(tokenizer.eos)
-        return Encoded(np.array(tokens, np.uint32), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
+                    tokens += bos, ids, eos
+        return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
 
     return encode
 
@@ -272,7 +273,7 @@ def _workers(count: int, punkt: bool) -> Iterator[Callable[..., Iterator[tuple[i
 
     The processes are plain ones that we talk to through pipes. What Python offers would fork a process that may have
     threads (jax, BLAS), or run the caller's script anew in each worker. They end when their input does, however that
-    comes about, and start here, so that they import NLTK, which takes a second, while this process gets on.
+    comes about, and start here, so that they import NLTK while this process gets on.
     """
     if count == 1:
 
@@ -328,6 +329,7 @@ def _workers(count: int, punkt: bool) -> Iterator[Callable[..., Iterator[tuple[i
 def work(punkt: bool) -> None:
     """The life of a worker process: the arguments of `chunk_encoder` come in, then chunks, and encoded ones go out."""
     if punkt:
+        sys.modules["scipy"] = None  # NLTK imports SciPy where it can, for a second, and Punkt uses none of it
         with suppress(ImportError):
             import nltk.tokenize.punkt  # noqa: F401
     with suppress(EOFError, BrokenPipeError):

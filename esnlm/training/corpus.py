@@ -1,11 +1,15 @@
 """The text of an experiment: token stores that were prepared, or a corpus generated into the run directory."""
 
+import io
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from esnlm.config import Experiment, GrammarData
+from esnlm.errors import InputError
+from esnlm.files import write_atomically
 from esnlm.text import grammar, grammar_pairs
 from esnlm.text.store import StoreWriter, TokenStore, open_store
 from esnlm.text.vocabulary import Tokenizer, word_tokenizer
@@ -39,11 +43,36 @@ def open_corpus(experiment: Experiment, directory: RunDirectory) -> Corpus:
     tokenizer = train.tokenizer()
     if validation is not None:
         validation.require_tokenizer(tokenizer)
-    if not directory.tokenizer.exists():
-        tokenizer.save(directory.tokenizer)
-    if not directory.unigram.exists():
-        np.save(directory.unigram, unigram_counts(train, tokenizer))
-    return Corpus(train, validation, tokenizer)
+    corpus = Corpus(train, validation, tokenizer)
+    if directory.data.exists():
+        _require_same(corpus, directory)
+        return corpus
+    tokenizer.save(directory.tokenizer)
+    counts = io.BytesIO()
+    np.save(counts, unigram_counts(train, tokenizer))
+    write_atomically(directory.unigram, counts.getvalue())
+    # Last: where it lies, tokenizer and counts are whole and of this data.
+    write_atomically(directory.data, json.dumps(fingerprints(corpus), indent=1) + "\n")
+    return corpus
+
+
+def fingerprints(corpus: Corpus) -> dict[str, str | None]:
+    """sha256 of what a run learns from and is measured on."""
+    validation = sha256(corpus.validation) if corpus.validation else None
+    return {"train": sha256(corpus.train), "validation": validation, "tokenizer": corpus.tokenizer.sha256}
+
+
+def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
+    """Raises InputError where a store or the tokenizer is not the one that the run was begun with."""
+    begun, now = json.loads(directory.data.read_text()), fingerprints(corpus)
+    for name, store in {"train": corpus.train, "tokenizer": corpus.train, "validation": corpus.validation}.items():
+        if begun[name] != now[name]:
+            what = "tokenizer" if name == "tokenizer" else f"{name} store"
+            where = store.folder if store else "no store"
+            raise InputError(
+                f"{where}: not the {what} that {directory.path} was begun with (sha256 {begun[name]} there,"
+                f" {now[name]} now); give the same data, or another run directory with --run"
+            )
 
 
 def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Losses on their way from the device into the state's sums and the metrics."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -52,6 +54,13 @@ class Ledger:
         """Waits for what is still on the device: the state is then as after its last update."""
         while self.waiting:
             self._settle(self.waiting.pop(0))
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time spent within is not training."""
+        since = time.monotonic()
+        yield
+        self.began += time.monotonic() - since
 
     def _settle(self, call: Call) -> None:
         state, losses = self.state, np.asarray(call.losses, np.float64)[call.first : call.last]

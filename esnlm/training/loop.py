@@ -11,7 +11,7 @@ from esnlm.reservoir import recurrence
 from esnlm.reservoir.stream import StateStream
 from esnlm.text.store import TokenStore
 from esnlm.training import batches
-from esnlm.training.corpus import Corpus, open_corpus, sha256
+from esnlm.training.corpus import Corpus, open_corpus
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.ledger import Ledger
 from esnlm.training.resolution import require_same, resolve
@@ -41,8 +41,8 @@ def train(experiment: Experiment) -> int:
             require_same(experiment, directory)
             say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
             return 0
-        corpus = open_corpus(experiment, directory)
         experiment = resolve(experiment, directory)
+        corpus = open_corpus(experiment, directory)
         model = open_model(experiment, corpus, directory)
         state = open_state(experiment, corpus, model, directory)
         stream = StateStream(
@@ -120,12 +120,14 @@ def _epochs(
                 state.tokens += int(epoch.tokens[first:last].sum())
                 state.words += int(words[first:last].sum())
                 ledger.enter(losses, first - window.start, last - window.start, due(state.step, training.log_every))
-                if due(state.step, training.checkpoint_every) or state.step in keep or interruption:
+                stop = bool(interruption)
+                if due(state.step, training.checkpoint_every) or state.step in keep or stop:
                     ledger.settle()
-                    save_state(state, directory, sha256(text), training.keep_checkpoints, permanent=state.step in keep)
-                if interruption:
+                    save_state(state, directory, training.keep_checkpoints, permanent=state.step in keep)
+                if stop:
                     return None
-        validation = _validate(experiment, corpus.validation, stream, state.params, interruption)
+        with ledger.paused():
+            validation = _validate(experiment, corpus.validation, stream, state.params, interruption)
         if interruption:
             return None
         if validation is not None:

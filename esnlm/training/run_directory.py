@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,10 @@ class RunDirectory:
     @property
     def tokenizer(self) -> Path:
         return self.path / "tokenizer"
+
+    @property
+    def data(self) -> Path:  # sha256 of the token stores and the tokenizer that the run was begun with
+        return self.path / "data.json"
 
     @property
     def frozen(self) -> Path:  # the reservoir, saved once
@@ -82,13 +85,3 @@ class RunDirectory:
             except OSError:
                 raise InputError(f"{self.path}: another training is writing to this run directory; choose another with --run") from None
             yield
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Writes a small text file so that a reader sees the old one or the new one, never a part."""
-    part = file.with_name(f".{file.name}.part")
-    with open(part, "w", encoding="utf-8") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(part, file)

@@ -9,12 +9,11 @@ import jax
 from flax import serialization
 
 from esnlm.config import Experiment
-from esnlm.errors import InputError
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.weights import Reservoir
 from esnlm.training import checkpoint
-from esnlm.training.corpus import Corpus, sha256
+from esnlm.training.corpus import Corpus
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.tracking import say
 from esnlm.training.update import make_optimizer
@@ -51,7 +50,7 @@ def open_state(experiment: Experiment, corpus: Corpus, model: EchoState, directo
     """The newest good checkpoint's state, or a fresh one.
 
     Raises:
-        InputError: the checkpoint was trained on another corpus, no checkpoint is good, or the disk is too full.
+        InputError: no checkpoint is good, or the disk is too full.
     """
     per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
     params = model.params
@@ -62,24 +61,21 @@ def open_state(experiment: Experiment, corpus: Corpus, model: EchoState, directo
         checkpoint.require_free_space(directory.path, size * (experiment.training.keep_checkpoints + 1))
         return State(params, fresh)
     step, arrays, metadata = newest
-    if metadata["data"] != sha256(corpus.train):
-        raise InputError(f"{corpus.train.folder}: not the training store that {directory.path} was begun with")
     say(f"resuming at update {step}")
     arrays = jax.tree.map(jax.numpy.asarray, arrays)
     counters = {name: metadata[name] for name in _COUNTERS}
     return State(arrays["params"], serialization.from_state_dict(fresh, arrays["optimizer"]), **counters)
 
 
-def save_state(state: State, directory: RunDirectory, data: str, keep: int, permanent: bool) -> None:
+def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
     """Saves checkpoints/STEP and drops the older ones.
 
     Args:
-        data: sha256 of the training store.
         keep: how many of the newest to keep, beside the permanent ones.
         permanent: keep this one for good.
     """
     arrays = {"params": state.params, "optimizer": serialization.to_state_dict(state.optimizer)}
-    metadata = {name: getattr(state, name) for name in _COUNTERS} | {"permanent": permanent, "data": data}
+    metadata = {name: getattr(state, name) for name in _COUNTERS} | {"permanent": permanent}
     checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
     checkpoint.prune(directory.checkpoints, keep)
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
+from esnlm.files import write_atomically
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoState
-from esnlm.training.corpus import Corpus, sha256
-from esnlm.training.run_directory import RunDirectory, write_atomically
+from esnlm.training.corpus import Corpus, fingerprints
+from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State
 from esnlm.training.tracking import plain
 
@@ -87,11 +88,7 @@ def summarize(
         "seed": experiment.seed,
         "versions": versions(),
         "device": describe_device(),
-        "data_sha256": {
-            "train": sha256(corpus.train),
-            "validation": sha256(corpus.validation) if corpus.validation else None,
-            "tokenizer": corpus.tokenizer.sha256,
-        },
+        "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     }
 

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from esnlm.training.run_directory import write_atomically
+from esnlm.files import write_atomically
 
 LOG_EVERY_SECONDS = 15
 

@@ -86,7 +86,7 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
             "model.reservoir.mean_degree is 32.0: it must be above 0 and at most model.reservoir.state_size = 16, since "
             "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
         ),
-        ({"connectivity": 1.5}, "model.reservoir.connectivity is 1.5: it must be above 0 and at most 1"),
+        ({"connectivity": 1.5}, "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1"),
         ({"leak_min": 0.9, "leak_max": 0.1}, "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold"),
         ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
         ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),

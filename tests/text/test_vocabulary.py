@@ -107,6 +107,16 @@ def test_batches_are_encoded_alike_whatever_the_threads():
     assert tokenizer.encode_batch(texts) == tokenizer.encode_batch(texts, num_threads=1) == expected
 
 
+def test_lines_encoded_together_are_encoded_as_each_is(gpt2):
+    lines = [text.strip() for text in random_texts(1000, seed=4)]
+    lines = [line.replace("\n", "") for line in lines] + [""]
+    for tokenizer in (gpt2, train_bpe(TEXT, 300), word_tokenizer(["the", " the", " cat"])):
+        for some in (lines, lines[:1], []):
+            encoded = tokenizer.encode_lines(some)
+            assert [ids.tolist() for ids in encoded] == [tokenizer.encode(line) for line in some]
+    assert [ids.tolist() for ids in gpt2.encode_lines(["a\nb", "c"])] == [gpt2.encode("a\nb"), gpt2.encode("c")]
+
+
 def test_surrogates():
     tokenizer = word_tokenizer([])
     assert tokenizer.encode("a\ud800b") == list("a\ufffdb".encode())

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ import pytest
 import esnlm
 from esnlm import config
 from esnlm.errors import InputError
+from esnlm.text.store import open_store
 from esnlm.training import loop
+from esnlm.training.ledger import Ledger
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.summary import has_diverged
 from tests import oracle
@@ -65,7 +68,7 @@ def test_a_run_leaves_what_it_promises(finished):
     assert summary["status"] == "finished" and summary["step"] == 2 * 22
     assert summary["train_nll"] < 5.2 and summary["val_nll"] < 5.0  # ln V is 6
     assert {path.name for path in run.iterdir() if not path.name.startswith(".")} == {
-        *("config.yaml", "tokenizer", "frozen", "checkpoints", "metrics.jsonl", "summary.json", "plots", "unigram.npy"),
+        *("config.yaml", "tokenizer", "frozen", "checkpoints", "metrics.jsonl", "summary.json", "plots", "unigram.npy", "data.json"),
         *("stores", "minimal_pairs", "evaluation"),
     }
     lines = metrics(run)
@@ -96,8 +99,6 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
 
 
 def test_the_validation_nll_is_the_oracle_s(finished):
-    from esnlm.text.store import open_store
-
     run, store = esnlm.load(finished[0]), open_store(finished[0] / "stores" / "validation")
     frozen = run.model.reservoir
     weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, run.model.params)
@@ -139,6 +140,91 @@ def test_checkpoints_at_word_counts_are_kept(finished):
     words = json.loads((run / "checkpoints" / str(permanent[0]) / "metadata.json").read_text())["words"]
     assert 2000 <= words < 2000 + 32 * 20
     assert esnlm.load(run, step=permanent[0]).step == permanent[0]
+
+
+def test_a_run_is_what_its_settings_say(tmp_path):
+    """Two epochs with a cosine, clipping, decay and a partial batch, replayed in NumPy from the store and the seed."""
+    path = write_config(tmp_path, tmp_path / "run")
+    loop.train(config.read(path, ["--training.schedule", "cosine", "--training.clip_norm", "0.2", "--seed", "5"]))
+    untrained, trained = esnlm.load(tmp_path / "run", untrained=True), esnlm.load(tmp_path / "run")
+    store = open_store(tmp_path / "run" / "stores" / "train")
+    frozen = untrained.model.reservoir
+    weights = [np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)]
+    states = [oracle.states(*weights, sentence[:-1]) for sentence in store]
+    params = {name: np.asarray(array, np.float64) for name, array in untrained.model.params.items()}
+    adamw, losses, words = oracle.AdamW(params), [], []
+    for epoch in range(2):
+        order = np.random.default_rng([5, 4, epoch]).permutation(len(store))
+        for batch in np.split(order, range(32, len(order), 32)):
+            targets = np.concatenate([store.sentence(s)[1:] for s in batch])
+            loss, gradient = oracle.mean_nll_and_gradient(params, np.concatenate([states[s] for s in batch]), targets)
+            norm = np.sqrt(sum((part**2).sum() for part in gradient.values()))
+            gradient = {name: part * min(1, 0.2 / norm) for name, part in gradient.items()}
+            adamw.lr = 0.01 * (1 + np.cos(np.pi * len(losses) / 44)) / 2
+            params = adamw.step(params, gradient)
+            losses.append(loss)
+            words.append(sum(len(trained.tokenizer.decode(store.sentence(s)[1:-1]).split()) for s in batch))
+    for name in params:
+        assert np.abs(params[name] - np.asarray(untrained.model.params[name])).max() > 0.02
+        np.testing.assert_allclose(trained.model.params[name], params[name], atol=2e-5)
+    logged = [line for line in metrics(tmp_path / "run") if "train_nll" in line]
+    starts = [0, *(line["step"] for line in logged)]
+    for line, first in zip(logged, starts):
+        assert line["train_nll"] == pytest.approx(np.mean(losses[first : line["step"]]), rel=1e-5)
+        assert line["words"] == sum(words[: line["step"]])
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["train_nll"] == pytest.approx(np.mean(losses[22:]), rel=1e-5)
+
+
+def test_what_a_run_counts_of_its_text(finished):
+    """Unigram counts leave BOS out; the generated stores know their words and bytes."""
+    run, store = esnlm.load(finished[0]), open_store(finished[0] / "stores" / "train")
+    counted = Counter(int(token) for sentence in store for token in sentence[1:])
+    assert dict(enumerate(np.load(finished[0] / "unigram.npy"))) == {v: counted[v] for v in range(run.tokenizer.vocab_size)}
+    texts = [run.tokenizer.decode(sentence[1:-1]) for sentence in store]
+    assert list(store.words) == [len(text.split()) for text in texts]
+    assert list(store.bytes) == [len(text.encode()) for text in texts]
+
+
+@pytest.mark.parametrize("every", [3, 10])
+def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch, every):
+    """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
+    path = write_config(tmp_path, tmp_path / "stopped")
+    enter, calls = Ledger.enter, []
+
+    def enter_and_stop(self, *arguments):
+        enter(self, *arguments)
+        calls.append(1)
+        if len(calls) % every == 0:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Ledger, "enter", enter_and_stop)
+    monkeypatch.setattr(Ledger, "updates_per_call", property(lambda self: 2, lambda self, value: None), raising=False)
+    statuses = []
+    while not statuses or statuses[-1] == 75:
+        statuses.append(loop.train(config.read(path)))
+    assert statuses[-1] == 0 and len(statuses) > 2
+    same_run(finished[0], tmp_path / "stopped")
+
+
+def test_data_changed_under_a_run_is_refused(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished[0], tmp_path / "small")
+    (tmp_path / "small" / "summary.json").unlink()
+    told = json.loads((tmp_path / "small" / "data.json").read_text())
+    (tmp_path / "small" / "data.json").write_text(json.dumps(told | {"validation": "0" * 64}))
+    with pytest.raises(InputError, match="not the validation store that .* was begun with"):
+        loop.train(config.read(finished[1], ["--run", str(tmp_path / "small")]))
+
+
+def test_a_start_that_fails_decides_nothing(tmp_path):
+    """What a refused command asked for is not what the next one gets."""
+    path = write_config(tmp_path, tmp_path / "run")
+    with pytest.raises(InputError, match="compute.precision is tf32: a CPU has no such products"):
+        loop.train(config.read(path, ["--compute.precision", "tf32", "--data.sentences", "100"]))
+    loop.train(config.read(path, ["--training.epochs", "1"]))
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["step"] == 22
 
 
 def test_windows_and_lanes_change_only_the_rounding(finished, tmp_path):
