@@ -238,7 +238,7 @@ try:
     runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 except SystemExit as stop:
     assert stop.code == 0
-assert not {{"jax", "numpy", "esnlm"}} & set(sys.modules)
+assert not {{"jax", "numpy"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "{" + ",".join(conventions.CONVENTIONS) + "}" in done.stdout
