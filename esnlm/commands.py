@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -20,6 +21,7 @@ class Parser(argparse.ArgumentParser):
 
 def exit_with(main: Callable[[], int | None]) -> int:
     """Runs a command and returns its exit status: main's own, 2 after one line on stderr for an InputError, 130 for Ctrl-C."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         return main() or 0
     except InputError as error:

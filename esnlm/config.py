@@ -129,8 +129,8 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
         InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
     """
     tree = _read_yaml(Path(file))
-    data = _choose(tree, overrides, "data", "kind", DATA, "grammar")
-    model = _choose(tree, overrides, "model", "family", MODELS, "esn")
+    data = _choose(file, tree, overrides, "data", "kind", DATA, "grammar")
+    model = _choose(file, tree, overrides, "model", "family", MODELS, "esn")
     parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
     parser.add_argument("--run", type=str, default=Experiment.run)
     parser.add_argument("--seed", type=int, default=Experiment.seed)
@@ -194,16 +194,21 @@ def _read_yaml(file: Path) -> dict:
     return tree
 
 
-def _choose(tree, overrides, section, key, choices, default):
+def _choose(file, tree, overrides, section, key, choices, default):
     """The dataclass that `section.key` names: it is read first, so that a typo meets one family's fields only."""
-    inside = tree.get(section)
-    name = inside.get(key, default) if isinstance(inside, dict) else default
+    inside = tree.get(section) or {}
+    name = in_file = inside.get(key, default)
     for i, argument in enumerate(overrides):
         flag, _, value = argument.partition("=")
         if flag == f"--{section}.{key}":
             name = value or (overrides[i + 1] if i + 1 < len(overrides) else "")
     if not isinstance(name, str) or name not in choices:
         raise InputError(f"{section}.{key} is {name!r}: choose {', '.join(choices)}")
+    if name != in_file and inside:
+        raise InputError(
+            f"{section}.{key} is {name!r} on the command line, but the settings in {file} are for {in_file!r};"
+            f" give a --config with {section}.{key}: {name}"
+        )
     return choices[name]
 
 

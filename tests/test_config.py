@@ -1,9 +1,13 @@
 """Configuration files and the command line: strict, typed, and every mistake named in one line."""
 
+from pathlib import Path
+
 import pytest
 
 from esnlm import config
 from esnlm.errors import InputError
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir.weights import ReservoirConfig
 
 
 @pytest.fixture
@@ -100,6 +104,28 @@ def test_a_missing_file(tmp_path):
 )
 def test_a_bad_command_line(file, overrides, line):
     assert refusal(config.read, file("run: runs/x"), overrides) == line
+
+
+def test_settings_of_one_kind_are_not_taken_for_another(file):
+    path = file("data: {kind: grammar, sentences: 100}")
+    assert refusal(config.read, path, ["--data.kind", "store", "--data.train", "x"]) == (
+        f"data.kind is 'store' on the command line, but the settings in {path} are for 'grammar';"
+        " give a --config with data.kind: store"
+    )
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_configuration_of_the_repository_can_be_read(path):
+    config.read(path)
+
+
+def test_the_rows_of_table_3_differ_in_their_size_only():
+    folder = Path(__file__).parents[1] / "configs" / "esn_at_scale"
+    for path in folder.glob("*.yaml"):
+        size = int(path.stem[1:])
+        experiment = config.read(path)
+        paper = EchoStateConfig(reservoir=ReservoirConfig(state_size=size))
+        assert experiment.model == paper and experiment.training == config.TrainingConfig()
 
 
 def test_yaml_makes_no_objects(file):

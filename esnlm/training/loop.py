@@ -41,10 +41,11 @@ def train(experiment: Experiment) -> int:
             require_same(experiment, directory)
             say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
             return 0
-        experiment = resolve(experiment, directory)
-        corpus = open_corpus(experiment, directory)
-        model = open_model(experiment, corpus, directory)
-        state = open_state(experiment, corpus, model, directory)
+        with directory.cleared_if_not_begun():
+            experiment = resolve(experiment, directory)
+            corpus = open_corpus(experiment, directory)
+            model = open_model(experiment, corpus, directory)
+            state = open_state(experiment, corpus, model, directory)
         stream = StateStream(
             recurrence.prepare(model.reservoir, experiment.compute.kernel),
             experiment.model.reservoir.activation,

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,20 @@ class RunDirectory:
             return json.loads(self.summary.read_text())
         except (OSError, ValueError):
             return None
+
+    @contextlib.contextmanager
+    def cleared_if_not_begun(self) -> Iterator[None]:
+        """Takes back what a start wrote that failed on bad input, so that the corrected command starts afresh."""
+        begun = self.config.exists()
+        try:
+            yield
+        except InputError:
+            if not begun:
+                for path in (self.config, self.data, self.unigram):
+                    path.unlink(missing_ok=True)
+                for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen):
+                    shutil.rmtree(path, ignore_errors=True)
+            raise
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

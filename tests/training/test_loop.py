@@ -218,6 +218,24 @@ def test_data_changed_under_a_run_is_refused(finished, tmp_path):
         loop.train(config.read(finished[1], ["--run", str(tmp_path / "small")]))
 
 
+def test_a_start_that_fails_leaves_nothing(tmp_path):
+    """A store made with another tokenizer: one line, and the corrected command starts afresh."""
+    from esnlm.text.prepare import prepare
+
+    (tmp_path / "text").write_text("The cats sleep in the garden and the dogs bark.\n" * 40)
+    for name, size in (("train", 270), ("dev", 280)):
+        prepare([tmp_path / "text"], tmp_path / name, tokenizer=f"train:{size}", sentences="line", progress=False)
+    path = tmp_path / "store.yaml"
+    path.write_text(
+        f"run: {tmp_path / 'run'}\ndata: {{kind: store, train: {tmp_path / 'train'}, validation: {tmp_path / 'dev'}}}\n"
+        "model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}"
+    )
+    with pytest.raises(InputError, match="dev was made with tokenizer bpe-280 .* not bpe-270"):
+        loop.train(config.read(path))
+    assert {file.name for file in (tmp_path / "run").iterdir()} <= {".lock"}
+    assert loop.train(config.read(path, ["--data.validation", str(tmp_path / "train")])) == 0
+
+
 def test_a_start_that_fails_decides_nothing(tmp_path):
     """What a refused command asked for is not what the next one gets."""
     path = write_config(tmp_path, tmp_path / "run")
