@@ -7,12 +7,12 @@
 Sections, each a process of its own, so that one that fails, hangs or fills the memory costs the others nothing:
 
     ceilings             matrix products (float32, TF32, bf16) and copies: what the machine can do
-    recurrence           one step with every kernel of esnlm
-    recurrence-cusparse  plain BCOO with JAX's cuSPARSE lowering, which must be switched on before anything is traced
-    recurrence-torch     torch.sparse CSR, which is cuSPARSE
     update               an update of 32 sentences (733 predictions) at each precision, against its floor
-    training             tokens a second against PyTorch on the same device, see training.py
     errors               states and log-probabilities against float64, and pair answers that change
+    training             tokens a second against PyTorch on the same device, see training.py
+    recurrence           one step with every kernel of esnlm
+    recurrence-torch     torch.sparse CSR, which is cuSPARSE
+    recurrence-cusparse  plain BCOO with JAX's cuSPARSE lowering, which must be switched on before anything is traced
 
 Every section writes gpu.SECTION.json after each finding; the end writes gpu.json and gpu.md and prints the tables.
 Time: --minutes in all; what one section leaves goes to the later ones.
@@ -46,14 +46,15 @@ from esnlm.training.resolution import choose_compute
 
 PRECISIONS = ("tf32", "float32", "bf16")
 SHARES = {  # of the time that is left when a section begins, relative to the sections after it
-    "ceilings": 2,
-    "recurrence": 5,
-    "recurrence-cusparse": 2,
-    "recurrence-torch": 2,
+    "ceilings": 4,
     "update": 5,
-    "training": 8,
-    "errors": 2,
+    "errors": 3,
+    "training": 12,
+    "recurrence": 5,
+    "recurrence-torch": 2,
+    "recurrence-cusparse": 2,
 }
+START = 15  # seconds of a section in which it begins nothing new: its process starts, and ends, in them
 STEPS, DEGREE, PREDICTIONS = 16, 32, 733
 
 
@@ -100,7 +101,8 @@ def run_all(args: argparse.Namespace) -> None:
         left = deadline - time.monotonic()
         seconds = left * SHARES[name] / sum(SHARES[later] for later in args.sections[i:])
         began = time.monotonic()
-        options = ["--section", name, "--out", str(args.out), "--seconds", str(seconds)] + ["--small"] * args.small
+        options = ["--section", name, "--out", str(args.out), "--seconds", str(seconds - START)]
+        options += ["--small"] * args.small
         print(f"{name}: at most {seconds:.0f} s", flush=True)
         try:
             code = subprocess.run([sys.executable, __file__, *options], timeout=seconds).returncode
@@ -141,7 +143,7 @@ class Section:
 
     def attempt(self, what: str, finding, *arguments) -> None:
         """Adds finding(*arguments), a list of dicts, or says why there is none. Skipped when time is nearly up."""
-        if time.monotonic() > self.deadline - 5:
+        if time.monotonic() > self.deadline:
             self.found["failures"].append(f"{what}: skipped, out of time")
         else:
             try:
@@ -154,7 +156,7 @@ class Section:
     def save(self) -> None:
         stats = jax.devices()[0].memory_stats()
         self.found["peak_bytes"] = stats["peak_bytes_in_use"] if stats else None
-        self.file.write_text(json.dumps(self.found, indent=1))
+        measure.replace(self.file, json.dumps(self.found, indent=1))
 
     def ceilings(self) -> tuple[dict[str, float], float]:
         """(FLOP/s by precision, bytes/s) as the first section found them; NaN where it found none."""
@@ -174,7 +176,8 @@ def ceilings(section: Section) -> None:
 
     def gemm(precision):
         peaks = measure.gemm_peaks(shapes, 5, precision)
-        return [{"precision": precision, "peaks": peaks, "best_flops_per_s": max(map(measure.best_peak, peaks.values()))}]
+        best = max(map(measure.best_peak, peaks.values()))
+        return [{"precision": precision, "peaks": peaks, "best_flops_per_s": best}]
 
     section.attempt("copy", lambda: [{"copy_bytes_per_s": measure.copy_peaks(scale.megabytes, 5)}])
     for precision in PRECISIONS:
@@ -195,12 +198,15 @@ def recurrence_steps(section: Section) -> None:
     def measure_step(size, lanes):
         reservoir, operands = build(size)
         h, tokens = recurrence_benchmark.start(size, lanes, STEPS)
-        left_out = recurrence_benchmark.too_large(reservoir.w_rec.nse, lanes, scale.gigabytes) if wanted == "esnlm" else {}
+        left_out = {}
+        if wanted == "esnlm":
+            left_out = recurrence_benchmark.too_large(reservoir.w_rec.nse, lanes, scale.gigabytes)
         operands = {name: own for name, own in operands.items() if name not in left_out}
         turns = {name: recurrence_benchmark.jax_steps(*own, h, tokens, lanes) for name, own in operands.items()}
         if wanted == "torch":
             turns["torch csr"] = recurrence_benchmark.torch_steps(reservoir, h, tokens)
-        seconds, failures = measure.interleave({name: lambda _, run=run: run() for name, run in turns.items()}, scale.rounds)
+        turns = {name: lambda _, run=run: run() for name, run in turns.items()}
+        seconds, failures = measure.interleave(turns, scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / STEPS for name, own in seconds.items()}
         floor = 1e3 * floor_seconds(reservoir, lanes, bandwidth)
         return [{"size": size, "lanes": lanes, "floor_ms": floor, "ms": milliseconds, "left_out": left_out | failures}]
@@ -216,12 +222,14 @@ def update(section: Section) -> None:
 
     def measure_update(size, precision):
         model = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(scale.rank))
-        compute = choose_compute(Experiment(model=model, compute=ComputeConfig(precision=precision)), jax.default_backend())
+        experiment = Experiment(model=model, compute=ComputeConfig(precision=precision))
+        compute = choose_compute(experiment, jax.default_backend())
         count = min(scale.most_updates, compute.window_tokens // PREDICTIONS)
         window = [sentences_of(PREDICTIONS, scale.vocab, seed) for seed in range(count)]
         reservoir, params = training_benchmark.model(size, scale.vocab, scale.rank)
         own = training_benchmark.Esnlm(reservoir, params, compute, [window] * scale.rounds, count)
-        seconds, failures = measure.interleave({"states": own.states, "packing": own.pack, "updates": own.updates}, scale.rounds)
+        turns = {"states": own.states, "packing": own.pack, "updates": own.updates}
+        seconds, _ = measure.interleave(turns, scale.rounds)
         parts, _ = measure.interleave(own.parts()[0], scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / count for name, own in seconds.items()}
         milliseconds |= {name: 1e3 * float(np.median(own)) for name, own in parts.items()}
@@ -341,9 +349,10 @@ def markdown(record: dict) -> list[str]:
             row |= {"BCOO by cuSPARSE" if key == "jax BCOO" else key: value for key, value in f["ms"].items()}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))
     lines += ["", "One step of the recurrence, ms:", ""]
-    lines += measure.table(["N", "B", *names], [[*key, *(row.get(name) for name in names)] for key, row in sorted(steps.items())])
+    rows = [[*key, *(row.get(name) for name in names)] for key, row in sorted(steps.items())]
+    lines += measure.table(["N", "B", *names], rows)
 
-    lines += ["", f"An update of 32 sentences, {PREDICTIONS} predictions, ms; its share of the states is of a whole window:", ""]
+    lines += ["", f"An update of 32 sentences, {PREDICTIONS} predictions, ms (states: its share of a window's):", ""]
     head = ["N", "", "states", "packing", "update", "of it gradient", "AdamW", "floor", "update / floor", "working GB"]
     lines += measure.table(
         head,
@@ -354,23 +363,23 @@ def markdown(record: dict) -> list[str]:
         ],
     )
     lines += ["", "Training, tokens/s (times esnlm's time):", ""]
-    names = list(dict.fromkeys(name for f in findings("training") for name in f["contenders"]))
-    lines += measure.table(
-        ["N", "", *names],
-        [
-            [f["size"], f["precision"]]
-            + [f"{c['tokens_per_s']:,.0f} ({c['slower']:.3g})" if (c := f["contenders"].get(n)) else None for n in names]
-            for f in findings("training")
-        ],
-    )
+    trained = findings("training")
+    names = list(dict.fromkeys(name for f in trained for name in f["contenders"]))
+
+    def of_each(cell):
+        return [[f["size"], f["precision"], *(cell(f, name) for name in names)] for f in trained]
+
+    def speed(f, name):
+        found = f["contenders"].get(name)
+        return found and f"{found['tokens_per_s']:,.0f} ({found['slower']:.3g})"
+
+    def memory(f, name):
+        found = f["working_bytes"].get(name)
+        return found and found / 1e9
+
+    lines += measure.table(["N", "", *names], of_each(speed))
     lines += ["", "Memory that an update takes beyond parameters, states and moments, GB:", ""]
-    lines += measure.table(
-        ["N", "", *names],
-        [
-            [f["size"], f["precision"], *(f["working_bytes"][n] / 1e9 if n in f["working_bytes"] else None for n in names)]
-            for f in findings("training")
-        ],
-    )
+    lines += measure.table(["N", "", *names], of_each(memory))
     lines += ["", "Against float64:", ""]
     for f in findings("errors"):
         if "kernel" in f:

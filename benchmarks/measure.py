@@ -69,7 +69,7 @@ def time_of(run: Callable[[], object]) -> float:
 
 
 def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
-    """Median, least and most seconds of each contender, and `slower`: the median over rounds of its time / baseline's."""
+    """Median, least and most seconds of each contender; `slower`: the median over rounds of its time / baseline's."""
     return {
         name: {
             "median_s": statistics.median(own),
@@ -227,7 +227,9 @@ def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -
         "",
         f"Command: `{record['command']}`",
         "",
-        f"Machine: {describe(record['machine'])}; load average before {record['load_before']}, after {record['load_after']}",
+        f"Machine: {describe(record['machine'])}",
+        "",
+        f"Load average: {record['load_before']} before, {record['load_after']} after",
         "",
         "Versions: " + ", ".join(f"{k} {v}" for k, v in record["machine"]["versions"].items() if v),
     ]
@@ -235,10 +237,15 @@ def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -
         (out / f"{name}.json", json.dumps(record, indent=1) + "\n"),
         (out / f"{name}.md", "\n".join([f"# {title}", "", *text, *made]) + "\n"),
     ):
-        partial_file = path.with_name(f".{path.name}.partial")
-        partial_file.write_text(content)
-        os.replace(partial_file, path)
+        replace(path, content)
     print(f"wrote {out / name}.json and .md")
+
+
+def replace(path: Path, content: str) -> None:
+    """Writes a file so that whoever looks finds the old one or the new one, whole."""
+    partial_file = path.with_name(f".{path.name}.partial")
+    partial_file.write_text(content)
+    os.replace(partial_file, path)
 
 
 def describe(machine: dict) -> str:

@@ -8,8 +8,8 @@ in a row as their users would, JAX in one compiled loop and the others in a Pyth
 The final states are compared with SciPy's in float64. The floor is W read once (values and indices) and h read and
 written, at the copy bandwidth measured in the same run; where that fits into a cache the share can pass 1.
 
-reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a lane; JAX, its own
-run over time, which it leaves uncompiled, under jax.vmap and jax.jit.
+reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a lane; JAX, its
+own run over time, which it leaves uncompiled, under jax.vmap and jax.jit.
 
 Writes recurrence.json and .md under --out.
 """
@@ -138,7 +138,7 @@ def floor_seconds(reservoir: Reservoir, lanes: int, copy_bandwidth: float) -> fl
 
 
 def too_large(nonzeros: int, lanes: int, gigabytes: float) -> dict[str, str]:
-    """Contenders that write one float for each nonzero and lane, where that is more than a machine should be asked for."""
+    """Contenders that write a float for each nonzero and lane, where that is more than may be asked for."""
     gathered = 4e-9 * nonzeros * lanes
     names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
     return {name: f"would gather {gathered:.1f} GB at once" for name in names} if gathered > gigabytes else {}
@@ -270,9 +270,9 @@ def markdown(record: dict) -> list[str]:
     ]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
-        "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices. `esnlm` is",
-        "what a run uses: its choice of kernel, in blocks of lanes that fit the cache; the kernels by name take all lanes",
-        "at once. Error is the largest of the final states against SciPy's in float64, relative to the largest state.",
+        "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices.",
+        "`esnlm` is what a run uses: its choice of kernel, in blocks of lanes that fit the cache; the kernels by name take",
+        "all lanes at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
         f"Copy bandwidth in GB/s, read and written: {copies}.",
         *absent,
         "",

@@ -45,7 +45,6 @@ if measure.torch is not None:
     import peers
 
 BASELINE = "esnlm"
-ARRAYS = ("a", "b", "bias")  # of a readout of low rank
 # Relative to the loss: rounding of the readout's products, averaged over the tokens of a batch.
 TOLERANCE = {"float32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
 
@@ -115,7 +114,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
             del others[name]
     for name, loss in losses.items():
         if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
-            raise SystemExit(f"error: first loss of {name} is {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not the same model")
+            raise SystemExit(f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
 
     def run_peer(name, i):
         for batch in windows[i][:count]:
@@ -173,7 +172,8 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
 def model(size: int, vocab_size: int, rank: int) -> tuple[Reservoir, dict[str, np.ndarray]]:
     """An untrained model: its reservoir, and its readout's arrays."""
     readout = linear.draw(ReadoutConfig(rank), size, vocab_size, seed=0)
-    return random_reservoir(size, vocab_size, min(32, size), seed=0), {n: np.asarray(getattr(readout, n)[...]) for n in ARRAYS}
+    params = {name: np.asarray(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
+    return random_reservoir(size, vocab_size, min(32, size), seed=0), params
 
 
 class Esnlm:
@@ -271,7 +271,7 @@ def torch_contenders(reservoir: Reservoir, params: dict, precision: str, compile
 
 
 def working_bytes(own: Esnlm, others: dict, batch: list[np.ndarray]) -> dict[str, int]:
-    """Memory that updates take beyond what lies there before them: as compiled for esnlm, as allocated by torch (GPU)."""
+    """Memory that updates take beyond what was there before: as compiled for esnlm, as allocated by torch (GPU)."""
     found = {BASELINE: own.run_updates.memory_analysis().temp_size_in_bytes}
     if measure.torch is not None and measure.torch.cuda.is_available():
         for name, peer in others.items():
@@ -305,7 +305,7 @@ def lines_of(row: dict) -> list[str]:
     results = sorted(row["contenders"].items(), key=lambda item: item[1]["median_s"])
     count, compute = row["updates_a_round"], row["compute"]
     cells = [
-        [name, r["tokens_per_s"], 1e3 * r["median_s"] / count, 1e3 * r["min_s"] / count, 1e3 * r["max_s"] / count, r["slower"]]
+        [name, r["tokens_per_s"], *(1e3 * r[key] / count for key in ("median_s", "min_s", "max_s")), r["slower"]]
         for name, r in results
     ]
     head = ["", "tokens/s", "ms an update", "least", "most", f"x {BASELINE}"]
@@ -321,11 +321,11 @@ def lines_of(row: dict) -> list[str]:
         f"- {row['tokens_an_update']:.0f} tokens an update, {row['real_share_of_padded']:.0%} of the padded batch",
         f"- floor, ms: {floor}; esnlm reaches {row['share_of_floor']:.0%} of it",
         f"- ms an update: {parts} (gradient and AdamW on a batch of {row['parts_tokens']} tokens)",
-        f"- the readout's products: {row['readout_flops_per_s'] / 1e9:,.0f} GFLOP/s over the time of the whole gradient,"
+        f"- the readout's products: {row['readout_flops_per_s'] / 1e9:,.0f} GFLOP/s over the whole gradient's time,"
         f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
         f"- first losses: {losses}",
         f"- working memory of an update, MB: {memory}; esnlm compiled in {row['compile_s']:.0f} s, once a run",
-        f"- esnlm ran the {compute['kernel']} kernel, {compute['lanes']} lanes, windows of {row['updates_a_window']:.0f} updates",
+        f"- esnlm: {compute['lanes']} lanes, kernel {compute['kernel']}, {row['updates_a_window']:.0f} updates a window",
         *(f"- {note}" for note in row["notes"]),
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
         "",
@@ -333,17 +333,17 @@ def lines_of(row: dict) -> list[str]:
 
 
 def gemm_lines(peaks: dict) -> list[str]:
-    return [
-        f"GEMM, {shape}: " + ", ".join(f"{k} {v / 1e9:,.0f} GFLOP/s" if isinstance(v, float) else f"{k} ({v})" for k, v in own.items())
-        for shape, own in peaks.items()
-    ]
+    def cell(library, value):
+        return f"{library} {value / 1e9:,.0f} GFLOP/s" if isinstance(value, float) else f"{library} ({value})"
+
+    return [f"GEMM, {shape}: " + ", ".join(cell(*item) for item in own.items()) for shape, own in peaks.items()]
 
 
 def markdown(record: dict) -> list[str]:
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
-        "Medians over rounds in which the contenders take turns on the same sentences; only real tokens count. `x esnlm`:",
-        "the median over rounds of a contender's time over esnlm's. See benchmarks/training.py for who is who.",
+        "Medians over rounds in which the contenders take turns on the same sentences; only real tokens count.",
+        "`x esnlm`: the median over rounds of a contender's time over esnlm's. benchmarks/training.py says who is who.",
         "",
         *(line for row in record["rows"] for line in lines_of(row)),
         "## Measured limits",

@@ -25,6 +25,7 @@ TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
 def no_waiting(monkeypatch):
     monkeypatch.setattr(measure, "SHORTEST", 1e-9)
     monkeypatch.setattr(measure, "SETTLE", 0)
+    monkeypatch.setattr(measure, "cores", lambda: 1)  # torch's threads spin while others wait for their core
 
 
 def test_contenders_take_turns_and_a_failing_one_drops_out():
@@ -58,16 +59,18 @@ def test_drawn_sentences_are_like_the_corpus():
 def test_recurrence(tmp_path):
     record = recurrence.main(["--sizes", "48", "--lanes", "12", "--degree", "6", *TINY[2:], "--out", str(tmp_path)])
     (row,) = record["rows"]
-    assert {"esnlm", "esnlm bcoo", "esnlm csr", "esnlm ell", "esnlm dense", "jax BCOO", "scipy csr"} <= set(row["contenders"])
+    kernels = {f"esnlm {kernel}" for kernel in ("bcoo", "csr", "ell", "dense")}
+    assert {"esnlm", "jax BCOO", "scipy csr"} | kernels <= set(row["contenders"])
     for name, result in row["contenders"].items():
         assert result["error"] < 2e-6, name  # a few roundings of float32 in each of 32 steps
     assert json.loads((tmp_path / "recurrence.json").read_text()) == record
     assert "Command: `" in (tmp_path / "recurrence.md").read_text()
 
 
+@pytest.mark.slow
 def test_training(tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("esnlm.training.resolution.LONGEST_WINDOW", 2048)  # few updates a window, so few sizes to compile
+    monkeypatch.setattr("esnlm.training.resolution.LONGEST_WINDOW", 2048)  # few updates, so few sizes to compile
     sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--updates", "2"]
     (row,) = training.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
     # main stops where the first losses of esnlm, (a) and (b) differ by more than rounding
