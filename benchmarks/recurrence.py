@@ -271,7 +271,7 @@ def markdown(record: dict) -> list[str]:
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
         "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices.",
-        "`esnlm` is what a run uses: its choice of kernel, in blocks of lanes that fit the cache; the kernels by name take",
+        "`esnlm` is what a run uses: its choice of kernel, in blocks of lanes that fit the cache; kernels by name take",
         "all lanes at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
         f"Copy bandwidth in GB/s, read and written: {copies}.",
         *absent,

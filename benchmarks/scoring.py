@@ -177,7 +177,7 @@ def markdown(record: dict) -> list[str]:
     ]
     return [
         f"{row['sentences']:,} sentences, N = {row['size']:,}, V = {row['vocab_size']:,}, r = {row['rank']}, float32."
-        " Medians over rounds in turns. Difference: of a sentence's log-probability from esnlm's, relative, the largest.",
+        " Medians over rounds in turns. Difference: the largest of a sentence's log-probability from esnlm's.",
         "",
         *measure.table(["", "sentences/s", "s", "least", "most", f"x {BASELINE}", "difference"], cells),
         "",

@@ -325,7 +325,7 @@ def lines_of(row: dict) -> list[str]:
         f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
         f"- first losses: {losses}",
         f"- working memory of an update, MB: {memory}; esnlm compiled in {row['compile_s']:.0f} s, once a run",
-        f"- esnlm: {compute['lanes']} lanes, kernel {compute['kernel']}, {row['updates_a_window']:.0f} updates a window",
+        f"- esnlm: {compute['lanes']} lanes of {compute['kernel']}, {row['updates_a_window']:.0f} updates a window",
         *(f"- {note}" for note in row["notes"]),
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
         "",
