@@ -11,7 +11,6 @@ from pathlib import Path
 
 from esnlm.commands import Parser, exit_with
 
-
 QUICKSTART = Path(__file__).parent / "configs" / "quickstart.yaml"
 
 

@@ -29,7 +29,7 @@ def build(size: int, vocab: int, pipe) -> None:
             "seconds": round(seconds, 1),
             "peak_gb": round(peak * 1024 / 1e9, 2),
             "peak_gb_before": round(before * 1024 / 1e9, 2),
-            "nonzeros": drawn.reservoir.nonzeros,
+            "nonzeros": sum(drawn.reservoir.nonzeros),
             "radius_before_scaling": drawn.radius.radius,
             "method": drawn.radius.method,
         }

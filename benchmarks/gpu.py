@@ -37,10 +37,10 @@ from recurrence import floor_seconds, random_reservoir
 
 from esnlm.config import ComputeConfig, Experiment
 from esnlm.evaluation.scoring import token_log_probs
+from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import recurrence, sparse
-from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training.resolution import choose_compute
 
@@ -130,7 +130,7 @@ class Section:
         self.found = {"findings": [], "failures": []}
 
     def run(self) -> None:
-        measure.set_threads()
+        measure.set_up()
         try:
             if self.name == "recurrence-cusparse":
                 jax.config.update("jax_bcoo_cusparse_lowering", True)
@@ -279,7 +279,7 @@ def errors(section: Section) -> None:
         return [{"kernel": kernel, "error_after_200_steps": float(np.abs(own - truth).max() / np.abs(truth).max())}]
 
     def log_probs(precision):
-        stream = StateStream(recurrence.prepare(reservoir), "tanh", 256, 4096)
+        stream = FeatureStream(cell.prepare(reservoir), 256, 4096)
         own = token_log_probs(stream, jax.tree.map(jax.numpy.asarray, params), pairs, precision, 256)
         error = max(float(np.abs(a - b).max()) for a, b in zip(own, truth, strict=True))
         sums = np.array([np.sum(x, dtype=np.float64) for x in own])

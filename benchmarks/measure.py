@@ -22,6 +22,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 
+from esnlm.allocator import keep_freed_memory
 from esnlm.readout.cross_entropy import product
 
 try:
@@ -164,8 +165,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def set_threads() -> None:
-    """Gives torch as many threads as JAX takes."""
+def set_up() -> None:
+    """Gives torch as many threads as JAX takes, and all contenders the allocator that esnlm's commands use."""
+    keep_freed_memory()
     if torch is not None:
         torch.set_num_threads(cores())
 

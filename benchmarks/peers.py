@@ -9,13 +9,13 @@ tokens from a dense table of W_in's columns, which is faster than any sparse pro
 import time
 import warnings
 
+import measure
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jax.experimental.sparse import BCOO
 from torch import nn
 
-import measure
 from esnlm.reservoir.weights import Reservoir
 
 IGNORED = -100  # the target of a padded position; it stands for no token, so EOS is still predicted

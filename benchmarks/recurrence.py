@@ -27,8 +27,8 @@ import scipy.sparse
 from jax import lax
 from jax.experimental.sparse import BCOO
 
-from esnlm.reservoir import recurrence, sparse
-from esnlm.reservoir.stream import default_lanes
+from esnlm.features.stream import default_lanes
+from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.topology import erdos_renyi
 from esnlm.reservoir.weights import Reservoir
 
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--copy-megabytes", type=int, default=512)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    measure.set_threads()
+    measure.set_up()
     record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
     record["rows"] = []
@@ -150,7 +150,7 @@ def too_large(nonzeros: int, lanes: int, gigabytes: float) -> dict[str, str]:
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
     """{name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
     kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
-    found = {f"esnlm {kernel}": (esnlm_step, recurrence.prepare(reservoir, kernel)) for kernel in kernels}
+    found = {f"esnlm {kernel}": (esnlm_step, cell.prepare(reservoir, kernel=kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
     return found | {"jax BCOO": (plain_step, plain)}
 
@@ -171,7 +171,7 @@ def _scan(step, operands, h, tokens):
 
 
 def esnlm_step(dynamics, h, tokens):
-    return recurrence.step(dynamics, "tanh", h, tokens)
+    return dynamics.read(h, tokens)
 
 
 def plain_step(operands, h, tokens):

@@ -29,11 +29,11 @@ from training import gemm_lines, limits
 from esnlm.config import ComputeConfig, Experiment
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.scoring import token_log_probs
+from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import recurrence
-from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir import cell
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.text.vocabulary import load_tokenizer
 from esnlm.training.resolution import choose_compute
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--copy-megabytes", type=int, default=512)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    measure.set_threads()
+    measure.set_up()
     record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
     sentences, vocab_size = read(args)
     shapes = {"logits": (CHUNK, args.rank, vocab_size), "square": (args.square,) * 3}
@@ -91,8 +91,8 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     compute = choose_compute(Experiment(model=model, compute=ComputeConfig()), jax.default_backend())
     readout = linear.draw(model.readout, args.size, vocab_size, seed=0)
     params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
-    dynamics = recurrence.prepare(reservoir, compute.kernel)
-    stream = StateStream(dynamics, "tanh", compute.lanes, compute.window_tokens)
+    dynamics = cell.prepare(reservoir, kernel=compute.kernel)
+    stream = FeatureStream(dynamics, compute.lanes, compute.window_tokens)
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
         BASELINE: lambda: [x.sum() for x in token_log_probs(stream, params, sentences, "float32", CHUNK)],
@@ -148,7 +148,7 @@ def _plain_jax(dynamics, params, inputs, targets, mask):
         h = esnlm_step(dynamics, h, tokens)
         return h, h.T
 
-    start = jnp.zeros((dynamics.state_size, inputs.shape[1]))
+    start = jnp.zeros((dynamics.output_size, inputs.shape[1]))
     states = lax.scan(step, start, inputs)[1]  # (T, B, N)
     with jax.default_matmul_precision("float32"):
         log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])  # (T, B, V)

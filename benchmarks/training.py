@@ -31,11 +31,11 @@ import sentences as text
 from recurrence import random_reservoir
 
 from esnlm.config import ComputeConfig, Experiment, TrainingConfig
+from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import recurrence
-from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir import cell
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.resolution import choose_compute
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--copy-megabytes", type=int, default=512)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    measure.set_threads()
+    measure.set_up()
     record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
     shapes = gemm_shapes(700, args.vocab, args.rank) | {"square": (args.square,) * 3}
     record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds, args.precision)
@@ -181,19 +181,20 @@ class Esnlm:
 
     def __init__(self, reservoir, params: dict, compute: ComputeConfig, windows: list, count: int):
         self.windows, self.count, self.precision = windows, count, compute.precision
-        dynamics = recurrence.prepare(reservoir, compute.kernel)
-        self.stream = StateStream(dynamics, "tanh", compute.lanes, compute.window_tokens)
+        frozen = cell.prepare(reservoir, kernel=compute.kernel)
+        self.stream = FeatureStream(frozen, compute.lanes, compute.window_tokens)
         sizes = {batches.pack_size(text.predictions(batch)) for window in windows for batch in window}
         self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)))
         self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
-        self.params = {name: jax.numpy.array(array) for name, array in params.items()}
+        self.params = {"readout": {name: jax.numpy.array(array) for name, array in params.items()}}
         self.state = self.optimizer.init(self.params)
         for i in reversed(range(len(windows))):  # compiles for every length of a window's lanes; ends at the first
             self.states(i)
         self.pack(0)
         began = time.perf_counter()
-        updates = make_updates(self.optimizer, compute.precision, self.shapes.sizes, compute.chunk_tokens)
-        self.run_updates = updates.lower(self.params, self.state, self.buffer, self.packs, 0, count).compile()
+        options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "rate": 0.0}
+        updates = make_updates(self.optimizer, "continue", self.shapes.sizes, **options)
+        self.run_updates = updates.lower(self.params, self.state, self.buffer, self.packs, None, 0, count).compile()
         self.compile_s = time.perf_counter() - began
 
     def states(self, i: int) -> None:
@@ -207,13 +208,14 @@ class Esnlm:
         updates, place = [], 0
         for batch in self.windows[i]:
             here = slice(place, place := place + len(batch))
-            updates.append((np.concatenate(self.rows[here]), np.concatenate([sentence[1:] for sentence in batch])))
-        self.packs = batches.pack(updates, self.shapes)
+            targets = [sentence[1:] for sentence in batch]
+            updates.append((batches.Sentences(targets, targets, targets), self.rows[here]))  # no dropout: no places
+        self.packs = batches.stack(updates, self.shapes)
 
     def updates(self, i: int, count: int | None = None) -> np.ndarray:
         """The first updates of window i, whose packs are there; their losses."""
         last = self.count if count is None else count
-        self.params, self.state, losses = self.run_updates(self.params, self.state, self.buffer, self.packs, 0, last)
+        self.params, self.state, losses, _ = self.run_updates(self.params, self.state, self.buffer, self.packs, None, 0, last)
         jax.block_until_ready((self.params, self.state))
         return np.asarray(losses)[:last]
 
@@ -233,10 +235,10 @@ class Esnlm:
         packed = tuple(part[u, :width] for part in self.packs[:3])
 
         def loss_and_gradient(params, buffer, rows, targets, weights):
-            return jax.value_and_grad(linear.weighted_nll)(params, buffer[rows], targets, weights, self.precision)
+            return jax.value_and_grad(linear.weighted_nll)(params["readout"], buffer[rows], targets, weights, self.precision)
 
         def adamw(params, state, gradient):
-            changes, state = self.optimizer.update(gradient, state, params)
+            changes, state = self.optimizer.update({"readout": gradient}, state, params)
             return optax.apply_updates(params, changes), state
 
         gradient_of, adamw = jax.jit(loss_and_gradient), jax.jit(adamw, donate_argnums=(0, 1))

@@ -13,6 +13,7 @@ import yaml
 from esnlm.errors import InputError
 from esnlm.files import write_atomically
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.lstm import LstmConfig
 from esnlm.readout.cross_entropy import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
 
@@ -58,6 +59,7 @@ class TrainingConfig:
     schedule: str = "constant"  # constant, linear or cosine, the latter two down to 0 at the end
     warmup_updates: int = 0  # of linear warm-up, under any schedule
     clip_norm: float | None = None  # global gradient norm; null: no clipping
+    on_nonfinite: str = "continue"  # where a loss or gradient is not finite: continue, skip (that update) or stop
     log_every: int = 20  # updates
     checkpoint_every: int = 1000  # updates
     checkpoint_words: tuple[int, ...] = ()  # words of training text at which a checkpoint is kept for good
@@ -74,6 +76,8 @@ class TrainingConfig:
             _must(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
         schedules = ("constant", "linear", "cosine")
         _must(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
+        choices = ("continue", "skip", "stop")
+        _must(self.on_nonfinite in choices, f"training.on_nonfinite is {self.on_nonfinite!r}: choose {', '.join(choices)}")
         _must(self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0")
         _must(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
 
@@ -84,8 +88,8 @@ class ComputeConfig:
 
     precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
     kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
-    lanes: int | None = None  # sentences that run through the reservoir side by side
-    window_tokens: int | None = None  # states computed ahead of the optimizer, at least one update's
+    lanes: int | None = None  # sentences that run side by side where no gradient is taken
+    window_tokens: int | None = None  # features that exist at once, computed ahead of the optimizer or to evaluate
     chunk_tokens: int = 1024  # predictions whose logits exist at once
 
     def check(self) -> None:
@@ -97,6 +101,9 @@ class ComputeConfig:
             _must(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
 
 
+ModelConfig = EchoStateConfig | LstmConfig
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One run: everything that decides its result."""
@@ -104,7 +111,7 @@ class Experiment:
     run: str = "runs/quickstart"  # the run directory
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
     data: StoreData | GrammarData = field(default_factory=GrammarData)
-    model: EchoStateConfig = field(default_factory=EchoStateConfig)
+    model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
 
@@ -119,7 +126,7 @@ class Experiment:
 
 
 DATA = {"store": StoreData, "grammar": GrammarData}
-MODELS = {"esn": EchoStateConfig}
+MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig}
 
 
 def read(file: str | Path, overrides: list[str] = ()) -> Experiment:

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from flax import nnx
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, scoring
 from esnlm.evaluation.ngrams import UnigramModel
-from esnlm.models import echo_state
-from esnlm.models.echo_state import EchoState
-from esnlm.readout import linear
-from esnlm.reservoir import recurrence
-from esnlm.reservoir.stream import StateStream
-from esnlm.reservoir.weights import Reservoir
+from esnlm.models import families
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer
 from esnlm.training import checkpoint
 from esnlm.training.resolution import choose_compute
@@ -34,7 +30,7 @@ class Run:
     directory: Path
     config: Experiment
     step: int  # updates that the readout was trained for
-    model: EchoState
+    model: nnx.Module  # of the family's own class, see esnlm/models
     tokenizer: Tokenizer
 
     @property
@@ -68,7 +64,8 @@ class Run:
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
         options = (self.config.compute.precision, min(256, self.config.compute.chunk_tokens))
-        return scoring.token_log_probs(self._stream, self.model.params, sequences, *options, report if progress else lambda *_: None)
+        readout = families.of(self.config.model).readout(self.model.params)
+        return scoring.token_log_probs(self._stream, readout, sequences, *options, report if progress else lambda *_: None)
 
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """The states h_1 .. h_T over BOS, the sentence's tokens and EOS: one (T, N) float32 array a sentence."""
@@ -80,8 +77,7 @@ class Run:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every weight by name, e.g. "readout.a", "reservoir.leak", "reservoir.recurrent.values" and ".indices"."""
-        tree = {"reservoir": self.model.reservoir.arrays(), "readout": self.model.params}
-        return {name: np.asarray(array) for name, array in configuration.flatten(tree).items()}
+        return {name: np.asarray(array) for name, array in configuration.flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel:
         """The unigram model of the training text, to score beside this one."""
@@ -92,10 +88,9 @@ class Run:
             raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
 
     @cached_property
-    def _stream(self) -> StateStream:
-        reservoir, compute = self.config.model.reservoir, self.config.compute
-        dynamics = recurrence.prepare(self.model.reservoir, compute.kernel)
-        return StateStream(dynamics, reservoir.activation, compute.lanes, compute.window_tokens)
+    def _stream(self):
+        config, compute = self.config.model, self.config.compute
+        return families.stream(config, self.model.prepare(compute.kernel), self.model.params, compute)
 
     def _with_ends(self, sentence: str) -> np.ndarray:
         return np.array([self.tokenizer.bos, *self.tokenizer.encode(sentence), self.tokenizer.eos], np.int32)
@@ -125,12 +120,14 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         raise InputError(f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote")
     experiment = configuration.read(directory.config)
     tokenizer = load_tokenizer(directory.tokenizer)
-    if not directory.frozen.exists():
-        raise InputError(f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run")
-    arrays, _ = checkpoint.restore(directory.frozen)
-    reservoir = Reservoir.from_arrays(arrays, tokenizer.vocab_size)
+    family, vocab_size = families.of(experiment.model), tokenizer.vocab_size
+    frozen = {}
+    if family.frozen_bytes(experiment.model, vocab_size):
+        if not directory.frozen.exists():
+            raise InputError(f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run")
+        frozen, _ = checkpoint.restore(directory.frozen)
+    model = family.untrained(experiment.model, vocab_size, experiment.seed, frozen)
     if untrained:
-        model = echo_state.untrained(experiment.model, reservoir, experiment.seed)
         return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
     if step is None:
         newest = checkpoint.restore_newest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
@@ -142,10 +139,18 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     else:
         there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    if len(arrays["params"]["bias"]) != tokenizer.vocab_size:
-        raise InputError(f"{directory.tokenizer}: not the tokenizer of this run: {tokenizer.vocab_size} ids, the readout has {len(arrays['params']['bias'])}")
-    model = EchoState(reservoir, linear.from_arrays(arrays["params"]))
-    return Run(directory.path, _for_this_machine(experiment), step, model, tokenizer)
+    expected, found = _shapes(model.params), _shapes(arrays["params"])
+    if expected != found:
+        name = next(name for name in sorted(expected | found) if expected.get(name) != found.get(name))
+        raise InputError(
+            f"{directory.path}: step {step} is not of this configuration and tokenizer: {name} has the shape"
+            f" {found.get(name, 'none')}, not {expected.get(name, 'none')}; restore the run from a copy"
+        )
+    return Run(directory.path, _for_this_machine(experiment), step, model.with_params(arrays["params"]), tokenizer)
+
+
+def _shapes(params: dict) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in configuration.flatten(params).items()}
 
 
 def _for_this_machine(experiment: Experiment) -> Experiment:

@@ -59,7 +59,7 @@ def test_report_sets_runs_side_by_side(run, tmp_path):
     done = command("report", run, run, "--out", tmp_path / "table.md")
     assert done.returncode == 0
     assert done.stdout == (tmp_path / "table.md").read_text()
-    assert done.stdout.count("| small | 32 | 4 |") == 2 and (tmp_path / "table.json").exists()
+    assert done.stdout.count("| small | ESN 32, rank 4 |") == 2 and (tmp_path / "table.json").exists()
 
 
 def test_report_of_no_run(tmp_path):

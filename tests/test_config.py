@@ -87,7 +87,7 @@ def test_a_missing_file(tmp_path):
         (["--training.epochs", "x"], "command line: training.epochs is x: it must be int"),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
-        (["--model.family", "gru"], "model.family is 'gru': choose esn"),
+        (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm"),
         (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar"),
         (["--training.batch_size", "0"], "training.batch_size is 0: it must be at least 1"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),

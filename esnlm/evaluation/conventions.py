@@ -13,7 +13,6 @@ import numpy as np
 
 from esnlm.errors import InputError
 
-
 # Takes int32 id sequences (T,) and gives log p(w_{t+1} | w_1 .. w_t), (T - 1,) in nats, of each.
 TokenLogProbs = Callable[[list[np.ndarray]], Iterable[np.ndarray]]
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of token sequences under a frozen feature stream and its readout."""
+"""Log-probabilities of token sequences under a feature stream and its readout."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -6,8 +6,8 @@ from functools import partial
 import jax
 import numpy as np
 
+from esnlm.features.stream import FeatureStream
 from esnlm.readout import linear
-from esnlm.reservoir.stream import StateStream
 
 
 @partial(jax.jit, static_argnames="precision")
@@ -21,7 +21,7 @@ def _pair_log_probs(params, buffer, rows, sources, targets, precision):
 
 
 def total_nll(
-    stream: StateStream, params: dict, sentences: Iterable[np.ndarray], precision: str, window_tokens: int, chunk: int
+    stream: FeatureStream, params: dict, sentences: Iterable[np.ndarray], precision: str, window_tokens: int, chunk: int
 ) -> Iterator[tuple[float, int]]:
     """The negative log-likelihood of sentences in nats, a window at a time.
 
@@ -45,7 +45,7 @@ def total_nll(
 
 
 def token_log_probs(
-    stream: StateStream,
+    stream: FeatureStream,
     params: dict,
     sequences: list[np.ndarray],
     precision: str,

@@ -1,11 +1,13 @@
-"""Laying sentences out for the recurrence, with no step spent on padding.
+"""Laying sentences out side by side, with little or no padding.
 
-The recurrence runs B lanes at once. For training, whole sentences follow each other in a lane (`in_sequence`). For
-scoring, sentences that begin alike share their beginning (`as_trees`): each distinct prefix is evaluated once.
+The recurrence runs B lanes at once. Ahead of the optimizer, whole sentences follow each other in a lane (`in_sequence`).
+For scoring, sentences that begin alike share their beginning (`as_trees`): each distinct prefix is evaluated once. Inside
+a gradient the tokens lie on a sheet of few sizes (`on_sheet`).
 """
 
 import heapq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +25,13 @@ class Layout:
     steps: int
     total: int  # rows in use
     rows: list[np.ndarray]  # one int32 array a sentence
+
+    def spread(self, values: list[np.ndarray]) -> np.ndarray:
+        """A number for each position of each sentence, laid out as the tokens are, (T, B) uint32."""
+        step = np.repeat(np.arange(self.steps), np.diff([*self.first_rows, self.total]))  # (total,), of each row
+        row, laid = np.concatenate(self.rows), np.zeros(self.tokens.shape, np.uint32)
+        laid[step[row], row - self.first_rows[step[row]]] = np.concatenate(values)
+        return laid
 
 
 def in_sequence(sentences: list[np.ndarray], lanes: int) -> Layout:
@@ -82,3 +91,43 @@ def as_trees(sentences: list[np.ndarray], lanes: int) -> Layout:
             rows[s][t] = total + place
         total += len(distinct)
     return Layout(tokens, parents, first_rows, steps, total, rows)
+
+
+class Sheet(NamedTuple):
+    """Tokens by step and lane, for features inside a gradient. Row t * L + l of their features is that of (t, l)."""
+
+    tokens: np.ndarray  # (T, L) int32
+    positions: np.ndarray  # (T, L) int32, of each token in its sentence; 0 begins one
+    places: np.ndarray  # (T, L) uint32, of each token in the corpus, for dropout
+
+
+def on_sheet(
+    sentences: list[np.ndarray], places: list[np.ndarray], share_lanes: bool, lanes: int = 1
+) -> tuple[Sheet, list[np.ndarray]]:
+    """A sheet of sentences, and the rows of each.
+
+    Args:
+        sentences: int arrays of the tokens to read, each at least one long.
+        places: of each token in the corpus.
+        share_lanes: put several sentences into a lane where they fit; else one sentence a lane.
+        lanes: at least so many lanes.
+    """
+    longest = max(len(sentence) for sentence in sentences)
+    # A new size is a new compilation: twice as long each time, or half as much again.
+    octave = 1 << (max(longest, 16) - 1).bit_length()
+    steps = octave if share_lanes or longest > 3 * octave // 4 else 3 * octave // 4
+    filled, lane_of, starts = [], {}, {}
+    for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):  # first fit, longest first
+        room = steps - len(sentences[s]) if share_lanes else -1
+        lane = next((lane for lane, length in enumerate(filled) if length <= room), len(filled))
+        filled += [0] * (lane == len(filled))
+        lane_of[s], starts[s] = lane, filled[lane]
+        filled[lane] += len(sentences[s])
+    width = max(lanes, len(filled) + len(filled) % 2)
+    sheet = Sheet(*(np.zeros((steps, width), dtype) for dtype in (np.int32, np.int32, np.uint32)))
+    rows = []
+    for s, sentence in enumerate(sentences):
+        here = slice(starts[s], starts[s] + len(sentence)), lane_of[s]
+        sheet.tokens[here], sheet.positions[here], sheet.places[here] = sentence, np.arange(len(sentence)), places[s]
+        rows.append((np.arange(here[0].start, here[0].stop) * width + lane_of[s]).astype(np.int32))
+    return sheet, rows

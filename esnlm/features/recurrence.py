@@ -1,81 +1,74 @@
-"""The recurrence: what the frozen reservoir makes of many sentences at once."""
+"""The recurrence: what a recurrent network makes of many sentences at once.
+
+Each sentence is in a lane. A cell is a pytree of arrays with
+
+    zeros(lanes)           the state before any token: a pytree of (units, lanes) arrays
+    embed(tokens, keep)    what the input contributes, (units, lanes), for tokens (lanes,); keep is dropout's mask on the
+                           embedding, (E, lanes), or None
+    step(state, x)         the state after one more token a lane, whose contribution is x
+    read(state, tokens)    the two at once, without dropout
+    output(state)          what the readout sees, (F, lanes); input_size is E, output_size is F
+"""
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from esnlm.reservoir import sparse
-from esnlm.reservoir.weights import Reservoir
-
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+from esnlm.features import dropout
 
 
-class Dynamics(NamedTuple):
-    """A reservoir made ready for one backend: what `step` needs, and nothing that is trained."""
+@partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
+def run(cell, tokens, parents, first_rows, steps, buffer, places=None, key=None, rate: float = 0.0) -> jax.Array:
+    """Runs lanes of tokens and writes every output into its row of a packed buffer.
 
-    w_rec: sparse.Operator
-    w_in: sparse.Columns | jax.Array
-    leak: jax.Array  # (N,)
-
-    @property
-    def state_size(self) -> int:
-        return self.leak.shape[0]
-
-
-def prepare(reservoir: Reservoir, kernel: str = "auto") -> Dynamics:
-    """Dynamics of a reservoir, with the product's kernel chosen by `sparse.choose_kernel` unless it is named."""
-    w_rec = reservoir.stored_w_rec
-    if kernel == "auto":
-        nonzeros = w_rec.nse if hasattr(w_rec, "nse") else w_rec.size
-        kernel = sparse.choose_kernel(reservoir.state_size, nonzeros, jax.default_backend())
-    return Dynamics(sparse.prepare(w_rec, kernel), sparse.prepare_columns(reservoir.stored_w_in), reservoir.leak[...])
-
-
-def step(dynamics: Dynamics, activation: str, h: jax.Array, tokens: jax.Array) -> jax.Array:
-    """One step of S1, eq. 1: h' = (1 - a) * h + a * f(W_rec h + W_in u).
-
-    Args:
-        h: states, (N, B) float32.
-        tokens: the tokens read, (B,) int32.
-    """
-    a = dynamics.leak[:, None]  # (N, 1)
-    drive = sparse.add_columns(sparse.matmul(dynamics.w_rec, h), dynamics.w_in, tokens)  # (N, B)
-    return (1 - a) * h + a * ACTIVATIONS[activation](drive)
-
-
-@partial(jax.jit, static_argnames="activation", donate_argnames="buffer")
-def run(dynamics: Dynamics, activation: str, tokens, parents, first_rows, steps, buffer) -> jax.Array:
-    """Runs lanes of tokens and writes every state into its row of a packed buffer.
-
-    A lane is a column of h. At each step it reads a token from the state of its parent lane; a parent of -1 is the
-    state 0, where a sentence starts. Lanes that are still running come first, so that step t fills the rows
-    first_rows[t], first_rows[t] + 1, ... and what it writes beyond its running lanes is overwritten by the next step.
+    At each step a lane reads a token from the state of its parent lane; a parent of -1 is the state 0, where a sentence
+    starts. Lanes that are still running come first, so that step t fills the rows first_rows[t], first_rows[t] + 1, ...
+    and what it writes beyond its running lanes is overwritten by the next step.
 
     Args:
         tokens: (T, B) int32.
         parents: (T, B) int32, or None where every lane goes on from itself and `tokens` of -1 - v starts a sentence.
         first_rows: (T,) int32.
         steps: how many of the T steps to run (a traced number: one compilation serves all).
-        buffer: (rows + B, N) float32, overwritten.
+        buffer: (rows + B, F) float32, overwritten.
+        places, key, rate: of dropout on the embeddings: (T, B) uint32, each token's place in the corpus, and the
+            epoch's key; see features/dropout.py.
 
     Returns:
         The buffer.
     """
-    lanes = tokens.shape[1]
 
     def advance(t, carry):
-        h, buffer = carry
+        state, buffer = carry
         token = tokens[t]
         if parents is None:
-            h = jnp.where(token < 0, 0.0, h)  # (N, B)
+            state = jax.tree.map(lambda x: jnp.where(token < 0, 0.0, x), state)
             token = jnp.where(token < 0, -1 - token, token)
         else:
-            h = jnp.where(parents[t] < 0, 0.0, h[:, jnp.maximum(parents[t], 0)])
-        h = step(dynamics, activation, h, token)
-        return h, lax.dynamic_update_slice(buffer, h.T, (first_rows[t], 0))
+            state = jax.tree.map(lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state)
+        if rate:
+            keep = dropout.mask(dropout.token_keys(key, places[t]), dropout.INPUT, cell.input_size, rate)  # (B, E)
+            state = cell.step(state, cell.embed(token, keep.T))
+        else:
+            state = cell.read(state, token)
+        return state, lax.dynamic_update_slice(buffer, cell.output(state).T, (first_rows[t], 0))
 
-    h = jnp.zeros((dynamics.state_size, lanes), jnp.float32)
-    return lax.fori_loop(0, steps, advance, (h, buffer))[1]
+    return lax.fori_loop(0, steps, advance, (cell.zeros(tokens.shape[1]), buffer))[1]
+
+
+def unroll(cell, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
+    """Every output of one sentence a lane, (T, B, F), differentiable in the cell's arrays.
+
+    Args:
+        tokens: (T, B) int32; what comes after a sentence's end does not matter.
+        keep: dropout's mask on the embeddings, (T, B, E).
+    """
+    x = jax.vmap(cell.embed)(tokens, None if keep is None else keep.mT)  # (T, units, B)
+
+    def advance(state, x):
+        state = cell.step(state, x)
+        return state, cell.output(state)
+
+    return lax.scan(advance, cell.zeros(tokens.shape[1]), x)[1].mT

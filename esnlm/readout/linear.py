@@ -1,4 +1,4 @@
-"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B."""
+"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B; GPT-2's has no bias."""
 
 from dataclasses import dataclass
 
@@ -56,6 +56,12 @@ def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> 
     return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
 
 
+def count(config: ReadoutConfig, features: int, vocab_size: int) -> int:
+    """Trained parameters: (N + V) r + V, or N V + V at full rank."""
+    weights = features * vocab_size if config.rank is None else (features + vocab_size) * config.rank
+    return weights + vocab_size
+
+
 def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
     """The readout of the arrays in a checkpoint: {"a", "b", "bias"} or {"w", "bias"}."""
     return FullRankReadout(**arrays) if "w" in arrays else LowRankReadout(**arrays)
@@ -63,25 +69,30 @@ def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
 
 def token_nll(params: dict, features: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
     """-log p(target) in nats, (C,), of features (C, N) and targets (C,)."""
-    return cross_entropy.token_nll(*_last_layer(params, features, precision), params["bias"], targets, precision)
+    z, w = _last_layer(params, features, precision)
+    return cross_entropy.token_nll(z, w, _bias(params, w), targets, precision)
 
 
 def weighted_nll(params: dict, features: jax.Array, targets: jax.Array, weights: jax.Array, precision: str) -> jax.Array:
     """sum_i weights_i * token_nll_i, the differentiable form of `token_nll`."""
     z, w = _last_layer(params, features, precision)
-    return cross_entropy.weighted_nll(z, w, params["bias"], targets, weights, precision)
+    return cross_entropy.weighted_nll(z, w, _bias(params, w), targets, weights, precision)
 
 
 def pair_log_probs(params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
     """log p(target) in nats, (P,), for pairs of a row of features (C, N), by number, and a target."""
     z, w = _last_layer(params, features, precision)
-    return cross_entropy.pair_log_probs(z, w, params["bias"], sources, targets, precision)
+    return cross_entropy.pair_log_probs(z, w, _bias(params, w), sources, targets, precision)
 
 
 def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
     """o = W_out h + b_out, (C, V), of features (C, N)."""
     z, w = _last_layer(params, features, precision)
-    return cross_entropy.product(z, w, (1, 1), precision) + params["bias"]
+    return cross_entropy.product(z, w, (1, 1), precision) + _bias(params, w)
+
+
+def _bias(params, w):
+    return params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32)  # GPT-2's readout has none
 
 
 def _last_layer(params, features, precision):

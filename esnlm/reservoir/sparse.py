@@ -29,7 +29,17 @@ class Ell(NamedTuple):
     index: jax.Array  # (K, N)
 
 
-Operator = sparse.BCOO | sparse.BCSR | Ell | jax.Array
+class Transposable(NamedTuple):
+    """W with its transpose: what gradients flow back through."""
+
+    matrix: sparse.BCOO | sparse.BCSR | Ell
+    transpose: sparse.BCOO | sparse.BCSR | Ell
+
+
+Operator = sparse.BCOO | sparse.BCSR | Ell | Transposable | jax.Array
+
+# Fewer columns than these cost the compiled csr product as much as these.
+FEWEST_COLUMNS = 8
 
 
 def choose_kernel(rows: int, nonzeros: int, backend: str) -> str:
@@ -57,17 +67,38 @@ def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
     rows, columns = matrix.shape
     row, column = np.asarray(matrix.indices).T
     value = np.asarray(matrix.data)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
     if kernel == "csr":
+        starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
         parts = (jnp.asarray(value), jnp.asarray(column, jnp.int32), jnp.asarray(starts, jnp.int32))
         return sparse.BCSR(parts, shape=(rows, columns))
     if kernel == "ell":
-        return _pad_rows(rows, row, column, value, starts)
+        return _pad_rows(rows, row, column, value, _slots(row, rows))
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
+
+
+def prepare_differentiable(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
+    """The same for a product that gradients flow back through: W^T is stored beside W, and W itself has no gradient."""
+    if not isinstance(matrix, sparse.BCOO) or kernel == "dense":
+        return prepare(matrix, kernel)
+    transpose = matrix.T.sort_indices()
+    return Transposable(prepare(matrix, kernel), prepare(transpose, kernel))
+
+
+@jax.custom_vjp
+def _matmul_with_transpose(operator: Transposable, h: jax.Array) -> jax.Array:
+    return matmul(operator.matrix, h)
+
+
+_matmul_with_transpose.defvjp(
+    lambda operator, h: (matmul(operator.matrix, h), operator.transpose),
+    lambda transpose, gradient: (None, matmul(transpose, gradient)),  # dL/dh = W^T dL/d(W h)
+)
 
 
 def matmul(operator: Operator, h: jax.Array) -> jax.Array:
     """W h for a prepared W (N, N) and h (N, B); float32 throughout."""
+    if isinstance(operator, Transposable):
+        return _matmul_with_transpose(operator, h)
     if isinstance(operator, Ell):
 
         def add_slot(total, slot):
@@ -76,7 +107,8 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
 
         return lax.scan(add_slot, jnp.zeros_like(h), operator)[0]
     if isinstance(operator, sparse.BCOO | sparse.BCSR):
-        return operator @ h
+        missing = FEWEST_COLUMNS - h.shape[1] if isinstance(operator, sparse.BCSR) else 0
+        return (operator @ jnp.pad(h, ((0, 0), (0, missing))))[:, : h.shape[1]] if missing > 0 else operator @ h
     return jnp.matmul(operator, h, precision=lax.Precision.HIGHEST)
 
 
@@ -96,10 +128,26 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array) -> Columns | jax.Array:
         return jnp.asarray(matrix).T
     rows, columns = matrix.shape
     row, column = np.asarray(matrix.indices).T
+    order, slot = _by_column(column, columns)
+    values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], slot, padding=rows)
+    return Columns(values.T, indices.T)
+
+
+def _by_column(column: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The order of entries column by column, and the place of each, in that order, within its column."""
     order = np.argsort(column, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=columns))])
-    table = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], starts, padding=rows)
-    return Columns(table.value.T, table.index.T)
+    return order, _slots(column[order], columns)
+
+
+def with_column_values(matrix: sparse.BCOO | jax.Array, table: jax.Array) -> sparse.BCOO | jax.Array:
+    """W_in with the values of `table`, which is laid out as `prepare_columns` has them: its inverse."""
+    if not isinstance(matrix, sparse.BCOO):
+        return jnp.asarray(table).T
+    _, column = np.asarray(matrix.indices).T
+    order, slot = _by_column(column, matrix.shape[1])
+    values = np.empty(len(column), np.float32)
+    values[order] = np.asarray(table)[column[order], slot]
+    return sparse.BCOO((jnp.asarray(values), matrix.indices), shape=matrix.shape, indices_sorted=True, unique_indices=True)
 
 
 def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> jax.Array:
@@ -111,9 +159,14 @@ def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> 
     return h + table[tokens].T
 
 
-def _pad_rows(rows, row, column, value, starts, padding=0) -> Ell:
-    width = max(1, int(np.diff(starts).max(initial=0)))
-    slot = np.arange(len(row)) - starts[row]
+def _slots(row: np.ndarray, rows: int) -> np.ndarray:
+    """The place of each entry within its row, for sorted rows."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    return np.arange(len(row)) - starts[row]
+
+
+def _pad_rows(rows, row, column, value, slot, padding=0) -> Ell:
+    width = int(slot.max(initial=0)) + 1
     values, indices = np.zeros((width, rows), value.dtype), np.full((width, rows), padding, np.int32)
     values[slot, row], indices[slot, row] = value, column
     return Ell(jnp.asarray(values), jnp.asarray(indices))

@@ -10,6 +10,7 @@ from flax import nnx
 from jax.experimental import sparse
 
 from esnlm.errors import InputError
+from esnlm.reservoir.sparse import with_column_values
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import erdos_renyi
 
@@ -28,21 +29,54 @@ class Frozen(nnx.Variable):
 
 
 @dataclass(frozen=True)
+class ContinuousTime:
+    """dh/dt = (1 / gamma) (-alpha h + f(.)) in steps of delta (S2): h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.)."""
+
+    decay: float = 1.0  # [alpha]
+    step: float = 0.8  # [delta]
+    time_constant: float = 1.0  # [gamma]
+
+    def check(self, field: str) -> None:
+        for name in ("decay", "step", "time_constant"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise InputError(f"{field}.{name} is {value}: it must be above 0")
+
+
+@dataclass(frozen=True)
 class ReservoirConfig:
     """The reservoir of S1 (esn_at_scale, section 2.1). Symbols of the paper in brackets."""
 
     state_size: int = 4096  # units [N_state]
     mean_degree: float = 32.0  # mean nonzeros per row and column of W_rec, and per token of W_in [d]
     connectivity: float | None = None  # share of nonzeros [gamma]; given, it replaces mean_degree / state_size
+    input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
     spectral_radius: float = 0.99  # [rho_rec]
     input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
     leak_min: float = 0.0  # a_i ~ Uniform(leak_min, leak_max), one a unit [alpha_min]
     leak_max: float = 1.0  # [alpha_max]
+    continuous: ContinuousTime | None = None  # given, step / time_constant is every unit's leak, not leak_min .. leak_max
     activation: str = "tanh"  # tanh or relu [f]
 
     @property
     def gamma(self) -> float:
         return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
+
+    @property
+    def input_gamma(self) -> float:
+        return self.gamma if self.input_connectivity is None else self.input_connectivity
+
+    @property
+    def leaks(self) -> tuple[float, float]:
+        """The interval that the leaks are drawn from."""
+        if self.continuous is None:
+            return self.leak_min, self.leak_max
+        return (self.continuous.step / self.continuous.time_constant,) * 2
+
+    @property
+    def decay(self) -> float:
+        """What a leak is multiplied by where it fades the state: 1 but in continuous time."""
+        return 1.0 if self.continuous is None else self.continuous.decay
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the field below `field`, where a setting cannot be built."""
@@ -61,6 +95,10 @@ class ReservoirConfig:
             )
         else:
             must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
+        if self.input_connectivity is not None:
+            must(1e-12 < self.input_connectivity <= 1, "input_connectivity", "it must be above 1e-12 and at most 1")
+        if self.continuous is not None:
+            self.continuous.check(f"{field}.continuous")
         must(self.spectral_radius > 0, "spectral_radius", "it must be above 0")
         must(self.input_scale > 0, "input_scale", "it must be above 0")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
@@ -99,9 +137,14 @@ class Reservoir(nnx.Module):
         return _thaw(self.input, (self.state_size, self.vocab_size))
 
     @property
-    def nonzeros(self) -> int:
-        """Frozen parameters as the paper counts them: nonzero entries, leak included."""
-        return sum(int(np.count_nonzero(part["values"][...])) for part in (self.recurrent, self.input)) + self.state_size
+    def nonzeros(self) -> tuple[int, int]:
+        """Nonzero entries of W_rec and of W_in."""
+        return tuple(int(np.count_nonzero(part["values"][...])) for part in (self.recurrent, self.input))
+
+    def with_input(self, table) -> "Reservoir":
+        """The same with other values in W_in: `table` as `sparse.prepare_columns` lays them out."""
+        w_in = with_column_values(self.stored_w_in, table)
+        return Reservoir(self.stored_w_rec, w_in, self.leak[...])
 
     def arrays(self) -> dict:
         """The arrays as saved: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}."""
@@ -150,8 +193,8 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
             "; raise mean_degree or connectivity"
         )
     scale = np.float32(config.spectral_radius / radius.radius)  # rho_rec / rho(M * V)
-    w_in = _bernoulli_gaussian(size, vocab_size, config.gamma, config.input_scale, np.random.default_rng([seed, INPUT]))
-    leak = np.random.default_rng([seed, LEAK]).uniform(config.leak_min, config.leak_max, size).astype(np.float32)
+    w_in = _bernoulli_gaussian(size, vocab_size, config.input_gamma, config.input_scale, np.random.default_rng([seed, INPUT]))
+    leak = np.random.default_rng([seed, LEAK]).uniform(*config.leaks, size).astype(np.float32)
     scaled = w_rec * scale if isinstance(w_rec, np.ndarray) else _bcoo(w_rec.data * scale, w_rec.indices, w_rec.shape)
     return Drawn(Reservoir(scaled, w_in, leak), radius, redraws)
 

@@ -40,24 +40,20 @@ def _row(run: Path) -> dict:
         found = json.loads(file.read_text())
         figures = {name: found["baselines"][name]["overall"]["accuracy"] for name in ("length", "unigram")}
         scores[file.stem] = found["overall"] | figures | {"step": found["step"], "status": found["status"]}
-    return {"run": directory.path.name, "state_size": experiment.model.reservoir.state_size, "rank": experiment.model.readout.rank} | {
-        "summary": summary,
-        "minimal_pairs": scores,
-    }
+    return {"run": directory.path.name, "model": experiment.model.title, "summary": summary, "minimal_pairs": scores}
 
 
 def _losses(rows: list[dict]) -> list[str]:
     lines = [
-        "| run | N | rank | trained | all parameters | words | train NLL | val NLL | unigram | bigram | true entropy | bits/byte | nats/word | tokens/s |",
-        "| --- " + "| ---: " * 13 + "|",
+        "| run | model | trained | all parameters | words | train NLL | val NLL | unigram | bigram | true entropy | bits/byte | nats/word | tokens/s |",
+        "| --- " + "| --- " + "| ---: " * 11 + "|",
     ]
     for row in rows:
         summary = row["summary"]
         known = summary.get("references", {})
         cells = [
             row["run"],
-            f"{row['state_size']:,}",
-            str(row["rank"] or "full"),
+            row["model"],
             f"{summary['trainable_params']:,}",
             f"{summary['total_params']:,}",
             f"{summary['words']:,}",

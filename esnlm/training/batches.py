@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from esnlm.text.store import TokenStore
+
 # A stream of its own beside the model's (reservoir/weights.py, readout/linear.py).
 ORDER = 4
 
@@ -53,37 +55,86 @@ class Shapes(NamedTuple):
     slots: int  # updates in a window, at most
 
 
-def shapes(epochs: list[Epoch]) -> Shapes:
-    """The shapes of all updates of some epochs."""
-    sizes = {pack_size(int(tokens)) for epoch in epochs for tokens in np.unique(epoch.tokens)}
-    return Shapes(tuple(sorted(sizes)), max(len(window) for epoch in epochs for window in epoch.windows))
+def shapes(epochs: list[Epoch], window_tokens: int) -> Shapes:
+    """The shapes of all updates of some epochs, but of those that are made in parts: they outgrow a window."""
+    sizes = {pack_size(int(tokens)) for epoch in epochs for tokens in np.unique(epoch.tokens) if tokens <= window_tokens}
+    return Shapes(tuple(sorted(sizes or {pack_size(1)})), max(len(window) for epoch in epochs for window in epoch.windows))
 
 
-def pack_size(tokens: int) -> int:
-    """The next of a few fixed sizes (eight an octave): every size is compiled once."""
-    step = 1 << max(5, tokens.bit_length() - 4)
+def pack_size(tokens: int, an_octave: int = 8) -> int:
+    """The next of a few fixed sizes: every size is compiled once."""
+    step = max(32, (1 << tokens.bit_length() - 1) // an_octave)
     return -(-tokens // step) * step
 
 
-class Packs(NamedTuple):
-    """The predictions of a window's updates without the padding of their sentences.
+class Packed(NamedTuple):
+    """The predictions of an update, or of a part of one, without the padding of their sentences."""
 
-    Update u has its predictions in the first sizes[size[u]] places of its row; unused ones weigh nothing. P is the
+    rows: np.ndarray  # (C,) int32, of the features
+    targets: np.ndarray  # (C,) int32, the token to predict
+    weights: np.ndarray  # (C,) float32, 1 / the update's predictions; 0 where nothing is predicted
+    places: np.ndarray  # (C,) uint32, in the corpus, of the token read last: for dropout
+
+
+class Packs(NamedTuple):
+    """`Packed` for each update of a window.
+
+    Update u has its predictions in the first sizes[size[u]] places of its row; unused ones weigh nothing. C is the
     largest size, U the number of slots.
     """
 
-    rows: np.ndarray  # (U, P) int32, of the state buffer
-    targets: np.ndarray  # (U, P) int32, the token to predict
-    weights: np.ndarray  # (U, P) float32, 1 / the update's predictions
+    rows: np.ndarray  # (U, C) int32
+    targets: np.ndarray  # (U, C) int32
+    weights: np.ndarray  # (U, C) float32
+    places: np.ndarray  # (U, C) uint32
     size: np.ndarray  # (U,) int32, which of Shapes.sizes
 
 
-def pack(updates: list[tuple[np.ndarray, np.ndarray]], shapes: Shapes) -> Packs:
-    """Packs the (rows, targets) of each update of a window."""
-    form = (shapes.slots, shapes.sizes[-1])
-    packs = Packs(np.zeros(form, np.int32), np.zeros(form, np.int32), np.zeros(form, np.float32), np.zeros(form[0], np.int32))
-    for u, (rows, targets) in enumerate(updates):
-        count = len(rows)
-        packs.rows[u, :count], packs.targets[u, :count], packs.weights[u, :count] = rows, targets, 1 / count
-        packs.size[u] = shapes.sizes.index(pack_size(count))
-    return packs
+class Sentences(NamedTuple):
+    """Sentences of an update, apart in what is read and what is predicted: one array a sentence, (T - 1,)."""
+
+    inputs: list[np.ndarray]
+    targets: list[np.ndarray]
+    places: list[np.ndarray]  # of the inputs in the corpus
+
+    def predictions(self) -> int:
+        return sum(map(len, self.targets))
+
+
+def sentences(text: TokenStore, numbers: np.ndarray) -> Sentences:
+    """Sentences of a store by number."""
+    ids = [text.sentence(s) for s in numbers]
+    places = [np.arange(text.offsets[s], text.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
+    return Sentences([tokens[:-1] for tokens in ids], [tokens[1:] for tokens in ids], places)
+
+
+def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int) -> Packed:
+    """Packs sentences whose features lie in `rows`.
+
+    Args:
+        size: C, at least as many as are predicted here.
+        predictions: of the whole update, of which these may be a part.
+    """
+
+    def fill(parts, dtype):
+        joined = np.concatenate(parts)
+        return np.pad(joined, (0, size - len(joined))).astype(dtype)
+
+    weights = [np.full(some.predictions(), 1 / predictions)]
+    return Packed(fill(rows, np.int32), fill(some.targets, np.int32), fill(weights, np.float32), fill(some.places, np.uint32))
+
+
+def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> Packs:
+    """The packs of a window, from the sentences of each update and the rows of their features."""
+    empty = Packed(*(np.zeros(shapes.sizes[-1], dtype) for dtype in (np.int32, np.int32, np.float32, np.uint32)))
+    packed = [pack(some, rows, shapes.sizes[-1], some.predictions()) for some, rows in updates]
+    packed += [empty] * (shapes.slots - len(packed))
+    size = [shapes.sizes.index(pack_size(some.predictions())) for some, _ in updates]
+    size += [0] * (shapes.slots - len(size))
+    return Packs(*(np.stack(parts) for parts in zip(*packed, strict=True)), np.array(size, np.int32))
+
+
+def parts(some: Sentences, most: int) -> list[Sentences]:
+    """An update's sentences in groups of at most `most` predictions, at least one sentence each."""
+    groups = split_windows(np.array([len(target) for target in some.targets]), most)
+    return [Sentences(*(column[group.start : group.stop] for column in some)) for group in groups]

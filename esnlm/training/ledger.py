@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from esnlm.training.state import State
-from esnlm.training.tracking import Metrics, Progress
+from esnlm.training.tracking import Metrics, Progress, say
 
 # Between two calls a run can be stopped and shows how far it is.
 SECONDS_PER_CALL = 3.0
@@ -19,6 +19,7 @@ class Call(NamedTuple):
     """Updates that were handed to the device."""
 
     losses: jax.Array  # (U,)
+    applied: jax.Array  # (U,) bool
     first: int  # of them, this call's
     last: int
     step: int  # after it
@@ -36,17 +37,18 @@ class Ledger:
         self.progress = Progress(tokens, state.tokens)
         self.began = time.monotonic() - state.seconds
         self.waiting: list[Call] = []
+        self.warned = False
         self.updates_per_call = 1
 
-    def enter(self, losses: jax.Array, first: int, last: int, log: bool) -> None:
+    def enter(self, losses: jax.Array, applied: jax.Array, first: int, last: int, log: bool) -> None:
         """Takes note of a call whose outcome is still on the device, and settles the one before.
 
         Args:
-            losses: (U,), of which first .. last - 1 are this call's.
+            losses, applied: (U,), of which first .. last - 1 are this call's.
             log: a line of metrics is due after it.
         """
         state = self.state
-        self.waiting.append(Call(losses, first, last, state.step, state.tokens, state.words, log))
+        self.waiting.append(Call(losses, applied, first, last, state.step, state.tokens, state.words, log))
         if len(self.waiting) > 1:
             self._settle(self.waiting.pop(0))
 
@@ -64,19 +66,23 @@ class Ledger:
 
     def _settle(self, call: Call) -> None:
         state, losses = self.state, np.asarray(call.losses, np.float64)[call.first : call.last]
+        applied = np.asarray(call.applied)[call.first : call.last]
         seconds = time.monotonic() - self.began
         per_update = (seconds - state.seconds) / len(losses)
         self.updates_per_call = max(1, int(SECONDS_PER_CALL / max(per_update, 1e-6)))
         state.seconds = seconds
         epoch = (call.step - 1) // self.per_epoch
         if call.step - len(losses) == epoch * self.per_epoch:
-            state.epoch_loss = 0.0
-        for loss in losses:  # one by one, so that the sum's rounding does not depend on how the run was cut into calls
+            state.epoch_loss, state.epoch_updates = 0.0, 0
+        self._warn_of(losses, applied, call.step - len(losses) + 1)
+        for loss in losses[applied]:  # one by one, so that the sum's rounding does not depend on how the run was cut into calls
             state.epoch_loss += float(loss)
-        state.unlogged += losses.tolist()
+        state.epoch_updates += int(applied.sum())
+        state.skipped += int((~applied).sum())
+        state.unlogged += losses[applied].tolist()
         if not call.log:
             return
-        loss, state.unlogged = float(np.mean(state.unlogged)), []
+        loss, state.unlogged = float(np.mean(state.unlogged)) if state.unlogged else float("nan"), []
         self.metrics.write(
             step=call.step,
             epoch=epoch + 1,
@@ -88,3 +94,13 @@ class Ledger:
         last = self.epochs * self.per_epoch
         text = f"epoch {epoch + 1}/{self.epochs}  update {call.step}/{last}  train NLL {loss:.3f}"
         self.progress.show(call.tokens, text, final=call.step == last)
+
+    def _warn_of(self, losses, applied, step):
+        """Says once in a run at which update numbers stopped being finite, and what was done."""
+        bad = np.flatnonzero(~applied | ~np.isfinite(losses))
+        if len(bad) == 0 or self.warned:
+            return
+        self.warned, first = True, int(bad[0])
+        what = f"the loss is {losses[first]}" if not np.isfinite(losses[first]) else "a gradient is not finite"
+        done = "applied all the same" if applied[first] else "left out"
+        say(f"warning: update {step + first}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only")

@@ -7,10 +7,10 @@ import numpy as np
 
 from esnlm.config import Experiment
 from esnlm.evaluation import scoring
-from esnlm.reservoir import recurrence
-from esnlm.reservoir.stream import StateStream
+from esnlm.models import families
 from esnlm.text.store import TokenStore
 from esnlm.training import batches
+from esnlm.training.ahead import FeaturesAhead
 from esnlm.training.corpus import Corpus, open_corpus
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.ledger import Ledger
@@ -20,7 +20,7 @@ from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.summary import Likelihood, summarize, write_summary
 from esnlm.training.tracking import Metrics, Progress, say
-from esnlm.training.update import make_optimizer, make_updates
+from esnlm.training.within import FeaturesWithin
 
 INTERRUPTED = 75
 
@@ -46,15 +46,10 @@ def train(experiment: Experiment) -> int:
             corpus = open_corpus(experiment, directory)
             model = open_model(experiment, corpus, directory)
             state = open_state(experiment, corpus, model, directory)
-        stream = StateStream(
-            recurrence.prepare(model.reservoir, experiment.compute.kernel),
-            experiment.model.reservoir.activation,
-            experiment.compute.lanes,
-            experiment.compute.window_tokens,
-        )
+        frozen = model.prepare(experiment.compute.kernel)
         metrics = Metrics(directory.metrics, state.step)
         with interruptible() as interruption:
-            validation = _epochs(experiment, corpus, stream, state, metrics, directory, interruption)
+            validation = _epochs(experiment, corpus, frozen, state, metrics, directory, interruption)
         metrics.close()
         if interruption:
             write_summary(directory, {"status": "interrupted", "step": state.step})
@@ -71,7 +66,7 @@ def train(experiment: Experiment) -> int:
 def _epochs(
     experiment: Experiment,
     corpus: Corpus,
-    stream: StateStream,
+    frozen,
     state: State,
     metrics: Metrics,
     directory: RunDirectory,
@@ -81,9 +76,12 @@ def _epochs(
     training, compute, text = experiment.training, experiment.compute, corpus.train
     plan = partial(batches.plan_epoch, text.lengths, experiment.seed)
     epochs = [plan(epoch, training.batch_size, compute.window_tokens) for epoch in range(training.epochs)]
-    shapes, per_epoch = batches.shapes(epochs), len(epochs[0].updates)
-    optimizer = make_optimizer(training, per_epoch * training.epochs)
-    run_updates = make_updates(optimizer, compute.precision, shapes.sizes, compute.chunk_tokens)
+    per_epoch = len(epochs[0].updates)
+    if experiment.model.features_ahead:
+        stream = families.stream(experiment.model, frozen, state.params, compute)
+        updates = FeaturesAhead(experiment, stream, text, epochs)
+    else:
+        updates = FeaturesWithin(experiment, frozen, text, epochs)
     ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
     all_words, validation = int(text.words.sum(dtype=np.int64)), None
 
@@ -105,45 +103,37 @@ def _epochs(
         for window in epoch.windows:
             if begin + window.stop <= state.step:
                 continue
-            sentences = [[text.sentence(s) for s in epoch.updates[u]] for u in window]
-            buffer, rows = stream.read([sentence[:-1] for update in sentences for sentence in update])
-            packs = _pack(sentences, rows, shapes)
+            updates.load(number, epoch, window)
             while state.step < begin + window.stop:  # a resumed run begins inside a window
                 first = last = state.step - begin
                 while last < min(window.stop, first + ledger.updates_per_call):
                     last += 1
                     if due(begin + last, training.log_every) or due(begin + last, training.checkpoint_every) or begin + last in keep:
                         break
-                state.params, state.optimizer, losses = run_updates(
-                    state.params, state.optimizer, buffer, packs, first - window.start, last - window.start
-                )
+                inside = first - window.start, last - window.start
+                state.params, state.optimizer, losses, applied = updates.run(state.params, state.optimizer, *inside)
                 state.step = begin + last
                 state.tokens += int(epoch.tokens[first:last].sum())
                 state.words += int(words[first:last].sum())
-                ledger.enter(losses, first - window.start, last - window.start, due(state.step, training.log_every))
+                ledger.enter(losses, applied, *inside, due(state.step, training.log_every))
                 stop = bool(interruption)
-                if due(state.step, training.checkpoint_every) or state.step in keep or stop:
+                if due(state.step, training.checkpoint_every) or state.step in keep or stop or training.on_nonfinite == "stop":
                     ledger.settle()
+                broken = training.on_nonfinite == "stop" and state.skipped > 0
+                if due(state.step, training.checkpoint_every) or state.step in keep or stop or broken:
                     save_state(state, directory, training.keep_checkpoints, permanent=state.step in keep)
                 if stop:
                     return None
+                if broken:
+                    return _validate(experiment, corpus.validation, updates.features_with(state.params), state.params, interruption)
         with ledger.paused():
-            validation = _validate(experiment, corpus.validation, stream, state.params, interruption)
+            validation = _validate(experiment, corpus.validation, updates.features_with(state.params), state.params, interruption)
         if interruption:
             return None
         if validation is not None:
             nll, bits = validation.nll, validation.bits_per_byte
             metrics.write(step=state.step, epoch=number + 1, val_nll=nll, val_bits_per_byte=bits)
     return validation
-
-
-def _pack(sentences: list[list[np.ndarray]], rows: list[np.ndarray], shapes: batches.Shapes) -> batches.Packs:
-    """The packs of a window: each update's sentences, whose states lie in `rows`, in the same order."""
-    updates, place = [], 0
-    for update in sentences:
-        here = slice(place, place := place + len(update))
-        updates.append((np.concatenate(rows[here]), np.concatenate([sentence[1:] for sentence in update])))
-    return batches.pack(updates, shapes)
 
 
 def _validate(experiment, store: TokenStore | None, stream, params, interruption) -> Likelihood | None:
@@ -153,7 +143,8 @@ def _validate(experiment, store: TokenStore | None, stream, params, interruption
     compute = experiment.compute
     nats = tokens = 0
     progress = Progress(int(store.lengths.sum()) - len(store))
-    windows = scoring.total_nll(stream, params, store, compute.precision, compute.window_tokens, compute.chunk_tokens)
+    readout = families.of(experiment.model).readout(params)
+    windows = scoring.total_nll(stream, readout, store, compute.precision, compute.window_tokens, compute.chunk_tokens)
     for window_nats, window_tokens in windows:
         nats, tokens = nats + window_nats, tokens + window_tokens
         progress.show(tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total)

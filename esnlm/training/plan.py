@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from esnlm.config import Experiment, GrammarData
-from esnlm.models import echo_state
+from esnlm.models import families
 from esnlm.readout.cross_entropy import product
 from esnlm.text import grammar
 from esnlm.text.store import open_store
@@ -28,17 +28,13 @@ def show(experiment: Experiment) -> int:
     """
     sentences, tokens, vocab_size = _size_of_corpus(experiment)
     compute = choose_compute(experiment, jax.default_backend())
-    counts = echo_state.expected_counts(experiment.model, vocab_size)
-    reservoir, rank = experiment.model.reservoir, experiment.model.readout.rank
-    size, epochs = reservoir.state_size, experiment.training.epochs
+    family = families.of(experiment.model)
+    counts, epochs = family.expected_counts(experiment.model, vocab_size), experiment.training.epochs
     updates = epochs * math.ceil(sentences / experiment.training.batch_size)
-    dense = reservoir.gamma >= 0.25
-    frozen = 4 * counts.entries - 4 * counts.trainable if dense else 12 * (counts.total - counts.trainable)
-    states, logits = 4 * size * (compute.window_tokens + compute.lanes), 4 * 2 * vocab_size * compute.chunk_tokens
+    frozen, logits = family.frozen_bytes(experiment.model, vocab_size), 4 * 2 * vocab_size * compute.chunk_tokens
+    states = 4 * experiment.model.feature_size * (compute.window_tokens + compute.lanes)
     kept = experiment.training.keep_checkpoints + len(experiment.training.checkpoint_words)
-    # Each product of a prediction costs 2 flops an entry forward, 4 more backward; B's gradient in its input is not needed.
-    flops = 6 * vocab_size * (rank or size) + (4 * size * rank if rank else 0) + 2 * (counts.total - counts.trainable)
-    seconds = epochs * tokens * flops / _matmul_speed(compute.precision)
+    seconds = epochs * tokens * family.flops_per_token(experiment.model, vocab_size) / _matmul_speed(compute.precision)
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in {
         "trained parameters": f"{counts.trainable:,}",
@@ -46,10 +42,10 @@ def show(experiment: Experiment) -> int:
         "all entries, zeros too": f"{counts.entries:,}",
         "updates": f"{updates:,} of {experiment.training.batch_size} sentences",
         "predicted tokens": f"{epochs * tokens:,} in {epochs} epoch(s)",
-        "memory": f"{_gigabytes(frozen + 16 * counts.trainable + states + logits)}: reservoir {_gigabytes(frozen)}, readout with"
-        f" AdamW {_gigabytes(16 * counts.trainable)}, states {_gigabytes(states)}, logits {_gigabytes(logits)}",
+        "memory": f"{_gigabytes(frozen + 16 * counts.trainable + states + logits)}: frozen {_gigabytes(frozen)}, trained with"
+        f" AdamW {_gigabytes(16 * counts.trainable)}, features {_gigabytes(states)}, logits {_gigabytes(logits)}",
         "disk": f"{_gigabytes(frozen + (kept + 1) * 12 * counts.trainable)}: {kept + 1} checkpoints of"
-        f" {_gigabytes(12 * counts.trainable)}, reservoir {_gigabytes(frozen)}",
+        f" {_gigabytes(12 * counts.trainable)}, frozen {_gigabytes(frozen)}",
         "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
         " expect half as much again",
         "chosen for this device": f"kernel {compute.kernel}, lanes {compute.lanes}, window of {compute.window_tokens:,} tokens",

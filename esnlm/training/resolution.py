@@ -7,11 +7,9 @@ import jax
 from esnlm import config as configuration
 from esnlm.config import ComputeConfig, Experiment
 from esnlm.errors import InputError
-from esnlm.reservoir import sparse
-from esnlm.reservoir.stream import default_lanes
 from esnlm.training.run_directory import RunDirectory
 
-# Memory for states computed ahead: enough to fill the lanes, little beside a readout with its optimizer.
+# Memory for features computed ahead: enough to fill the lanes, little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 512 << 20, "gpu": 8 << 30, "tpu": 2 << 30}
 LONGEST_WINDOW = 1 << 16
 
@@ -37,16 +35,14 @@ def choose_compute(experiment: Experiment, backend: str) -> ComputeConfig:
     Raises:
         InputError: the backend cannot do what is asked for.
     """
-    compute, reservoir = experiment.compute, experiment.model.reservoir
+    compute, model = experiment.compute, experiment.model
     if compute.precision == "tf32" and backend == "cpu":
         raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
-    size = reservoir.state_size
-    nonzeros = round(reservoir.gamma * size * size)
-    window = min(LONGEST_WINDOW, max(1024, WINDOW_BYTES.get(backend, 512 << 20) // (4 * size)))
+    window = min(LONGEST_WINDOW, max(1024, WINDOW_BYTES.get(backend, 512 << 20) // (4 * model.feature_size)))
     return dataclasses.replace(
         compute,
-        kernel=sparse.choose_kernel(size, nonzeros, backend) if compute.kernel == "auto" else compute.kernel,
-        lanes=compute.lanes or min(default_lanes(size, backend), max(8, window // 64)),
+        kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
+        lanes=compute.lanes or min(model.lanes(backend), max(8, window // 64)),
         window_tokens=compute.window_tokens or window,
     )
 

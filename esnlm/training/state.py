@@ -9,9 +9,7 @@ import jax
 from flax import serialization
 
 from esnlm.config import Experiment
-from esnlm.models import echo_state
-from esnlm.models.echo_state import EchoState
-from esnlm.reservoir.weights import Reservoir
+from esnlm.models import families
 from esnlm.training import checkpoint
 from esnlm.training.corpus import Corpus
 from esnlm.training.run_directory import RunDirectory
@@ -30,23 +28,27 @@ class State:
     words: int = 0  # words of training text seen
     seconds: float = 0.0  # spent in training, over all its pieces
     epoch_loss: float = 0.0  # sum of the epoch's batch losses so far, nats
+    epoch_updates: int = 0  # that it sums over
+    skipped: int = 0  # updates left out because they were not finite
     unlogged: list[float] = dataclasses.field(default_factory=list)  # batch losses since the last line of metrics
 
 
-def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> EchoState:
-    """The model as initialised, with the reservoir of frozen/ where it was saved before."""
-    vocab_size = corpus.tokenizer.vocab_size
+def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
+    """The model as initialised, with what is frozen from frozen/ where it was saved before."""
+    config, seed, vocab_size = experiment.model, experiment.seed, corpus.tokenizer.vocab_size
+    family = families.of(config)
     if directory.frozen.exists():
         arrays, _ = checkpoint.restore(directory.frozen)
-        return echo_state.untrained(experiment.model, Reservoir.from_arrays(arrays, vocab_size), experiment.seed)
+        return family.untrained(config, vocab_size, seed, arrays)
     began = time.monotonic()
-    reservoir, record = echo_state.draw_reservoir(experiment.model, vocab_size, experiment.seed)
-    say(f"reservoir of {reservoir.state_size:,} units drawn in {time.monotonic() - began:.1f} s")
-    checkpoint.save(directory.frozen, reservoir.arrays(), record)
-    return echo_state.untrained(experiment.model, reservoir, experiment.seed)
+    arrays, record = family.draw_frozen(config, vocab_size, seed)
+    if arrays:
+        say(f"reservoir of {len(arrays['leak']):,} units drawn in {time.monotonic() - began:.1f} s")
+        checkpoint.save(directory.frozen, arrays, record)
+    return family.untrained(config, vocab_size, seed, arrays)
 
 
-def open_state(experiment: Experiment, corpus: Corpus, model: EchoState, directory: RunDirectory) -> State:
+def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDirectory) -> State:
     """The newest good checkpoint's state, or a fresh one.
 
     Raises:
@@ -57,7 +59,7 @@ def open_state(experiment: Experiment, corpus: Corpus, model: EchoState, directo
     fresh = make_optimizer(experiment.training, per_epoch * experiment.training.epochs).init(params)
     newest = checkpoint.restore_newest(directory.checkpoints, lambda line: say(f"warning: {line}"))
     if newest is None:
-        size = 3 * sum(array.nbytes for array in params.values())  # the parameters and AdamW's two moments
+        size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (experiment.training.keep_checkpoints + 1))
         return State(params, fresh)
     step, arrays, metadata = newest

@@ -14,8 +14,7 @@ import numpy as np
 from esnlm import config as configuration
 from esnlm.config import Experiment
 from esnlm.files import write_atomically
-from esnlm.models import echo_state
-from esnlm.models.echo_state import EchoState
+from esnlm.models import families
 from esnlm.training.corpus import Corpus, fingerprints
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State
@@ -60,19 +59,22 @@ def perplexity(nll: float) -> float:
 
 
 def summarize(
-    experiment: Experiment, corpus: Corpus, model: EchoState, state: State, validation: Likelihood | None
+    experiment: Experiment, corpus: Corpus, model, state: State, validation: Likelihood | None
 ) -> dict:
     """The values of summary.json; losses in nats per token."""
-    per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
-    train_nll = state.epoch_loss / per_epoch  # the plain mean of the last epoch's batch losses (S1)
+    # The plain mean of the last epoch's batch losses (S1).
+    train_nll = state.epoch_loss / state.epoch_updates if state.epoch_updates else math.nan
     val_nll = validation.nll if validation else None
-    counts = echo_state.actual_counts(model)
+    counts = families.of(experiment.model).actual_counts(model)
+    stopped = experiment.training.on_nonfinite == "stop" and state.skipped > 0
+    diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
-        "status": "diverged" if has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size) else "finished",
+        "status": "diverged" if diverged else "finished",
         "step": state.step,
         "epochs": experiment.training.epochs,
         "tokens": state.tokens,
         "words": state.words,
+        "skipped_updates": state.skipped,
         "train_nll": train_nll,
         "val_nll": val_nll,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
@@ -81,7 +83,6 @@ def summarize(
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,
-        "spectral_radius": experiment.model.reservoir.spectral_radius,
         "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,

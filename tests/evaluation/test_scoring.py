@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from esnlm.evaluation import scoring
+from esnlm.features.stream import FeatureStream
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import recurrence, sparse
-from esnlm.reservoir.stream import StateStream
+from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig
 from tests import oracle
 
@@ -19,7 +19,7 @@ TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 @pytest.fixture(scope="module")
 def model():
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=80, mean_degree=8), readout=ReadoutConfig(rank=12))
-    return echo_state.untrained(config, echo_state.draw_reservoir(config, V, seed=0)[0], seed=0)
+    return echo_state.untrained(config, V, 0, echo_state.draw_frozen(config, V, 0)[0])
 
 
 @pytest.fixture(scope="module")
@@ -34,27 +34,27 @@ def expected(model, sequence):
     if len(sequence) < 2:
         return np.empty(0)
     frozen = model.reservoir
-    return oracle.token_log_probs(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, model.params, sequence)
+    return oracle.token_log_probs(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, model.params["readout"], sequence)
 
 
 @pytest.mark.parametrize("kernel", sparse.KERNELS)
 def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel):
-    stream = StateStream(recurrence.prepare(model.reservoir, kernel), "tanh", lanes=16, capacity=32)
-    found = scoring.token_log_probs(stream, model.params, sequences, "float32", chunk=32)
+    stream = FeatureStream(model.prepare(kernel), lanes=16, capacity=32)
+    found = scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk=32)
     for log_probs, sequence in zip(found, sequences, strict=True):
         np.testing.assert_allclose(log_probs, expected(model, sequence), rtol=TOLERANCE)
 
 
 def test_total_nll_agrees_with_the_oracle(model, sequences):
     sentences = [sequence for sequence in sequences if len(sequence) > 1]
-    stream = StateStream(recurrence.prepare(model.reservoir), "tanh", lanes=8, capacity=32)
-    windows = list(scoring.total_nll(stream, model.params, sentences, "float32", window_tokens=100, chunk=64))
+    stream = FeatureStream(model.prepare("csr"), lanes=8, capacity=32)
+    windows = list(scoring.total_nll(stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64))
     assert sum(tokens for _, tokens in windows) == sum(len(sentence) - 1 for sentence in sentences)
     total = -sum(expected(model, sentence).sum() for sentence in sentences)
     assert sum(nats for nats, _ in windows) == pytest.approx(total, rel=TOLERANCE)
 
 
 def test_progress_is_reported_to_the_end(model, sequences):
-    stream, seen = StateStream(recurrence.prepare(model.reservoir), "tanh", lanes=16, capacity=32), []
-    scoring.token_log_probs(stream, model.params, sequences, "float32", 32, lambda done, total: seen.append((done, total)))
+    stream, seen = FeatureStream(model.prepare("csr"), lanes=16, capacity=32), []
+    scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", 32, lambda done, total: seen.append((done, total)))
     assert seen[-1][0] == seen[-1][1] and [done for done, _ in seen] == sorted(done for done, _ in seen)

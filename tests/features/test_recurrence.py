@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from esnlm.reservoir import lanes, recurrence, sparse
-from esnlm.reservoir.stream import StateStream, default_lanes
+from esnlm.features import lanes
+from esnlm.features.stream import FeatureStream, default_lanes
+from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.weights import ReservoirConfig, draw
 from tests import oracle
 
@@ -31,7 +32,7 @@ def expected(reservoir, sentence, f=np.tanh):
 @pytest.mark.parametrize("kernel", sparse.KERNELS)
 def test_states_agree_with_the_oracle(kernel, shared):
     frozen, texts = reservoir(), sentences(13)
-    stream = StateStream(recurrence.prepare(frozen, kernel), "tanh", lanes=16, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), lanes=16, capacity=8)
     buffer, rows = stream.read(texts, shared=shared)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
@@ -41,7 +42,7 @@ def test_states_agree_with_the_oracle(kernel, shared):
 def test_other_settings_agree_too(settings):
     frozen, texts = reservoir(**settings), sentences(9)
     f = np.tanh if settings.get("activation") is None else lambda x: np.maximum(x, 0)
-    stream = StateStream(recurrence.prepare(frozen), settings.get("activation", "tanh"), lanes=4, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen, settings.get("activation", "tanh")), lanes=4, capacity=8)
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
@@ -50,7 +51,7 @@ def test_other_settings_agree_too(settings):
 def test_a_buffer_is_used_again_without_a_trace():
     """Nothing of an earlier, longer call shows in a later one."""
     frozen = reservoir()
-    stream = StateStream(recurrence.prepare(frozen), "tanh", lanes=4, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen), lanes=4, capacity=8)
     stream.read(sentences(20, seed=1))
     texts = sentences(5, seed=2)
     buffer, rows = stream.read(texts)

@@ -54,8 +54,8 @@ def test_the_tables_are_the_reference_files(data):
 @pytest.mark.parametrize("rank", [8, None])
 def test_a_drawn_model_has_what_is_expected(rank):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=300, mean_degree=12), readout=ReadoutConfig(rank))
-    reservoir, record = echo_state.draw_reservoir(config, 500, seed=0)
-    actual = echo_state.actual_counts(echo_state.untrained(config, reservoir, seed=0))
+    frozen, record = echo_state.draw_frozen(config, 500, seed=0)
+    actual = echo_state.actual_counts(echo_state.untrained(config, 500, 0, frozen))
     expected = echo_state.expected_counts(config, 500)
     assert actual.trainable == expected.trainable and actual.entries == expected.entries
     assert abs(actual.total - expected.total) < 5 * np.sqrt(800 * 12)  # nonzeros are Binomial
@@ -66,5 +66,5 @@ def test_only_the_readout_is_trained():
     from flax import nnx
 
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=64, mean_degree=8), readout=ReadoutConfig(4))
-    model = echo_state.untrained(config, echo_state.draw_reservoir(config, 50, 0)[0], 0)
+    model = echo_state.untrained(config, 50, 0, echo_state.draw_frozen(config, 50, 0)[0])
     assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == ["readout.a", "readout.b", "readout.bias"]

@@ -10,6 +10,15 @@ def plan(sentences=100, seed=0, epoch=0, batch_size=32, window_tokens=1000):
     return lengths, batches.plan_epoch(lengths, seed, epoch, batch_size, window_tokens)
 
 
+def some_sentences(predictions):
+    """Sentences of so many predictions together, and rows of their features."""
+    rng = np.random.default_rng(predictions)
+    bounds = np.append(np.arange(0, predictions, 11), predictions)
+    columns = rng.integers(0, 90, (3, predictions))
+    split = [[column[first:last] for first, last in zip(bounds[:-1], bounds[1:], strict=True)] for column in columns]
+    return batches.Sentences(*split), np.split(rng.permutation(500)[:predictions], bounds[1:-1])
+
+
 def test_an_epoch_has_every_sentence_once_and_keeps_the_last_partial_batch():
     lengths, epoch = plan()
     assert [len(update) for update in epoch.updates] == [32, 32, 32, 4]
@@ -37,22 +46,30 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
 
 def test_shapes_fit_every_update_of_a_run():
     epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
-    shapes = batches.shapes(epochs)
+    shapes = batches.shapes(epochs, 1000)
     assert {batches.pack_size(int(tokens)) for epoch in epochs for tokens in epoch.tokens} == set(shapes.sizes)
     assert shapes.slots == max(len(window) for epoch in epochs for window in epoch.windows)
 
 
 def test_packs_hold_every_prediction_and_weigh_it_equally():
-    rng = np.random.default_rng(0)
-    updates = [(rng.permutation(500)[:count], rng.integers(0, 90, count)) for count in (88, 30, 200)]
-    packs = batches.pack(updates, batches.Shapes(sizes=(32, 96, 224), slots=5))
+    updates = [some_sentences(count) for count in (88, 30, 200)]
+    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 224), slots=5))
     assert list(packs.size[:3]) == [1, 0, 2]
-    for u, (rows, targets) in enumerate(updates):
+    for u, (some, rows) in enumerate(updates):
         real = packs.weights[u] > 0
-        assert list(packs.rows[u, real]) == list(rows) and list(packs.targets[u, real]) == list(targets)
-        assert set(packs.weights[u, real]) == {np.float32(1 / len(rows))}
-        assert real.sum() == len(rows)
+        for packed, parts in ((packs.rows, rows), (packs.targets, some.targets), (packs.places, some.places)):
+            assert list(packed[u, real]) == list(np.concatenate(parts))
+        assert set(packs.weights[u, real]) == {np.float32(1 / some.predictions())}
+        assert real.sum() == some.predictions()
     assert not packs.weights[3:].any()
+
+
+def test_parts_are_whole_sentences_and_keep_to_their_size():
+    some, _ = some_sentences(200)
+    parts = batches.parts(some, 50)
+    assert all(part.predictions() <= 50 or len(part.inputs) == 1 for part in parts)
+    for name in batches.Sentences._fields:
+        assert np.array_equal(np.concatenate([array for part in parts for array in getattr(part, name)]), np.concatenate(getattr(some, name)))
 
 
 def test_packs_have_few_sizes_and_waste_little():

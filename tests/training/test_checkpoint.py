@@ -24,7 +24,14 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.training.checkpoint import (
-    newest_good, prune, require_free_space, restore, restore_newest, save, steps, verify,
+    newest_good,
+    prune,
+    require_free_space,
+    restore,
+    restore_newest,
+    save,
+    steps,
+    verify,
 )
 
 

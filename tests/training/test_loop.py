@@ -93,7 +93,7 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
         ids = [run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos]
         weights = (reservoir.w_rec.todense(), reservoir.w_in.todense(), reservoir.leak)
         np.testing.assert_allclose(states, oracle.states(*weights, ids), atol=3e-5)
-        np.testing.assert_allclose(found, oracle.token_log_probs(*weights, run.model.params, ids), rtol=3e-5)
+        np.testing.assert_allclose(found, oracle.token_log_probs(*weights, run.model.params["readout"], ids), rtol=3e-5)
     expected = [found.sum(dtype=np.float64) for found in run.token_log_probs(sentences)]
     np.testing.assert_allclose(run.log_probs(sentences), expected, rtol=1e-12)
 
@@ -101,7 +101,7 @@ def test_a_restored_run_agrees_with_the_oracle(finished):
 def test_the_validation_nll_is_the_oracle_s(finished):
     run, store = esnlm.load(finished[0]), open_store(finished[0] / "stores" / "validation")
     frozen = run.model.reservoir
-    weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, run.model.params)
+    weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, run.model.params["readout"])
     log_probs = np.concatenate([oracle.token_log_probs(*weights, sentence) for sentence in store])
     summary = json.loads((finished[0] / "summary.json").read_text())
     assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=1e-5)
@@ -151,7 +151,7 @@ def test_a_run_is_what_its_settings_say(tmp_path):
     frozen = untrained.model.reservoir
     weights = [np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)]
     states = [oracle.states(*weights, sentence[:-1]) for sentence in store]
-    params = {name: np.asarray(array, np.float64) for name, array in untrained.model.params.items()}
+    params = {name: np.asarray(array, np.float64) for name, array in untrained.model.params["readout"].items()}
     adamw, losses, words = oracle.AdamW(params), [], []
     for epoch in range(2):
         order = np.random.default_rng([5, 4, epoch]).permutation(len(store))
@@ -165,8 +165,8 @@ def test_a_run_is_what_its_settings_say(tmp_path):
             losses.append(loss)
             words.append(sum(len(trained.tokenizer.decode(store.sentence(s)[1:-1]).split()) for s in batch))
     for name in params:
-        assert np.abs(params[name] - np.asarray(untrained.model.params[name])).max() > 0.02
-        np.testing.assert_allclose(trained.model.params[name], params[name], atol=2e-5)
+        assert np.abs(params[name] - np.asarray(untrained.model.params["readout"][name])).max() > 0.02
+        np.testing.assert_allclose(trained.model.params["readout"][name], params[name], atol=2e-5)
     logged = [line for line in metrics(tmp_path / "run") if "train_nll" in line]
     starts = [0, *(line["step"] for line in logged)]
     for line, first in zip(logged, starts):
@@ -345,5 +345,5 @@ def test_a_run_without_a_good_checkpoint(finished, tmp_path):
 def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
     process = run_train(write_config(tmp_path, tmp_path / "run"), "--model.family", "gru", env=os.environ)
     out, err = process.communicate()
-    assert (process.returncode, out, err) == (2, "", "error: model.family is 'gru': choose esn\n")
+    assert (process.returncode, out, err) == (2, "", "error: model.family is 'gru': choose esn, lstm\n")
     assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ N, V = 30, 50
 
 def start(rank=6):
     readout = linear.draw(ReadoutConfig(rank), N, V, seed=0)
-    return {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
+    return {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}}
 
 
 def problem():
@@ -32,19 +32,21 @@ def run(calls, chunk_tokens=1024):
     """Runs the ten updates in calls of some updates each: (params, losses)."""
     buffer, updates, shapes = problem()
     optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
-    run_updates, state = make_updates(optimizer, "float32", shapes.sizes, chunk_tokens), optimizer.init(params)
-    packs, losses, first = batches.pack(updates, shapes), [], 0
+    options = {"precision": "float32", "chunk_tokens": chunk_tokens, "rate": 0.0}
+    run_updates, state = make_updates(optimizer, "continue", shapes.sizes, **options), optimizer.init(params)
+    packed = [(batches.Sentences([rows], [targets], [rows]), [rows]) for rows, targets in updates]
+    packs, losses, first = batches.stack(packed, shapes), [], 0
     for count in calls:
-        params, state, found = run_updates(params, state, buffer, packs, first, first + count)
+        params, state, found, _ = run_updates(params, state, buffer, packs, None, first, first + count)
         losses += list(np.asarray(found)[first : first + count])
         first += count
-    return params, losses
+    return params["readout"], losses
 
 
 @pytest.mark.parametrize("chunk_tokens", [1024, 24], ids=["whole", "in chunks"])
 def test_ten_updates_follow_the_oracle(chunk_tokens):
     params, losses = run([10], chunk_tokens)
-    expected = {name: np.asarray(array, np.float64) for name, array in start().items()}
+    expected = {name: np.asarray(array, np.float64) for name, array in start()["readout"].items()}
     adamw = oracle.AdamW(expected)
     buffer, updates, _ = problem()
     for (rows, targets), loss in zip(updates, losses, strict=True):

@@ -1,0 +1,54 @@
+"""The model families, one line each, and what the loop, the scorer and `load` do with any of them.
+
+A family is a module with a configuration class and
+
+    draw_frozen(config, vocab_size, seed)         what is drawn once and never trained: (arrays, record), {} where nothing is
+    untrained(config, vocab_size, seed, frozen)   the model as initialised
+    readout(params)                               the arrays of the readout, for readout/linear.py
+    expected_counts, actual_counts                parameters
+
+A recurrent one offers `cell(frozen, params, precision)`, see features/recurrence.py; another `features`, as below. Its
+model has `params` (the trained arrays, nested dicts), `with_params`, `arrays`, and `prepare`, which makes what is frozen
+ready for a backend.
+"""
+
+from types import ModuleType
+
+import jax
+
+from esnlm.config import ComputeConfig, ModelConfig
+from esnlm.features import dropout, recurrence
+from esnlm.features.lanes import Sheet
+from esnlm.features.stream import FeatureStream
+from esnlm.models import echo_state, lstm
+
+FAMILIES = {"esn": echo_state, "lstm": lstm}
+
+
+def of(config: ModelConfig) -> ModuleType:
+    """The module of a configuration's family."""
+    return FAMILIES[config.family]
+
+
+def stream(config: ModelConfig, frozen, params: dict, compute: ComputeConfig):
+    """Features of sentences with these trained arrays, without a gradient: a FeatureStream or what has its `read`."""
+    family = of(config)
+    if hasattr(family, "stream"):
+        return family.stream(config, params, compute)
+    cell = family.cell(frozen, params, compute.precision)
+    return FeatureStream(cell, compute.lanes, compute.window_tokens, config.dropout)
+
+
+def features(config: ModelConfig, frozen, params: dict, sheet: Sheet, key: jax.Array | None, precision: str) -> jax.Array:
+    """Features of a sheet's tokens, (T * L, F), differentiable in params.
+
+    Args:
+        key: the epoch's, of dropout; None: nothing is dropped.
+    """
+    family, dropped = of(config), key is not None and config.dropout > 0
+    keys = dropout.token_keys(key, sheet.places) if dropped else None
+    if hasattr(family, "features"):
+        return family.features(config, params, sheet, keys, precision)
+    cell = family.cell(frozen, params, precision)
+    keep = dropout.mask(keys, dropout.INPUT, cell.input_size, config.dropout) if dropped else None
+    return recurrence.unroll(cell, sheet.tokens, keep).reshape(-1, cell.output_size)
