@@ -19,5 +19,5 @@ def keep_freed_memory() -> bool:
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        return all([mallopt(M_ARENA_MAX, 1), mallopt(M_MMAP_MAX, 0), mallopt(M_TRIM_THRESHOLD, 2**31 - 1)])
+        return all([mallopt(M_ARENA_MAX, 1), mallopt(M_MMAP_MAX, 0), mallopt(M_TRIM_THRESHOLD, -1)])
     return False

@@ -15,6 +15,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from esnlm.features import dropout
 
@@ -53,7 +54,9 @@ def run(cell, tokens, parents, first_rows, steps, buffer, places=None, key=None,
             state = cell.step(state, cell.embed(token, keep.T))
         else:
             state = cell.read(state, token)
-        return state, lax.dynamic_update_slice(buffer, cell.output(state).T, (first_rows[t], 0))
+        # Laid out before it is written: a transposition inside the write takes XLA's CPU several times as long.
+        output = with_layout_constraint(cell.output(state).T, Layout(major_to_minor=(0, 1)))  # (B, F)
+        return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 
     return lax.fori_loop(0, steps, advance, (cell.zeros(tokens.shape[1]), buffer))[1]
 
