@@ -8,6 +8,9 @@
     torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW
     LSTM (c)     512 units in torch (cuDNN on a GPU), padding removed
 
+On a CPU all of them run with esnlm's allocator setting (esnlm/allocator.py: freed memory is kept), which is their best
+too; "as it comes" is PyTorch without it, as one who does not know of it runs it.
+
 A round is --updates updates of 32 sentences, the same for all, taken in turns. A window holds more updates than a round
 trains: esnlm's states are computed for the whole window, as in a run, and counted for the round's share of it. The
 first loss of each, from the same weights, is compared before anything is timed. Only real tokens count as tokens.
@@ -30,6 +33,7 @@ import optax
 import sentences as text
 from recurrence import random_reservoir
 
+from esnlm.allocator import give_back_freed_memory, keep_freed_memory
 from esnlm.config import ComputeConfig, Experiment, TrainingConfig
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
@@ -55,7 +59,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--vocab", type=int, default=50257, help="V, where no store is given")
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--batch", type=int, default=32, help="sentences an update")
-    parser.add_argument("--updates", type=int, default=3, help="updates a round")
+    parser.add_argument("--updates", type=int, default=4, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--store", type=Path, help="take the sentences from this token store")
     parser.add_argument("--precision", choices=("float32", "tf32", "bf16"), default="float32", help="of the readout")
@@ -116,14 +120,22 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
             raise SystemExit(f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
 
-    def run_peer(name, i):
+    def run_peer(name, i, as_it_comes=False):
+        if as_it_comes:
+            give_back_freed_memory()
         for batch in windows[i][:count]:
             loss = others[name].update(batch)
-        return float(loss)  # waits
+        loss = float(loss)  # waits
+        keep_freed_memory()
+        return loss
 
-    turns = {"states": own.states, "packing": own.pack, "updates": own.updates}
+    # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
+    turns = {"warm": partial(own.updates, count=1), "states": own.states, "packing": own.pack, "updates": own.updates}
     turns |= {name: partial(run_peer, name) for name in others}
+    if jax.default_backend() == "cpu":
+        turns |= {f"{name}, as it comes": partial(run_peer, name, as_it_comes=True) for name in others if name.startswith("torch")}
     seconds, failed = measure.interleave(turns, args.rounds)
+    del seconds["warm"]
     states, packing, updates = (np.array(seconds.pop(name)) for name in ("states", "packing", "updates"))
     in_window = np.array([len(window) for window in windows])
     seconds[BASELINE] = list((states + packing) * count / in_window + updates)

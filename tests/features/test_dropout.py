@@ -1,0 +1,207 @@
+"""Dropout's masks belong to a token, whatever batch, lane or window it is in, and never touch the carried state."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from esnlm.config import ComputeConfig, Experiment, TrainingConfig
+from esnlm.features import dropout
+from esnlm.features.dropout import INPUT, OUTPUT
+from esnlm.features.lanes import on_sheet
+from esnlm.models import families
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.lstm import LstmConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import batches, within
+from esnlm.training.ahead import FeaturesAhead
+from esnlm.training.within import FeaturesWithin
+from tests import oracle
+from tests.training.test_ahead import dense, run_all, start, store
+
+V, N, SEED = 40, 24, 3
+# 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
+TOLERANCE = 300 * float(np.finfo(np.float32).eps)
+
+S2 = ReservoirConfig(N, connectivity=0.5, input_connectivity=1.0, spectral_radius=0.993, leak_min=0.8, leak_max=0.8, activation="relu")
+MODELS = {
+    "S2": EchoStateConfig(reservoir=S2, readout=ReadoutConfig(None), dropout=0.1),
+    "sparse": EchoStateConfig(reservoir=ReservoirConfig(N, mean_degree=5.0), readout=ReadoutConfig(6), dropout=0.3),
+    "ESN+i": EchoStateConfig(reservoir=S2, readout=ReadoutConfig(None), train_input=True, dropout=0.1),
+    "LSTM": LstmConfig(width=N, dropout=0.2),
+}
+features_of = jax.jit(families.features, static_argnames=("config", "precision"))
+loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+TEXT = store([11, 8, 17, 6, 14, 9, 17, 12, 7, 10, 13])
+
+
+@cache
+def build(name):
+    config = MODELS[name]
+    family = families.of(config)
+    return family.untrained(config, V, SEED, family.draw_frozen(config, V, SEED)[0])
+
+
+def masks(places, site, width, rate, seed=SEED, epoch=0):
+    keys = dropout.token_keys(dropout.epoch_key(seed, epoch), np.asarray(places, np.uint32))
+    return np.asarray(dropout.mask(keys, site, width, rate))
+
+
+# ---- masks ----
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("site", [INPUT, OUTPUT])
+def test_a_number_is_dropped_at_the_rate_and_else_scaled_up(site, rate):
+    """Five standard errors: over all of them, of one token, and of one unit over the tokens."""
+    found = masks(range(300), site, 400, rate)
+    assert found.dtype == np.float32 and set(np.unique(found)) == {0, np.float32(1 / (1 - rate))}
+    deviation = np.sqrt(rate * (1 - rate))
+    for share, count in (((found == 0).mean(), 120_000), ((found == 0).mean(0), 300), ((found == 0).mean(1), 400)):
+        assert np.abs(share - rate).max() < 5 * deviation / np.sqrt(count)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"places": [8]}, {"places": [7 + 2**31]}, {"site": OUTPUT}, {"seed": SEED + 1}, {"epoch": 1}],
+    ids=["the next token", "a far token", "the other site", "another seed", "another epoch"],
+)
+def test_two_masks_are_independent(other):
+    width, rate = 20_000, 0.3
+    settings = {"places": [7], "site": INPUT, "seed": SEED, "epoch": 0}
+    one, two = ((masks(width=width, rate=rate, **some) == 0) - rate for some in (settings, settings | other))
+    assert abs((one * two).mean()) < 5 * rate * (1 - rate) / np.sqrt(width)
+
+
+def test_a_mask_is_the_token_s_own_in_any_company():
+    """Alone, in a batch of any shape and in any order, bit by bit."""
+    places = np.random.default_rng(0).permutation(60)
+    together = masks(places.reshape(5, 12), INPUT, N, 0.3).reshape(60, N)
+    for place, found in zip(places, together, strict=True):
+        assert np.array_equal(found, masks([place], INPUT, N, 0.3)[0])
+
+
+# ---- features ----
+
+
+@cache
+def masks_of_all(site, rate, epoch):
+    """Of every token of TEXT by its place, (tokens, N)."""
+    return masks(range(TEXT.offsets[-1]), site, N, rate, epoch=epoch)
+
+
+def expected_features(name, s, epoch=0, dropped=True):
+    """Of sentence s, in NumPy; before the mask of the output."""
+    model, (ids, places) = build(name), sentence(s)
+    keep = masks_of_all(INPUT, model.config.dropout, epoch)[places] if dropped else np.ones((len(places), N))
+    if name == "LSTM":  # each token with an embedding of its own, dropped
+        params = {key: array for key, array in model.params.items() if key not in ("readout", "embedding")}
+        return oracle.lstm_states(np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(places)))
+    f = np.tanh if model.config.reservoir.activation == "tanh" else lambda x: np.maximum(x, 0)
+    return oracle.dropped_states(*weights(name), ids[:-1], keep, f)
+
+
+@cache
+def weights(name):
+    reservoir = build(name).reservoir
+    return dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), dense(reservoir.leak[...])
+
+
+def sentence(s):
+    """Its ids, and the places of those that are read."""
+    return TEXT.sentence(s), np.arange(TEXT.offsets[s], TEXT.offsets[s + 1] - 1)
+
+
+@pytest.mark.parametrize("name", ["S2", "sparse", "LSTM"])
+def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
+    """In any lanes, order and company."""
+    model, key = build(name), dropout.epoch_key(SEED, 1)
+    for lanes, chosen in ((16, range(10, -1, -1)), (3, [4, 2, 6, 9])):
+        stream = families.stream(model.config, model.prepare("csr"), model.params, ComputeConfig(lanes=lanes, window_tokens=64))
+        inputs, places = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
+        buffer, rows = stream.read(list(inputs), places=list(places), key=key)
+        for s, row in zip(chosen, rows, strict=True):
+            np.testing.assert_allclose(buffer[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["S2", "LSTM"])
+def test_nothing_is_dropped_without_places(name):
+    """As validation and scoring read, and inside a gradient without a key."""
+    model, texts = build(name), [sentence(s)[0][:-1] for s in range(11)]
+    frozen = model.prepare("csr")
+    stream = families.stream(model.config, frozen, model.params, ComputeConfig(lanes=16, window_tokens=64))
+    assert stream.dropout > 0
+    sheet, rows = on_sheet(texts, texts, False)
+    on_a_sheet = features_of(model.config, frozen, model.params, sheet, None, precision="float32")
+    for read in (lambda: (on_a_sheet, rows), lambda: stream.read(texts), lambda: stream.read(texts, shared=True)):
+        buffer, found = read()
+        for s, row in enumerate(found):
+            np.testing.assert_allclose(buffer[row], expected_features(name, s, dropped=False), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["ESN+i", "LSTM"])
+def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
+    """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
+    model, update = build(name), batches.sentences(TEXT, np.arange(11))
+    sheet, rows = on_sheet(update.inputs, update.places, False)
+    packed = batches.pack(update, rows, batches.pack_size(update.predictions()), update.predictions())
+    key = dropout.epoch_key(SEED, 0)
+    loss, gradient = loss_and_gradient(
+        model.config, model.prepare("csr"), model.params, sheet, packed, key, precision="float32"
+    )
+    rate = model.config.dropout
+    features = np.concatenate([expected_features(name, s) * masks_of_all(OUTPUT, rate, 0)[sentence(s)[1]] for s in range(11)])
+    expected_loss, expected = oracle.mean_nll_and_gradient(model.params["readout"], features, np.concatenate(update.targets))
+    assert loss == pytest.approx(expected_loss, rel=TOLERANCE)
+    for part in expected:
+        difference = np.asarray(gradient["readout"][part], np.float64) - expected[part]
+        assert np.linalg.norm(difference) <= TOLERANCE * np.linalg.norm(expected[part])
+
+
+# ---- trajectories ----
+
+EPOCHS, BATCH = 2, 3
+WAYS = {
+    "ahead, one window": (FeaturesAhead, {"window_tokens": 4096}),
+    "ahead, small windows and few lanes": (FeaturesAhead, {"window_tokens": 100, "lanes": 3, "kernel": "bcoo"}),
+    "ahead, a sentence at a time": (FeaturesAhead, {"window_tokens": 1}),
+    "within": (FeaturesWithin, {}),
+    "within, in parts": (FeaturesWithin, {"chunk_tokens": 16}),
+}
+
+
+@cache
+def expected_trajectory(name):
+    """Two epochs of AdamW in NumPy: (params, losses)."""
+    model = build(name)
+    params = {part: np.asarray(array, np.float64) for part, array in model.params["readout"].items()}
+    adamw, losses = oracle.AdamW(params), []
+    for epoch in range(EPOCHS):
+        for update in batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, 1).updates:
+            keep = masks_of_all(OUTPUT, model.config.dropout, epoch)
+            features = np.concatenate([expected_features(name, s, epoch) * keep[sentence(s)[1]] for s in update])
+            targets = np.concatenate([sentence(s)[0][1:] for s in update])
+            loss, gradient = oracle.mean_nll_and_gradient(params, features, targets)
+            params = adamw.step(params, gradient)
+            losses.append(loss)
+    return params, losses
+
+
+@pytest.mark.parametrize("name, way", [*(("S2", way) for way in WAYS), ("sparse", "ahead, small windows and few lanes")])
+def test_a_training_with_dropout_is_the_same_in_every_way(name, way):
+    model, (kind, settings) = build(name), WAYS[way]
+    compute = ComputeConfig(**{"lanes": 8, "kernel": "csr", "window_tokens": 4096} | settings)
+    experiment = Experiment(seed=SEED, model=model.config, training=TrainingConfig(epochs=EPOCHS, batch_size=BATCH), compute=compute)
+    epochs = [batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, compute.window_tokens) for epoch in range(EPOCHS)]
+    frozen = model.prepare(compute.kernel)
+    first = families.stream(model.config, frozen, model.params, compute) if kind is FeaturesAhead else frozen
+    params, _, losses, applied = run_all(kind(experiment, first, TEXT, epochs), *start(experiment, model.params, epochs), epochs)
+
+    expected, expected_losses = expected_trajectory(name)
+    assert all(applied)
+    np.testing.assert_allclose(losses, expected_losses, rtol=TOLERANCE)
+    for part, array in expected.items():
+        # Adam turns a gradient's relative error into one of its step; a thousandth leaves room for sums that cancel.
+        np.testing.assert_allclose(params["readout"][part], array, atol=len(losses) * 1e-3 * 1e-3, rtol=0)

@@ -1,0 +1,65 @@
+"""Sheets hold every token once, and what is read from them is what each sentence gives alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from esnlm.config import ComputeConfig
+from esnlm.features import sheets
+from esnlm.features.lanes import on_sheet
+from esnlm.models import gpt2
+from esnlm.models.gpt2 import GPT2Config
+
+V = 30
+
+
+def sentences(count, longest=40, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, V, rng.integers(1, longest)).astype(np.int32) for _ in range(count)]
+
+
+@pytest.mark.parametrize("share_lanes", [False, True])
+def test_a_sheet_holds_every_token_once(share_lanes):
+    texts = sentences(20)
+    places = [1000 * s + np.arange(len(text)) for s, text in enumerate(texts)]
+    sheet, rows = on_sheet(texts, places, share_lanes)
+    for text, place, row in zip(texts, places, rows, strict=True):
+        assert np.array_equal(sheet.tokens.ravel()[row], text)
+        assert np.array_equal(sheet.positions.ravel()[row], np.arange(len(text)))
+        assert np.array_equal(sheet.places.ravel()[row], place)
+        assert len(set(row % sheet.tokens.shape[1])) == 1  # one lane
+    everything = np.concatenate(rows)
+    assert len(set(everything)) == len(everything)
+
+
+def test_lanes_are_shared_where_that_saves_padding():
+    texts = sentences(64)
+    tokens = sum(map(len, texts))
+    apart, together = (on_sheet(texts, texts, share_lanes)[0].tokens.size for share_lanes in (False, True))
+    assert together <= 1.25 * tokens < apart
+
+
+def test_sheets_come_in_few_sizes():
+    steps = {on_sheet(sentences(32, longest, seed), sentences(32, longest, seed), False)[0].tokens.shape[0] for longest in (20, 70, 128) for seed in range(20)}
+    assert len(steps) <= 8
+
+
+def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
+    monkeypatch.setattr(sheets, "TOKENS", 128)  # so that the sentences take several sheets
+    config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
+    model = gpt2.untrained(config, V, 0, {})
+    stream = gpt2.stream(config, model.params, ComputeConfig(lanes=16))
+    texts = sentences(25, longest=60)
+    buffer, rows = stream.read(texts)
+    for text, row in zip(texts, rows, strict=True):
+        alone = jax.jit(model.features)(text[None], np.arange(len(text))[None])[0]
+        np.testing.assert_allclose(buffer[row], alone, atol=2e-5, rtol=0)  # two blocks' float32 roundings of features of order 1
+
+
+def test_a_sentence_longer_than_a_sheet_has_one_of_its_own(monkeypatch):
+    monkeypatch.setattr(sheets, "TOKENS", 32)
+    config = GPT2Config(layers=1, heads=2, width=8, positions=64)
+    stream = gpt2.stream(config, gpt2.untrained(config, V, 0, {}).params, ComputeConfig(lanes=16))
+    texts = [np.arange(25, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(29, dtype=np.int32)]
+    _, rows = stream.read(texts)
+    assert sorted(np.concatenate(rows)) == list(range(57))
