@@ -11,9 +11,9 @@ import numpy as np
 from flax import nnx
 
 from esnlm import config as configuration
-from esnlm.config import Experiment
+from esnlm.config import Experiment, ImportedData
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, scoring
+from esnlm.evaluation import conventions, generation, scoring
 from esnlm.evaluation.ngrams import UnigramModel
 from esnlm.models import families
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer
@@ -75,12 +75,39 @@ class Run:
             found.append(np.asarray(buffer[rows[0]]))
         return found
 
+    def generate(
+        self, prompt: str = "", *, count: int = 1, length: int = 50, temperature: float = 1.0, top_k: int | None = None, seed: int = 0
+    ) -> list[str]:
+        """Continuations of BOS and a prompt, each up to EOS or `length` tokens; the prompt is not repeated.
+
+        Args:
+            temperature: the logits are divided by it; 0 takes the most probable token each time.
+            top_k: choose among so many of the most probable tokens; None: among all.
+        """
+        if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+            raise InputError(
+                f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
+                " at least 1, temperature at least 0"
+            )
+        ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
+        longest = self.config.model.longest
+        if longest is not None and len(ids) + length > longest:
+            raise InputError(f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}")
+        config, compute, params = self.config.model, self.config.compute, self.model.params
+        features = families.step_by_step(config, self.model.prepare(compute.kernel), params, compute, count)
+        options = {"count": count, "length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
+        readout = families.of(config).readout(params)
+        found = generation.generate(features, readout, ids, self.tokenizer.eos, **options, precision=compute.precision)
+        return [self.tokenizer.decode(ids) for ids in found]
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Every weight by name, e.g. "readout.a", "reservoir.leak", "reservoir.recurrent.values" and ".indices"."""
         return {name: np.asarray(array) for name, array in configuration.flatten(self.model.arrays()).items()}
 
-    def unigram(self) -> UnigramModel:
-        """The unigram model of the training text, to score beside this one."""
+    def unigram(self) -> UnigramModel | None:
+        """The unigram model of the training text, to score beside this one; None for a model that was imported."""
+        if isinstance(self.config.data, ImportedData):
+            return None
         file = RunDirectory(self.directory).unigram
         try:
             return UnigramModel.from_counts(np.load(file, allow_pickle=False))
@@ -99,6 +126,9 @@ class Run:
         for i, sequence in enumerate(sequences):
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
+            longest = self.config.model.longest
+            if longest is not None and len(sequence) - 1 > longest:
+                raise InputError(f"sequence {i} has {len(sequence)} ids: this model reads at most {longest} + 1; shorten it")
 
 
 def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:

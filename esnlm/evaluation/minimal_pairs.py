@@ -128,7 +128,8 @@ def evaluate(
         above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows, phenomenon_of)
         return statistics.accuracies(guess, identical, rows, phenomenon_of, ties_count_as=0.5) | {"run_above": above}
 
-    others = {"unigram": run.unigram(), **(baselines or {})}
+    unigram = run.unigram()
+    others = ({} if unigram is None else {"unigram": unigram}) | (baselines or {})
     status, warnings = _verdict(log_prob, outcome, identical, accuracies)
     result = {
         "format": "esnlm minimal pairs",

@@ -6,6 +6,7 @@ With `train_input` W_in is trained too, through time and through the frozen W_re
 import dataclasses
 from dataclasses import dataclass, field
 
+import jax.numpy as jnp
 from flax import nnx
 
 from esnlm.features import dropout
@@ -25,7 +26,7 @@ class EchoStateConfig:
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
-    train_input: bool = False  # train W_in too, its zeros kept where it is sparse
+    train_input: bool = False  # train W_in too, all but its zeros
     dropout: float = 0.0  # on W_in u, and on the copy of h that the readout sees; never on the carried state (S2)
 
     def check(self, name: str) -> None:
@@ -36,7 +37,10 @@ class EchoStateConfig:
     @property
     def title(self) -> str:
         rank = self.readout.rank
-        return f"{'ESN+i' if self.train_input else 'ESN'} {self.reservoir.state_size:,}, {f'rank {rank}' if rank else 'full rank'}"
+        kind = self.reservoir.topology.kind
+        topology = "" if kind == "erdos_renyi" else f" {kind.replace('_', ' ')}"
+        name = f"{'ESN+i' if self.train_input else 'ESN'}{topology}"
+        return f"{name} {self.reservoir.state_size:,}, {f'rank {rank}' if rank else 'full rank'}"
 
     @property
     def features_ahead(self) -> bool:
@@ -45,8 +49,8 @@ class EchoStateConfig:
 
     def kernel(self, backend: str) -> str:
         """The kernel of the recurrent product, chosen for a backend."""
-        size = self.reservoir.state_size
-        return sparse.choose_kernel(size, round(self.reservoir.gamma * size * size), backend)
+        reservoir, size = self.reservoir, self.reservoir.state_size
+        return sparse.choose_kernel(size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row)
 
     def lanes(self, backend: str) -> int:
         """Sentences to run side by side."""
@@ -55,6 +59,10 @@ class EchoStateConfig:
     @property
     def feature_size(self) -> int:
         return self.reservoir.state_size
+
+    @property
+    def longest(self) -> None:
+        """A sentence may be of any length."""
 
     @property
     def output_dropout(self) -> float:
@@ -102,8 +110,10 @@ def cell(frozen: cells.EchoStateCell, params: dict, precision: str) -> cells.Ech
     """The cell of features/recurrence.py with the trained arrays in it. The recurrence is float32, whatever the precision."""
     if "input" not in params:
         return frozen
-    w_in = frozen.w_in._replace(value=params["input"]) if isinstance(frozen.w_in, sparse.Columns) else params["input"]
-    return dataclasses.replace(frozen, w_in=w_in)
+    if isinstance(frozen.w_in, sparse.Columns):
+        return dataclasses.replace(frozen, w_in=frozen.w_in._replace(value=params["input"]))
+    # Where W_in is stored dense, its zeros are no connections either: they stay 0.
+    return dataclasses.replace(frozen, w_in=jnp.where(frozen.w_in == 0, 0, params["input"]))
 
 
 def readout(params: dict) -> dict:
@@ -116,7 +126,7 @@ def expected_counts(config: EchoStateConfig, vocab_size: int) -> Counts:
     reservoir, size = config.reservoir, config.reservoir.state_size
     w_in = vocab_size * reservoir.input_gamma * size
     trainable = linear.count(config.readout, size, vocab_size) + (round(w_in) if config.train_input else 0)
-    frozen = size * reservoir.gamma * size + (0 if config.train_input else w_in)
+    frozen = size * reservoir.recurrent_gamma * size + (0 if config.train_input else w_in)
     entries = linear.count(config.readout, size, vocab_size) + size * (size + vocab_size) + size
     return Counts(trainable, trainable + round(frozen) + size, entries)
 
@@ -124,7 +134,7 @@ def expected_counts(config: EchoStateConfig, vocab_size: int) -> Counts:
 def flops_per_token(config: EchoStateConfig, vocab_size: int) -> int:
     """Of training: each product costs 2 flops an entry forward, 4 more backward; what is frozen needs no gradient of its own."""
     size, rank = config.reservoir.state_size, config.readout.rank
-    frozen = 2 * size * (config.reservoir.gamma * size + config.reservoir.input_gamma)
+    frozen = 2 * size * (config.reservoir.recurrent_gamma * size + config.reservoir.input_gamma)
     states_need_none = 0 if config.train_input else 2 * size * (rank or vocab_size)
     readout = 6 * (linear.count(config.readout, size, vocab_size) - vocab_size) - states_need_none
     return round(readout + frozen * (2 if config.train_input else 1))
@@ -133,7 +143,7 @@ def flops_per_token(config: EchoStateConfig, vocab_size: int) -> int:
 def frozen_bytes(config: EchoStateConfig, vocab_size: int) -> int:
     """Memory of W_rec, W_in and the leak as stored: dense, or a value and two indices an entry."""
     size, reservoir = config.reservoir.state_size, config.reservoir
-    matrices = [(size * size, reservoir.gamma), (size * vocab_size, reservoir.input_gamma)]
+    matrices = [(size * size, reservoir.recurrent_gamma), (size * vocab_size, reservoir.input_gamma)]
     return round(4 * size + sum(4 * cells if share >= weights.DENSE_FROM else 12 * cells * share for cells, share in matrices))
 
 

@@ -15,14 +15,15 @@ ready for a backend.
 from types import ModuleType
 
 import jax
+import numpy as np
 
 from esnlm.config import ComputeConfig, ModelConfig
 from esnlm.features import dropout, recurrence
 from esnlm.features.lanes import Sheet
 from esnlm.features.stream import FeatureStream
-from esnlm.models import echo_state, lstm
+from esnlm.models import echo_state, gpt2, lstm
 
-FAMILIES = {"esn": echo_state, "lstm": lstm}
+FAMILIES = {"esn": echo_state, "lstm": lstm, "gpt2": gpt2}
 
 
 def of(config: ModelConfig) -> ModuleType:
@@ -37,6 +38,30 @@ def stream(config: ModelConfig, frozen, params: dict, compute: ComputeConfig):
         return family.stream(config, params, compute)
     cell = family.cell(frozen, params, compute.precision)
     return FeatureStream(cell, compute.lanes, compute.window_tokens, config.dropout)
+
+
+def step_by_step(config: ModelConfig, frozen, params: dict, compute: ComputeConfig, lanes: int):
+    """A function from the tokens that each lane reads next, (lanes,), to the features after them, (lanes, F)."""
+    family = of(config)
+    if hasattr(family, "stream"):
+        source, read = family.stream(config, params, compute), np.zeros((lanes, 0), np.int32)
+
+        def reread(tokens):
+            nonlocal read
+            read = np.column_stack([read, tokens])
+            buffer, rows = source.read(list(read))
+            return buffer[np.array([row[-1] for row in rows])]
+
+        return reread
+    cell = family.cell(frozen, params, compute.precision)
+    state, step = cell.zeros(lanes), jax.jit(lambda cell, state, tokens: cell.read(state, tokens))
+
+    def advance(tokens):
+        nonlocal state
+        state = step(cell, state, tokens)
+        return cell.output(state).T
+
+    return advance
 
 
 def features(config: ModelConfig, frozen, params: dict, sheet: Sheet, key: jax.Array | None, precision: str) -> jax.Array:

@@ -52,6 +52,10 @@ class LstmConfig:
         return self.width
 
     @property
+    def longest(self) -> None:
+        """A sentence may be of any length."""
+
+    @property
     def output_dropout(self) -> float:
         return self.dropout
 

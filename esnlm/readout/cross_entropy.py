@@ -31,11 +31,18 @@ def product(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: st
             it), "bf16" (inputs rounded to bfloat16).
     """
     dimensions = (((contract[0],), (contract[1],)), ((), ()))
+
+    def multiply(x, y, chosen=lax.Precision.HIGHEST):
+        return lax.dot_general(x, y, dimensions, precision=chosen, preferred_element_type=jnp.float32)
+
+    def tf32_on_cpu(x, y):  # the same roundings, so that they can be studied there
+        return multiply(*(lax.reduce_precision(factor, exponent_bits=8, mantissa_bits=10) for factor in (x, y)))
+
     if precision == "bf16":
-        x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
-        return lax.dot_general(x, y, dimensions, preferred_element_type=jnp.float32)
-    chosen = lax.Precision.HIGHEST if precision == "float32" else lax.DotAlgorithmPreset.TF32_TF32_F32
-    return lax.dot_general(x, y, dimensions, precision=chosen, preferred_element_type=jnp.float32)
+        return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), None)
+    if precision == "tf32":
+        return lax.platform_dependent(x, y, cpu=tf32_on_cpu, default=partial(multiply, chosen=lax.DotAlgorithmPreset.TF32_TF32_F32))
+    return multiply(x, y)
 
 
 def token_nll(z: jax.Array, w: jax.Array, bias: jax.Array, targets: jax.Array, precision: str) -> jax.Array:

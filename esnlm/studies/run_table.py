@@ -38,15 +38,16 @@ def _row(run: Path) -> dict:
     scores = {}
     for file in sorted((directory.path / "evaluation").glob("*.json")):
         found = json.loads(file.read_text())
-        figures = {name: found["baselines"][name]["overall"]["accuracy"] for name in ("length", "unigram")}
+        baselines = found["baselines"]
+        figures = {name: baselines[name]["overall"]["accuracy"] if name in baselines else None for name in ("length", "unigram")}
         scores[file.stem] = found["overall"] | figures | {"step": found["step"], "status": found["status"]}
     return {"run": directory.path.name, "model": experiment.model.title, "summary": summary, "minimal_pairs": scores}
 
 
 def _losses(rows: list[dict]) -> list[str]:
     lines = [
-        "| run | model | trained | all parameters | words | train NLL | val NLL | unigram | bigram | true entropy | bits/byte | nats/word | tokens/s |",
-        "| --- " + "| --- " + "| ---: " * 11 + "|",
+        "| run | model | trained | all parameters | words | train NLL | val NLL | unigram | bigram | true entropy | bits/byte | nats/word | minutes | tokens/s |",
+        "| --- " + "| --- " + "| ---: " * 12 + "|",
     ]
     for row in rows:
         summary = row["summary"]
@@ -56,11 +57,12 @@ def _losses(rows: list[dict]) -> list[str]:
             row["model"],
             f"{summary['trainable_params']:,}",
             f"{summary['total_params']:,}",
-            f"{summary['words']:,}",
-            *(_figure(summary[name], 3) for name in ("train_nll", "val_nll")),
+            f"{summary['words']:,}" if "words" in summary else "",
+            *(_figure(summary.get(name), 3) for name in ("train_nll", "val_nll")),
             *(_figure(known.get(name), 3) for name in ("unigram model", "bigram model", "the grammar's entropy")),
-            *(_figure(summary[name], 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
-            f"{summary['tokens_per_second']:,.0f}",
+            *(_figure(summary.get(name), 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
+            _figure(summary["seconds"] / 60 if "seconds" in summary else None, 1),
+            f"{summary['tokens_per_second']:,.0f}" if "tokens_per_second" in summary else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

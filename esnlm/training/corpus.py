@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from esnlm.config import Experiment, GrammarData
+from esnlm.config import Experiment, GrammarData, ImportedData
 from esnlm.errors import InputError
 from esnlm.files import write_atomically
 from esnlm.text import grammar, grammar_pairs
@@ -35,11 +35,20 @@ def open_corpus(experiment: Experiment, directory: RunDirectory) -> Corpus:
     Raises:
         InputError: a store is missing or damaged, or the two were made with different tokenizers.
     """
+    if isinstance(experiment.data, ImportedData):
+        raise InputError("data.kind is imported: such a model has no text to train on; choose store or grammar")
     if isinstance(experiment.data, GrammarData):
         train, validation = _generate(experiment.data, experiment.seed, directory)
     else:
         train = open_store(Path(experiment.data.train))
         validation = open_store(Path(experiment.data.validation)) if experiment.data.validation else None
+    longest = experiment.model.longest
+    for store in (train, validation):
+        if longest is not None and store is not None and store.lengths.max() - 1 > longest:
+            raise InputError(
+                f"{store.folder}: its longest sentence has {store.lengths.max()} tokens, and the model reads at most {longest} + 1;"
+                " raise model.positions, or prepare the text with a smaller --max-length"
+            )
     tokenizer = train.tokenizer()
     if validation is not None:
         validation.require_tokenizer(tokenizer)

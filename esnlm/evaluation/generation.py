@@ -1,0 +1,61 @@
+"""Text from a model, token by token."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+
+from esnlm.readout import linear
+
+
+def generate(
+    features: Callable[[np.ndarray], jax.Array],
+    readout: dict,
+    prompt: np.ndarray,
+    eos: int,
+    *,
+    count: int,
+    length: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    precision: str,
+) -> list[np.ndarray]:
+    """Continuations of a prompt, side by side, each up to EOS or `length` tokens.
+
+    Args:
+        features: given the tokens that each lane reads next, (count,), the features after them, (count, F).
+        readout: its arrays, for readout/linear.py.
+        prompt: ids to begin with, at least one.
+        temperature: the logits are divided by it; 0 takes the most probable token.
+        top_k: choose among so many of the most probable tokens; None: among all.
+
+    Returns:
+        One int32 array of ids a lane, without prompt and EOS.
+    """
+    rng = np.random.default_rng(seed)
+    for token in prompt:
+        found = features(np.full(count, token, np.int32))
+    chosen, going = np.zeros((count, 0), np.int32), np.ones(count, bool)
+    while going.any() and chosen.shape[1] < length:
+        logits = np.asarray(_logits(readout, found, precision), np.float64)
+        tokens = np.where(going, [_choose(row, temperature, top_k, rng) for row in logits], eos).astype(np.int32)
+        going &= tokens != eos
+        chosen = np.column_stack([chosen, tokens])
+        found = features(tokens)
+    return [row[: np.argmax(row == eos)] if (row == eos).any() else row for row in chosen]
+
+
+@partial(jax.jit, static_argnames="precision")
+def _logits(readout, features, precision):
+    return linear.logits(readout, features, precision)
+
+
+def _choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
+    if temperature == 0:
+        return int(logits.argmax())
+    if top_k is not None and top_k < len(logits):
+        logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
+    p = np.exp((logits - logits.max()) / temperature)
+    return int(rng.choice(len(p), p=p / p.sum()))

@@ -1,0 +1,212 @@
+"""A GPT-2 from a local folder in Hugging Face's format, such as the one that OpenAI released (S1 'Comparisons').
+
+What the folder says and esnlm's GPT-2 does not do is refused, not ignored.
+"""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from flax import traverse_util
+
+from esnlm.errors import InputError
+from esnlm.models import gpt2
+from esnlm.models.gpt2 import GPT2, GPT2Config
+from esnlm.text.vocabulary import ENDOFTEXT, Tokenizer, load_tokenizer
+
+# What config.json may say, first Hugging Face's default. The two activations are two names of one formula.
+ACCEPTED = {
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "reorder_and_upcast_attn": (False,),
+    "add_cross_attention": (False,),
+}
+FLOATS = ("F32", "F16", "BF16")
+MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of transformers saved
+
+
+def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
+    """The configuration, model and tokenizer in a folder that `save_pretrained` wrote, or a copy of a published one.
+
+    Read are config.json, model.safetensors (float32, float16 or bfloat16, and float32 here), and vocab.json with
+    merges.txt or tokenizer.json. Nothing is downloaded and no pickle is opened. Needs the extra `hf`.
+
+    Raises:
+        InputError: something is missing, damaged, or not as this GPT-2 has it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: not a folder; name one that holds a GPT-2's config.json and model.safetensors")
+    config, vocab_size, tied = _read_config(folder / "config.json")
+    tokenizer = _read_tokenizer(folder)
+    if tokenizer.vocab_size != vocab_size:
+        raise InputError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} ids and config.json a vocab_size of {vocab_size}: "
+            "copy the tokenizer that the model was trained with"
+        )
+    arrays = _read_arrays(folder, gpt2.shapes(config, vocab_size), config.layers, tied)
+    return config, GPT2(config, traverse_util.unflatten_dict(arrays, sep=".")), tokenizer
+
+
+def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
+    """The configuration, the vocabulary's size, and whether the readout is said to be the embedding."""
+    tree = _read_json(file)
+
+    def must(holds: bool, key: str, rule: str) -> None:
+        if not holds:
+            raise InputError(f"{file}: {key} is {tree.get(key)!r}: {rule}")
+
+    def size(key: str) -> int:
+        must(type(tree.get(key)) is int and tree[key] >= 1, key, "it must be a whole number, at least 1")
+        return tree[key]
+
+    def number(key: str, default: float) -> float:
+        must(type(tree.get(key, default)) in (int, float), key, "it must be a number")
+        return float(tree.get(key, default))
+
+    must(tree.get("model_type") == "gpt2", "model_type", "only gpt2 can be read")
+    for key, values in ACCEPTED.items():
+        must(tree.get(key, values[0]) in values, key, f"only {' or '.join(map(repr, values))} can be read")
+    width = size("n_embd")
+    must(width % size("n_head") == 0, "n_head", f"it must divide n_embd = {width}")
+    must(tree.get("n_inner") in (None, 4 * width), "n_inner", f"only null or 4 * n_embd = {4 * width} can be read")
+    dropout = number("resid_pdrop", 0.1)
+    for key in ("embd_pdrop", "attn_pdrop"):
+        must(number(key, 0.1) == dropout, key, f"it must equal resid_pdrop, {dropout}; scoring uses none of them: set them alike")
+    config = GPT2Config(
+        layers=size("n_layer"),
+        heads=size("n_head"),
+        width=width,
+        positions=size("n_positions"),
+        dropout=dropout,
+        layer_norm_epsilon=number("layer_norm_epsilon", 1e-5),
+        initializer_range=number("initializer_range", 0.02),
+    )
+    config.check(f"{file}: gpt2")
+    return config, size("vocab_size"), tree.get("tie_word_embeddings", True)
+
+
+def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool) -> dict[str, np.ndarray]:
+    """The arrays of `gpt2.shapes` by name, float32, those of the layers stacked."""
+    try:
+        import safetensors
+    except ImportError:
+        raise InputError("reading a Hugging Face model needs safetensors: pip install 'esnlm[hf]'") from None
+
+    file = folder / "model.safetensors"
+    if not file.is_file():
+        if (folder / "pytorch_model.bin").exists():
+            raise InputError(
+                f"{folder}: pytorch_model.bin is a pickle, which can run code when it is opened: "
+                "convert it to model.safetensors, as transformers' save_pretrained does"
+            )
+        if (folder / "model.safetensors.index.json").exists():
+            raise InputError(f"{folder}: the weights are in several files: save them as one, with a larger max_shard_size")
+        raise InputError(f"{file}: missing; copy the weights to it")
+    try:
+        with safetensors.safe_open(file, framework="np") as stored:
+            return _stack(file, stored, shapes, layers, tied)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise InputError(f"{file}: damaged or cut short ({error}): copy it again") from None
+
+
+def _stack(file, stored, shapes, layers, tied):
+    keys = set(stored.keys())
+    prefix = "transformer." if "transformer.wte.weight" in keys else ""  # of a model with its head
+    keys_of = {  # one key, or one a layer
+        name: [f"{prefix}h.{i}.{name[2:]}" for i in range(layers)] if name.startswith("h.") else [prefix + name] for name in shapes
+    }
+    wanted = {key for some in keys_of.values() for key in some}
+    missing = sorted(wanted - keys)
+    if missing:
+        raise InputError(f"{file}: {missing[0]} is missing ({len(missing)} in all): it does not fit its config.json")
+    unknown = sorted(key for key in keys - wanted - {"lm_head.weight"} if not re.fullmatch(re.escape(prefix) + MASKS, key))
+    if unknown:
+        raise InputError(f"{file}: {unknown[0]} is not part of a GPT-2 of {layers} layers ({len(unknown)} such in all)")
+
+    def read(key: str, shape: tuple[int, ...]) -> np.ndarray:
+        part = stored.get_slice(key)
+        if part.get_dtype() not in FLOATS:
+            raise InputError(f"{file}: {key} is of type {part.get_dtype()}: only {', '.join(FLOATS)} can be read")
+        if tuple(part.get_shape()) != shape:
+            raise InputError(f"{file}: {key} has shape {tuple(part.get_shape())} and by config.json {shape}")
+        values = stored.get_tensor(key).astype(np.float32)
+        if not np.isfinite(values).all():
+            raise InputError(f"{file}: {key} holds values that are not finite: copy it again")
+        return values
+
+    arrays = {}
+    for name, shape in shapes.items():
+        parts = [read(key, shape[1:] if name.startswith("h.") else shape) for key in keys_of[name]]
+        arrays[name] = np.stack(parts) if name.startswith("h.") else parts[0]
+    embedding = arrays["wte.weight"]
+    if "lm_head.weight" in keys:
+        tied = np.array_equal(read("lm_head.weight", embedding.shape), embedding)
+    if not tied:
+        raise InputError(f"{file}: the readout is not the embedding (tie_word_embeddings): only a tied GPT-2 can be read")
+    return arrays
+
+
+def _read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer, which must be GPT-2's own kind: a byte-level BPE with `<|endoftext|>` last."""
+    if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
+        names = "vocab.json and merges.txt"
+        vocabulary = _read_json(folder / "vocab.json")
+        merges = _read_text(folder / "merges.txt").removesuffix("\n").split("\n")
+        merges = merges[1:] if merges[0].startswith("#version") else merges
+    elif (folder / "tokenizer.json").exists():
+        names = "tokenizer.json"
+        vocabulary, merges = _read_tokenizer_json(folder / names)
+    else:
+        raise InputError(f"{folder}: no tokenizer: it needs vocab.json and merges.txt, or tokenizer.json")
+    with tempfile.TemporaryDirectory() as scratch:  # the same under the names by which OpenAI released them
+        (Path(scratch) / "encoder.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        (Path(scratch) / "vocab.bpe").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+        try:
+            tokenizer = load_tokenizer(scratch)
+        except InputError:
+            raise InputError(
+                f"{folder}: {names}: damaged, or not as GPT-2's, which has 256 bytes, a token for each merge in order, and {ENDOFTEXT}"
+            ) from None
+    found = vocabulary.get(ENDOFTEXT)
+    if found != tokenizer.eos:
+        raise InputError(f"{folder}: {names}: {ENDOFTEXT} has id {found}: only the last id, {tokenizer.eos}, can be read")
+    return tokenizer
+
+
+def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
+    """The vocabulary, `<|endoftext|>` included, and the merges in the lines of merges.txt."""
+    tree = _read_json(file)
+    try:
+        model, cut = tree["model"], tree["pre_tokenizer"]
+        plain = not any(model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"))
+        gpt2_s = model.get("type", "BPE") == "BPE" and plain and tree.get("normalizer") is None
+        if not gpt2_s or (cut["type"], cut["add_prefix_space"], cut.get("use_regex", True)) != ("ByteLevel", False, True):
+            raise InputError(f"{file}: not a byte-level BPE as GPT-2's: only such a one can be read")
+        added = {token["content"]: token["id"] for token in tree.get("added_tokens", [])}
+        return model["vocab"] | added, [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    except (AttributeError, KeyError, TypeError):
+        raise InputError(f"{file}: not a tokenizer of Hugging Face's tokenizers: copy it again") from None
+
+
+def _read_json(file: Path) -> dict:
+    text = _read_text(file)
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not JSON ({error}): copy it again") from None
+    if not isinstance(tree, dict):
+        raise InputError(f"{file}: not a JSON object: copy it again")
+    return tree
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file}: not UTF-8: copy it again") from None

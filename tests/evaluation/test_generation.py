@@ -1,0 +1,81 @@
+"""Text comes from the model's own probabilities, whatever way its features are made."""
+
+import numpy as np
+import pytest
+
+from esnlm import config
+from esnlm.evaluation.generation import generate
+from esnlm.models import families
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.gpt2 import GPT2Config
+from esnlm.models.lstm import LstmConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir.weights import ReservoirConfig
+
+V, EOS = 20, 19
+MODELS = {
+    "esn": EchoStateConfig(reservoir=ReservoirConfig(state_size=30, mean_degree=5), readout=ReadoutConfig(rank=None)),
+    "lstm": LstmConfig(width=12),
+    "gpt2": GPT2Config(layers=2, heads=2, width=12, positions=40, initializer_range=0.5),
+}
+COMPUTE = config.ComputeConfig(kernel="csr", lanes=8, window_tokens=64)
+
+
+def model(name):
+    described = MODELS[name]
+    family = families.of(described)
+    return described, family.untrained(described, V, 0, family.draw_frozen(described, V, 0)[0])
+
+
+def sources(name, lanes):
+    described, built = model(name)
+    frozen = built.prepare("csr")
+    readout = families.of(described).readout(built.params)
+    return families.step_by_step(described, frozen, built.params, COMPUTE, lanes), readout
+
+
+def whole(name, ids):
+    """Logits after the last of ids, from all of them at once."""
+    described, built = model(name)
+    stream = families.stream(described, built.prepare("csr"), built.params, COMPUTE)
+    buffer, rows = stream.read([ids])
+    readout = families.of(described).readout(built.params)
+    return np.asarray(buffer[rows[0][-1]]) @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
+
+
+def sample(name, **options):
+    count = options.pop("count", 1)
+    features, readout = sources(name, count)
+    settings = {"length": 12, "temperature": 1.0, "top_k": None, "seed": 0, "precision": "float32"} | options
+    return generate(features, readout, np.array([EOS, 3, 5], np.int32), EOS, count=count, **settings)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_at_temperature_zero_each_token_is_the_most_probable(name):
+    (ids,) = sample(name, temperature=0)
+    read = [EOS, 3, 5]
+    for token in ids:
+        assert token == whole(name, np.array(read, np.int32)).argmax()
+        read.append(token)
+    assert len(ids) == 12 or whole(name, np.array(read, np.int32)).argmax() == EOS
+
+
+def test_the_first_token_has_the_model_s_distribution():
+    drawn = sample("lstm", count=4000, length=1)
+    found = np.bincount([ids[0] if len(ids) else EOS for ids in drawn], minlength=V) / 4000
+    logits = whole("lstm", np.array([EOS, 3, 5], np.int32)).astype(np.float64)
+    expected = np.exp(logits - logits.max())
+    expected /= expected.sum()
+    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()  # five standard errors
+
+
+def test_top_k_keeps_to_the_k_most_probable():
+    best = set(np.argsort(whole("esn", np.array([EOS, 3, 5], np.int32)))[-3:])
+    assert {ids[0] if len(ids) else EOS for ids in sample("esn", count=200, length=1, top_k=3)} <= best
+
+
+def test_the_same_seed_gives_the_same_text_and_no_text_goes_on_after_eos():
+    one, two, other = sample("esn", count=20), sample("esn", count=20), sample("esn", count=20, seed=1)
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    assert not any((ids == EOS).any() for ids in one)

@@ -1,0 +1,157 @@
+"""The ESN+i: W_in is trained through time and through the frozen W_rec, and nothing else changes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.config import ComputeConfig, Experiment
+from esnlm.features.lanes import on_sheet
+from esnlm.models import echo_state, families
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir import sparse
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
+from esnlm.training import batches, within
+from esnlm.training.within import FeaturesWithin
+from tests.training.test_ahead import dense, run_all, start, store
+
+V, N, LONGEST = 40, 48, 16
+# 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
+TOLERANCE = 300 * float(np.finfo(np.float32).eps)
+
+S2 = {"connectivity": 0.5, "input_connectivity": 1.0, "spectral_radius": 0.993, "activation": "relu"}
+RESERVOIRS = {
+    "dense W_in": S2,
+    "half of W_in": S2 | {"input_connectivity": 0.5, "activation": "tanh"},
+    "sparse W_in": {"mean_degree": 6.0},
+    "sparse W_in, ReLU": {"mean_degree": 6.0, "activation": "relu"},
+    "continuous time": S2 | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
+}
+
+features_of = jax.jit(families.features, static_argnames=("config", "precision"))
+loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+
+
+def build(settings, rank=None):
+    reservoir = ReservoirConfig(**{"state_size": N, "leak_min": 0.8, "leak_max": 0.8} | settings)
+    config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank), train_input=True)
+    return echo_state.untrained(config, V, 0, echo_state.draw_frozen(config, V, 0)[0])
+
+
+def sentences():
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, V - 5, length).astype(np.int32) for length in [2, LONGEST, *rng.integers(2, LONGEST, 10)]]
+
+
+def torch_features(torch, settings, w_rec, w_in, leak, sentence):
+    """h_1 .. h_T, with dense float64 matrices and the equation of S2."""
+    f = {"tanh": torch.tanh, "relu": torch.relu}[settings.activation]
+    decay = settings.continuous.decay if settings.continuous else 1.0
+    h, found = torch.zeros(N, dtype=torch.float64), []
+    for token in sentence:
+        h = (1 - decay * leak) * h + leak * f(w_rec @ h + w_in[:, token])
+        found.append(h)
+    return torch.stack(found)
+
+
+KERNELS = [("sparse W_in", "ell"), ("sparse W_in, ReLU", "bcoo"), ("sparse W_in, ReLU", "dense")]
+
+
+@pytest.mark.parametrize("name, kernel", [*((name, "csr") for name in RESERVOIRS), *KERNELS])
+def test_features_loss_and_gradient_are_torch_s(name, kernel):
+    torch = pytest.importorskip("torch")
+    model, texts = build(RESERVOIRS[name]), sentences()
+    inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
+    update = batches.Sentences(inputs, targets, places=inputs)  # places matter to dropout only
+    sheet, rows = on_sheet(update.inputs, update.places, model.config.share_lanes)
+    count = update.predictions()
+    packed = batches.pack(update, rows, batches.pack_size(count), count)
+    frozen = model.prepare(kernel)
+    features = features_of(model.config, frozen, model.params, sheet, None, "float32")
+    loss, gradient = loss_and_gradient(model.config, frozen, model.params, sheet, packed, None, precision="float32")
+
+    reservoir, readout = model.reservoir, model.readout
+    arrays = reservoir.stored_w_rec, reservoir.leak[...], reservoir.stored_w_in, readout.w[...], readout.bias[...]
+    w_rec, leak, w_in, w, bias = (torch.tensor(dense(array)) for array in arrays)
+    for array in (w_in, w, bias):
+        array.requires_grad_()
+    expected = [torch_features(torch, model.config.reservoir, w_rec, w_in, leak, text) for text in update.inputs]
+    for row, states in zip(rows, expected, strict=True):
+        np.testing.assert_allclose(features[row], states.detach(), atol=TOLERANCE, rtol=TOLERANCE)
+    logits = torch.cat(expected) @ w.T + bias
+    expected_loss = torch.nn.functional.cross_entropy(logits, torch.tensor(np.concatenate(targets)).long())
+    expected_loss.backward()
+    assert loss == pytest.approx(expected_loss.item(), rel=TOLERANCE)
+
+    trained = w_in.detach().numpy() != 0
+    found = {"input": dense(sparse.with_column_values(reservoir.stored_w_in, gradient["input"]))} | gradient["readout"]
+    slopes = {"input": w_in.grad.numpy() * trained, "w": w.grad.numpy(), "bias": bias.grad.numpy()}
+    for part, slope in slopes.items():
+        # Back through time there are twice the products, after those forwards.
+        assert np.linalg.norm(found[part] - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
+    untouched = [v for v in range(V) if v not in np.concatenate(inputs)]
+    assert untouched and not np.asarray(gradient["input"])[untouched].any()
+
+
+@pytest.mark.parametrize("name", ["dense W_in", "sparse W_in"])
+def test_features_ahead_are_those_inside_the_gradient(name):
+    """What validates and scores is what was trained."""
+    model, texts = build(RESERVOIRS[name]), sentences()
+    frozen = model.prepare("csr")
+    sheet, rows = on_sheet(texts, texts, False)
+    features = features_of(model.config, frozen, model.params, sheet, None, "float32")
+    stream = families.stream(model.config, frozen, model.params, ComputeConfig(lanes=16, window_tokens=64))
+    for shared in (False, True):
+        buffer, ahead = stream.read(texts, shared=shared)
+        for row, other in zip(rows, ahead, strict=True):
+            np.testing.assert_allclose(buffer[other], features[row], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["half of W_in", "sparse W_in"])
+def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_reservoir(name):
+    """Bit by bit, after five updates of AdamW, whose decay pulls on every trained number."""
+    model, text = build(RESERVOIRS[name], rank=6), store([9, 12, 7, 14, 8] * 4)
+    experiment = Experiment(model=model.config, compute=ComputeConfig(lanes=8, window_tokens=4096))
+    epochs = [batches.plan_epoch(text.lengths, 0, 0, batch_size=4, window_tokens=4096)]
+    assert len(epochs[0].updates) == 5
+    updates = FeaturesWithin(experiment, model.prepare("csr"), text, epochs)
+    before = model.reservoir
+    params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
+    after = model.with_params(params).reservoir
+    assert np.isfinite(losses).all()
+
+    frozen, still = ({"recurrent": arrays["recurrent"], "leak": arrays["leak"]} for arrays in (before.arrays(), after.arrays()))
+    assert jax.tree.all(jax.tree.map(same_bits, frozen, still))
+    old, new = (dense(reservoir.stored_w_in) for reservoir in (before, after))
+    assert same_bits(old[old == 0], new[old == 0]) and new[old != 0].all()
+    assert (old[old != 0] != new[old != 0]).mean() > 0.99  # a value of 1e-4 may not feel a decay of 1e-5
+    table = sparse.prepare_columns(before.stored_w_in)
+    if name == "sparse W_in":
+        padding = np.asarray(table.index) == N
+        assert padding.any() and same_bits(np.asarray(params["input"])[padding], np.zeros(padding.sum(), np.float32))
+        assert same_bits(after.arrays()["input"]["indices"], before.arrays()["input"]["indices"])
+    assert echo_state.actual_counts(model.with_params(params)) == echo_state.actual_counts(model)
+
+
+def same_bits(one, two):
+    return np.asarray(one).tobytes() == np.asarray(two).tobytes()
+
+
+@pytest.mark.parametrize("name", RESERVOIRS)
+def test_trained_arrays_go_into_the_model_and_come_out_again(name):
+    model = build(RESERVOIRS[name])
+    params = jax.tree.map(lambda array: jnp.where(array == 0, 0, array + 1), model.params)
+    back = model.with_params(params).params
+    assert jax.tree.all(jax.tree.map(same_bits, back, params))
+
+
+# Millions of trained and of all parameters as printed: frozen_rnn_ja, table 1, of all entries, cut.
+TABLE_1 = {64: (6, 6), 128: (12, 12), 256: (25, 25), 512: (51, 51), 1024: (102, 104), 2048: (205, 210)}
+
+
+@pytest.mark.parametrize("size", TABLE_1)
+def test_parameters_of_the_paper_s_table(size):
+    reservoir = ReservoirConfig(state_size=size, **S2)
+    counts = echo_state.expected_counts(EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True), 50_257)
+    assert (counts.trainable // 10**6, counts.entries // 10**6) == TABLE_1[size]

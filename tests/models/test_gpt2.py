@@ -1,0 +1,386 @@
+"""GPT-2 against its definition in NumPy, whatever lanes its sentences lie in, with dropout and without."""
+
+import csv
+import dataclasses
+from functools import cache, partial
+from operator import itemgetter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx, traverse_util
+
+from esnlm.errors import InputError
+from esnlm.features import dropout as dropouts
+from esnlm.models import gpt2
+from esnlm.models.gpt2 import GPT2, GPT2Config
+from tests import oracle
+
+CONFIG = GPT2Config(layers=2, heads=4, width=24, positions=16, dropout=0.2)
+V = 50
+EPSILON = float(np.finfo(np.float32).eps)
+# Relative to the largest feature: 6 products a layer, each of up to 4 * width terms and so off by about sqrt(4 * width)
+# roundings. LayerNorm keeps what passes between them at order 1, so that errors add up and do not grow.
+TOLERANCE = EPSILON * 6 * CONFIG.layers * np.sqrt(4 * CONFIG.width)
+SENTENCES = [np.random.default_rng([7, n]).integers(0, V, n) for n in (5, 16, 1, 9, 3, 7, 12, 2)]
+
+
+def random_model(config=CONFIG, vocab_size=V, seed=0):
+    """Every array away from 0 and 1, so that each of them matters."""
+    rng = np.random.default_rng(seed)
+    arrays = {name: rng.normal(0, 0.2, shape) for name, shape in gpt2.shapes(config, vocab_size).items()}
+    arrays |= {name: 1 + array for name, array in arrays.items() if name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight"))}
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    return GPT2(config, traverse_util.unflatten_dict(arrays, sep="."))
+
+
+MODEL = random_model()
+GRAPH, STATE = nnx.split(MODEL)
+
+
+@partial(jax.jit, static_argnames="precision")
+def features(state, tokens, positions, keys=None, precision="float32"):
+    return nnx.merge(GRAPH, state).features(tokens, positions, keys, precision)
+
+
+def lay_out(sentences, lanes, length):
+    """Sentences in lanes, each to the one that is shortest: tokens, positions and places (lanes, length), and slices."""
+    tokens, positions, places = np.zeros((3, lanes, length), np.int32)
+    filled, where, place = [0] * lanes, [], 0
+    for sentence in sentences:
+        lane, count = int(np.argmin(filled)), len(sentence)
+        span = (lane, slice(filled[lane], filled[lane] + count))
+        tokens[span], positions[span], places[span] = sentence, range(count), range(place, place + count)
+        filled[lane] += count
+        place += count
+        where.append(span)
+    return tokens, positions, places, where
+
+
+KEYS = jax.random.split(jax.random.key(3), sum(map(len, SENTENCES)))
+LAYOUTS = {"one a lane": (8, 16), "three lanes": (3, 32)}
+
+
+def features_of(layout, dropped):
+    tokens, positions, places, where = lay_out(SENTENCES, *LAYOUTS[layout])
+    found = features(STATE, tokens, positions, KEYS[places] if dropped else None)
+    return [np.asarray(found[span]) for span in where]
+
+
+# ---- the definition, in float64 NumPy ----
+
+
+def norm(x, p):
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + CONFIG.layer_norm_epsilon) * p["weight"] + p["bias"]
+
+
+def affine(x, p):
+    return x @ p["weight"] + p["bias"]
+
+
+def no_dropout(site, x):
+    return x
+
+
+def oracle_features(params, sentence, drop=no_dropout):
+    """(T, width), for one sentence."""
+    params = jax.tree.map(lambda array: np.asarray(array, np.float64), params)
+    count = len(sentence)
+    x = drop(0, params["wte"]["weight"][sentence] + params["wpe"]["weight"][:count])
+    for layer in range(CONFIG.layers):
+        p = jax.tree.map(itemgetter(layer), params["h"])
+        query, key, value = np.split(affine(norm(x, p["ln_1"]), p["attn"]["c_attn"]), 3, axis=1)
+        weights = np.zeros((CONFIG.heads, count, count))
+        size = CONFIG.width // CONFIG.heads
+        heads = [slice(h * size, (h + 1) * size) for h in range(CONFIG.heads)]
+        for h, head in enumerate(heads):
+            for t in range(count):
+                e = np.exp(key[: t + 1, head] @ query[t, head] / np.sqrt(size))
+                weights[h, t, : t + 1] = e / e.sum()
+        weights = drop(3 * layer + 1, weights)
+        attended = np.concatenate([weights[h] @ value[:, head] for h, head in enumerate(heads)], axis=1)
+        x = x + drop(3 * layer + 2, affine(attended, p["attn"]["c_proj"]))
+        y = affine(norm(x, p["ln_2"]), p["mlp"]["c_fc"])
+        y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+        x = x + drop(3 * layer + 3, affine(y, p["mlp"]["c_proj"]))
+    return norm(x, params["ln_f"])
+
+
+@cache
+def words(site):
+    """The two numbers that decide a token's attention mask, (tokens, 2)."""
+    return np.asarray(jax.vmap(lambda key: jax.random.key_data(jax.random.fold_in(key, site)))(KEYS), np.int64)
+
+
+@cache
+def token_masks(site):
+    return np.asarray(dropouts.mask(KEYS, site, CONFIG.width, CONFIG.dropout), np.float64)
+
+
+def oracle_dropout(span):
+    """The masks of the sentence whose tokens have the keys KEYS[span]."""
+
+    def scramble(x):
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            x = (x ^ (x >> shift)) * factor % 2**32
+        return x ^ (x >> 16)
+
+    def drop(site, x):
+        if x.ndim == 2:
+            return x * token_masks(site)[span]
+        one, two = words(site)[span].T[:, None, :, None]  # (1, T, 1) each
+        head, position = np.arange(CONFIG.heads)[:, None, None], np.arange(x.shape[2])
+        bits = scramble(scramble((position * CONFIG.heads + head + one) % 2**32) ^ two)  # (heads, T, T)
+        return x * (bits >= int(CONFIG.dropout * 2**32)) / (1 - CONFIG.dropout)
+
+    return drop
+
+
+def oracle_drops(dropped):
+    """What a sentence's masks do, for each of SENTENCES."""
+    lengths = [len(sentence) for sentence in SENTENCES]
+    return [
+        oracle_dropout(slice(end - length, end)) if dropped else no_dropout for length, end in zip(lengths, np.cumsum(lengths), strict=True)
+    ]
+
+
+# ---- features ----
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
+def test_features_are_the_definition_s(dropped):
+    for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of("one a lane", dropped), strict=True):
+        expected = oracle_features(MODEL.params, sentence, drop)
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
+def test_features_do_not_depend_on_the_layout(dropped):
+    for one, other in zip(features_of("one a lane", dropped), features_of("three lanes", dropped), strict=True):
+        np.testing.assert_allclose(other, one, atol=TOLERANCE * np.abs(one).max())
+
+
+def test_a_token_sees_only_what_came_before_it_in_its_sentence():
+    """Another token changes what follows in its sentence and, bit by bit, nothing else."""
+    tokens, positions, _, where = lay_out(SENTENCES, 3, 32)
+    before = np.asarray(features(STATE, tokens, positions))
+    lane, slots = where[3]
+    slot = slots.start + 4
+    tokens[lane, slot] = (tokens[lane, slot] + 1) % V
+    changed = (np.asarray(features(STATE, tokens, positions)) != before).any(axis=2)
+    expected = np.zeros_like(changed)
+    expected[lane, slot : slots.stop] = True
+    np.testing.assert_array_equal(changed, expected)
+
+
+def test_dropout_follows_the_keys_alone():
+    tokens, positions, places, _ = lay_out(SENTENCES, 3, 32)
+    one = features(STATE, tokens, positions, KEYS[places])
+    np.testing.assert_array_equal(one, features(STATE, tokens, positions, KEYS[places]))
+    assert np.mean(np.asarray(one) == np.asarray(features(STATE, tokens, positions, KEYS[places + 1]))) < 0.01
+
+
+def test_a_rate_of_0_draws_no_masks():
+    model = GPT2(dataclasses.replace(CONFIG, dropout=0.0), MODEL.params)
+    tokens, positions, places, _ = lay_out(SENTENCES, 3, 32)
+    for drawing, one in ((True, MODEL), (False, model)):
+        assert ("random_fold_in" in str(jax.make_jaxpr(one.features)(tokens, positions, KEYS[places]))) == drawing
+
+
+def test_a_token_or_position_outside_its_table_gives_nan():
+    tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
+    for table, outside in ((tokens, V), (positions, CONFIG.positions)):
+        changed = table.copy()
+        changed[1, 3] = outside
+        found = features(STATE, *(changed if array is table else array for array in (tokens, positions)))
+        assert np.isnan(found[1, 3]).all() and not np.isnan(found[0]).any()
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
+    """By query, key token, head, and the site that the keys were folded with."""
+    lanes, length, heads = 4, 64, 4
+    keys = jax.random.split(jax.random.key(5), (lanes, length))
+    positions = np.tile(np.arange(length, dtype=np.int32), (lanes, 1))
+    masks = np.stack([gpt2._attention_mask(gpt2._fold_in(keys, site), positions, heads, rate) for site in (1, 4)])
+    assert set(np.unique(masks)) == {0, np.float32(1 / (1 - rate))}
+    dropped = (masks == 0) - rate  # (sites, lanes, heads, query, key), mean 0
+    deviation = np.sqrt(rate * (1 - rate))
+    # Five standard errors, of the mean over any one index and of the correlation of neighbours along each axis.
+    for axis in range(5):
+        others = tuple(other for other in range(5) if other != axis)
+        means = dropped.mean(axis=others)
+        assert np.abs(means).max() < 5 * deviation / np.sqrt(dropped.size / len(means))
+        first, second = np.delete(dropped, 0, axis), np.delete(dropped, -1, axis)
+        assert abs((first * second).mean()) < 5 * deviation**2 / np.sqrt(first.size)
+
+
+# ---- loss and gradient ----
+
+
+def mean_nll(state, tokens, positions, targets, scored, keys):
+    model = nnx.merge(GRAPH, state)
+    logits = model.features(tokens, positions, keys) @ gpt2.readout(model.params)["w"].T
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=2)[..., 0]
+    return (nll * scored).sum() / scored.sum()
+
+
+def oracle_mean_nll(params):
+    nll = []
+    for sentence, drop in zip(SENTENCES, oracle_drops(True), strict=True):
+        log_probs = oracle.log_softmax(oracle_features(params, sentence, drop) @ params["wte"]["weight"].T)
+        nll.extend(-log_probs[np.arange(len(sentence)), (sentence + 1) % V])
+    return np.mean(nll)
+
+
+def test_the_gradient_is_the_slope_of_the_definition_s_loss():
+    """In each array, both uses of the embedding included, with the masks held."""
+    tokens, positions, places, where = lay_out(SENTENCES, 3, 32)
+    scored = np.zeros(tokens.shape, np.float32)
+    for span in where:
+        scored[span] = 1
+    loss, gradient = jax.jit(jax.value_and_grad(mean_nll))(STATE, tokens, positions, (tokens + 1) % V, scored, KEYS[places])
+    params = jax.tree.map(lambda array: np.asarray(array, np.float64), MODEL.params)
+    assert loss == pytest.approx(oracle_mean_nll(params), rel=TOLERANCE)
+
+    gradient, flat = (traverse_util.flatten_dict(tree, sep=".") for tree in (nnx.to_pure_dict(gradient), params))
+    rng, step = np.random.default_rng(1), 1e-5
+    for name, array in flat.items():
+        # Near the gradient's own direction, where the slope is its norm and not a small difference of large terms.
+        g = np.asarray(gradient[name], np.float64)
+        direction = g / np.linalg.norm(g) + rng.normal(0, 0.5 / np.sqrt(g.size), g.shape)
+        up, down = (traverse_util.unflatten_dict(flat | {name: array + sign * step * direction}, sep=".") for sign in (1, -1))
+        slope = (oracle_mean_nll(up) - oracle_mean_nll(down)) / (2 * step)
+        # Back through the network there are twice the products, after those forwards.
+        assert np.vdot(g, direction) == pytest.approx(slope, rel=3 * TOLERANCE), name
+
+
+def test_the_readout_is_the_embedding():
+    ((name, array),) = gpt2.readout(MODEL.params).items()
+    assert name == "w"
+    np.testing.assert_array_equal(array, MODEL.params["wte"]["weight"])
+
+
+# ---- products ----
+
+
+def product_at(precision, subscripts, x, y):
+    return gpt2.product(subscripts, x, y, precision)
+
+
+@pytest.mark.parametrize("subscripts, shapes", [("lti,io->lto", [(2, 5, 8), (8, 6)]), ("lqhe,lkhe->lhqk", [(2, 5, 3, 8), (2, 5, 3, 8)])])
+def test_products_and_their_gradients_are_einsum_s(subscripts, shapes):
+    """Within the rounding of the terms that each entry sums: of a factor to bf16, 2**-8 at most."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    einsum = partial(jnp.einsum, subscripts, precision="highest")
+    (expected, back), (terms, back_terms) = jax.vjp(einsum, x, y), jax.vjp(einsum, np.abs(x), np.abs(y))
+    bounds = (terms, *back_terms(np.abs(expected)))
+    for precision, rounding in (("float32", 10 * EPSILON), ("bf16", 2**-7 + 2**-16 + 10 * EPSILON)):
+        found, ours = jax.vjp(partial(product_at, precision, subscripts), x, y)
+        for one, two, bound in zip((expected, *back(expected)), (found, *ours(expected)), bounds, strict=True):
+            assert (np.abs(one - two) <= rounding * bound).all()
+            assert two.dtype == np.float32 and not np.array_equal(two, two.astype(jnp.bfloat16))
+
+
+def test_bf16_is_coarser_and_close():
+    tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
+    exact, rounded = (np.asarray(features(STATE, tokens, positions, precision=name)) for name in ("float32", "bf16"))
+    assert not np.array_equal(exact, rounded)
+    np.testing.assert_allclose(rounded, exact, atol=2**-7 * 6 * CONFIG.layers * np.abs(exact).max())  # 2**-8 a factor
+
+
+def test_tf32_is_asked_of_gpus():
+    """No CPU has it, so this looks at the program."""
+    x = jnp.ones((1, 4, 8)), jnp.ones((8, 8))
+    product = jax.jit(jax.grad(lambda x, y: gpt2.product("lti,io->lto", x, y, "tf32").sum()))
+    assert product.trace(*x).lower(lowering_platforms=("cuda",)).as_text().count("tf32") > 0
+
+
+# ---- initialisation and size ----
+
+
+def test_initialisation_is_hugging_face_s():
+    """N(0, 0.02**2), by 1/sqrt(2 * layers) less where a branch ends; no bias; LayerNorm the identity."""
+    config = GPT2Config(layers=8, heads=2, width=64, positions=100)
+    arrays = traverse_util.flatten_dict(gpt2.untrained(config, 300, 0, {}).params, sep=".")
+    assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(config, 300)
+    for name, array in arrays.items():
+        assert array.dtype == np.float32
+        if name.endswith("bias"):
+            assert not array.any()
+        elif "ln_" in name:
+            assert (array == 1).all()
+        else:
+            deviation = 0.02 / np.sqrt(16) if "c_proj" in name else 0.02
+            assert array.std() == pytest.approx(deviation, rel=5 / np.sqrt(2 * array.size))
+            assert abs(array.mean()) < 5 * deviation / np.sqrt(array.size)
+
+
+def test_the_seed_decides_the_weights():
+    one, same, other = (gpt2.untrained(CONFIG, V, seed, {}).params["wte"]["weight"] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, same)
+    assert not np.any(one == other)
+
+
+# Millions of trainable and of all parameters as printed: esn_at_scale, table 3 (rounded); frozen_rnn_ja, table 1 (cut).
+TABLES = {
+    "scale_table3.csv": {"GPT2 Scratch": (768, 124, 124), "GPT2 OpenAI": (768, 124, 124)},
+    "frozen_table1.csv": {"GPT2 Scratch": (768, 124, 124), "GPT2 OpenAI": (768, 124, 124)},
+}
+
+
+def test_parameters_of_the_papers_tables():
+    counts = gpt2.expected_counts(GPT2Config(), 50_257)
+    assert (counts.trainable, counts.total, counts.entries) == (124_439_808,) * 3
+    for width, trainable, total in (row for table in TABLES.values() for row in table.values()):
+        assert width == GPT2Config().width
+        assert round(counts.trainable / 1e6) == int(counts.trainable / 1e6) == trainable == total
+
+
+def test_the_tables_are_the_reference_files(data):
+    """What is copied above stands so in the CSV files beside the data."""
+    reference = data.parent / "reference"
+    if not reference.is_dir():
+        pytest.skip(f"needs the papers' tables, which are not at {reference}")
+    for name, table in TABLES.items():
+        lines = [line for line in (reference / name).read_text().splitlines() if not line.startswith("#")]
+        rows = [row for row in csv.DictReader(lines) if row["model"].startswith("GPT2")]
+        columns = ("state_size", "trainable_params_M", "total_params_M")
+        assert {row["model"]: tuple(int(row[column]) for column in columns) for row in rows} == table
+
+
+def test_a_drawn_model_has_what_is_counted():
+    assert sum(array.size for array in jax.tree.leaves(gpt2.untrained(CONFIG, V, 0, {}).params)) == gpt2.expected_counts(CONFIG, V).trainable
+
+
+def test_the_program_does_not_grow_with_depth():
+    def operations(layers):
+        graph, state = nnx.split(gpt2.untrained(GPT2Config(layers=layers, heads=2, width=8, positions=8), 20, 0, {}))
+        tokens = np.zeros((1, 8), np.int32)
+        program = jax.jit(lambda state: nnx.merge(graph, state).features(tokens, tokens)).lower(state)
+        return program.as_text().count("\n")
+
+    assert operations(3) == operations(24)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"layers": 0}, "model.layers is 0: it must be at least 1"),
+        ({"heads": 0}, "model.heads is 0: it must be at least 1"),
+        ({"heads": 5}, "model.heads is 5: it must divide model.width = 768"),
+        ({"width": 0}, "model.width is 0: it must be at least 1"),
+        ({"positions": -1}, "model.positions is -1: it must be at least 1"),
+        ({"dropout": 1.0}, "model.dropout is 1.0: it must be at least 0 and below 1"),
+        ({"dropout": -0.1}, "model.dropout is -0.1: it must be at least 0 and below 1"),
+        ({"layer_norm_epsilon": 0.0}, "model.layer_norm_epsilon is 0.0: it must be above 0"),
+        ({"initializer_range": float("nan")}, "model.initializer_range is nan: it must be above 0"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_by_name(wrong, message):
+    GPT2Config().check("model")
+    with pytest.raises(InputError, match=f"^{message}$"):
+        GPT2Config(**wrong).check("model")

@@ -1,0 +1,406 @@
+"""A GPT-2 read from a folder computes what transformers computes, or is refused in one line that says why."""
+
+import copy
+import dataclasses
+import json
+import re
+import shutil
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx, traverse_util
+
+from esnlm.errors import InputError
+from esnlm.models import gpt2, huggingface
+from esnlm.models.gpt2 import GPT2Config
+from esnlm.text import vocabulary
+
+CONFIG = GPT2Config(layers=3, heads=4, width=64, positions=64)
+MERGES = ["t h", "th e", "Ġ the", "a t", "c at", "Ġ cat", "i n", "in g", "s l", "sl e", "e p", "sle ep", "Ġ sleep", "Ġ a"]
+CHARACTERS = sorted(vocabulary._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
+TOKENS = [*CHARACTERS, *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
+V = len(TOKENS)
+EPSILON = float(np.finfo(np.float32).eps)
+TEXTS = ["the cat is sleeping", " The cats sleep at a thing.", "déjà vu, 中文\n\t", ""]
+
+CONFIG_JSON = {
+    "model_type": "gpt2",
+    "n_layer": CONFIG.layers,
+    "n_head": CONFIG.heads,
+    "n_embd": CONFIG.width,
+    "n_positions": CONFIG.positions,
+    "vocab_size": V,
+}
+
+
+def write_tokenizer(folder):
+    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}), "utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), "utf-8")
+
+
+def random_weights(prefix="transformer."):
+    """Arrays under the keys of model.safetensors, far enough from 0 and 1 that each of them matters."""
+    rng, weights = np.random.default_rng(0), {}
+    for name, shape in gpt2.shapes(CONFIG, V).items():
+        array = (rng.normal(0, 0.2, shape) + (".ln_" in "." + name and name.endswith("weight"))).astype(np.float32)
+        if name.startswith("h."):
+            weights |= {f"{prefix}h.{i}.{name[2:]}": part for i, part in enumerate(array)}
+        else:
+            weights[prefix + name] = array
+    return weights
+
+
+def save(folder, weights):
+    pytest.importorskip("safetensors.numpy").save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder as a published GPT-2's, of a small random one."""
+    write_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG_JSON))
+    save(tmp_path, random_weights())
+    return tmp_path
+
+
+def arrays_of(model):
+    return traverse_util.flatten_dict(model.params, sep=".")
+
+
+# ---- against transformers ----
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def transformers(torch):
+    return pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def theirs(transformers, torch):
+    """transformers' model, without dropout."""
+    sizes = {key: CONFIG_JSON[key] for key in CONFIG_JSON if key != "model_type"}
+    config = transformers.GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(1.0 if ".ln_" in name and name.endswith("weight") else 0.0, 0.2, generator=generator)
+    return model
+
+
+@pytest.fixture(scope="module")
+def saved(theirs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    theirs.save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(saved):
+    return huggingface.read_gpt2(saved)[1]
+
+
+SENTENCES = np.random.default_rng(1).integers(0, V, (4, 40))
+POSITIONS = np.tile(np.arange(39, dtype=np.int32), (4, 1))
+
+
+def nll(model, keys=None):
+    """Logits (4, 39, V), and -log p of each token after the first, (4, 39), nats."""
+    logits = model.features(SENTENCES[:, :-1], POSITIONS, keys) @ gpt2.readout(model.params)["w"].T
+    return logits, -jnp.take_along_axis(jax.nn.log_softmax(logits), SENTENCES[:, 1:, None], axis=2)[..., 0]
+
+
+def test_logits_and_log_probabilities_are_transformers_s(ours, theirs, torch):
+    logits, each = nll(ours)
+    with torch.no_grad():
+        expected = theirs(torch.tensor(SENTENCES[:, :-1])).logits
+        log_probs = torch.log_softmax(expected, -1).gather(2, torch.tensor(SENTENCES[:, 1:, None]))[..., 0].sum(1)
+    assert expected.std() > 1
+    np.testing.assert_allclose(logits, expected.numpy(), atol=1e-4)
+    np.testing.assert_allclose(-each.sum(1), log_probs.numpy(), atol=1e-3)
+
+
+def test_gradients_are_torch_s(ours, theirs, torch):
+    """Of the mean NLL in every array; torch's in float64."""
+    graph, state = nnx.split(ours)
+    gradient = jax.jit(jax.grad(lambda state: nll(nnx.merge(graph, state))[1].mean()))(state)
+    gradient = traverse_util.flatten_dict(nnx.to_pure_dict(gradient), sep=".")
+
+    exact = copy.deepcopy(theirs).double()
+    logits = exact(torch.tensor(SENTENCES[:, :-1])).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(SENTENCES[:, 1:]).flatten()).backward()
+    expected = {name.removeprefix("transformer."): parameter.grad.numpy() for name, parameter in exact.named_parameters()}
+    # 6 products a layer of up to 4 * width terms, forwards, and twice as many backwards; see test_gpt2.py.
+    tolerance = 3 * EPSILON * 6 * CONFIG.layers * np.sqrt(4 * CONFIG.width)
+    for name, found in gradient.items():
+        wanted = np.stack([expected[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)]) if name.startswith("h.") else expected[name]
+        assert np.linalg.norm(found - wanted) < tolerance * np.linalg.norm(wanted), name
+
+
+@pytest.mark.slow
+def test_dropout_does_what_torch_s_does(ours, theirs, torch):
+    """To the mean NLL of each token over 1,000 draws of the masks. (One site forgotten shows.)"""
+    rate, draws = 0.3, 1000
+    noisy = copy.deepcopy(theirs).train()
+    for module in noisy.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = rate
+    torch.manual_seed(0)
+    with torch.no_grad():
+        targets = torch.tensor(SENTENCES[:, 1:])
+        logits = (noisy(torch.tensor(SENTENCES[:, :-1])).logits for _ in range(draws))
+        expected = np.array([torch.nn.functional.cross_entropy(one.mT, targets, reduction="none").numpy() for one in logits])
+    model = gpt2.GPT2(dataclasses.replace(CONFIG, dropout=rate), ours.params)
+    each = jax.jit(lambda key: nll(model, jax.random.split(key, POSITIONS.shape))[1])
+    found = np.array([each(key) for key in jax.random.split(jax.random.key(0), draws)])  # (draws, 4, 39)
+
+    error = np.sqrt((found.var(0) + expected.var(0)) / draws)
+    assert np.median(np.abs(found.mean(0) - nll(ours)[1]) / error) > 5  # dropout matters
+    assert (np.abs(found.mean(0) - expected.mean(0)) < 5 * error).all()
+
+
+def test_tokens_are_transformers_s(saved, transformers):
+    other, tokenizer = transformers.GPT2Tokenizer.from_pretrained(saved), huggingface.read_gpt2(saved)[2]
+    for text in TEXTS:
+        assert tokenizer.encode(text) == other(text)["input_ids"]
+    assert other("<|endoftext|>")["input_ids"] == [tokenizer.eos]
+
+
+def test_what_transformers_saves_without_the_head_is_the_same(theirs, saved, tmp_path):
+    """Its keys have no prefix, and its tokenizer is one tokenizer.json."""
+    theirs.transformer.save_pretrained(tmp_path)
+    pytest.importorskip("transformers").GPT2Tokenizer.from_pretrained(saved).save_pretrained(tmp_path)
+    assert not (tmp_path / "vocab.json").exists()
+    (config, model, tokenizer), (same_config, same_model, same) = (huggingface.read_gpt2(folder) for folder in (tmp_path, saved))
+    assert config == same_config and tokenizer.sha256 == same.sha256
+    for name, array in arrays_of(model).items():
+        np.testing.assert_array_equal(array, arrays_of(same_model)[name])
+
+
+# ---- what is read ----
+
+
+def test_a_folder_gives_configuration_model_and_tokenizer(folder):
+    config, model, tokenizer = huggingface.read_gpt2(folder)
+    assert config == model.config == CONFIG
+    assert tokenizer.vocab_size == V
+    assert tokenizer.encode("the cat") == [257, 261]
+    arrays, weights = arrays_of(model), random_weights()
+    assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(CONFIG, V)
+    np.testing.assert_array_equal(arrays["wte.weight"], weights["transformer.wte.weight"])
+    np.testing.assert_array_equal(arrays["h.mlp.c_fc.weight"][2], weights["transformer.h.2.mlp.c_fc.weight"])
+
+
+def test_settings_of_config_json_are_kept(folder):
+    changes = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2, "layer_norm_epsilon": 1e-6, "initializer_range": 0.01}
+    changes |= {"activation_function": "gelu_pytorch_tanh", "n_inner": 256}  # the same as the defaults
+    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | changes))
+    expected = dataclasses.replace(CONFIG, dropout=0.2, layer_norm_epsilon=1e-6, initializer_range=0.01)
+    assert huggingface.read_gpt2(folder)[0] == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16])
+def test_halves_become_float32(folder, dtype):
+    weights = {key: array.astype(dtype) for key, array in random_weights().items()}
+    save(folder, weights)
+    embedding = huggingface.read_gpt2(folder)[1].params["wte"]["weight"]
+    assert embedding.dtype == np.float32
+    np.testing.assert_array_equal(embedding, weights["transformer.wte.weight"].astype(np.float32))
+
+
+def test_masks_and_a_copy_of_the_embedding_are_left_out(folder):
+    weights = random_weights()
+    weights["lm_head.weight"] = weights["transformer.wte.weight"].copy()
+    weights["transformer.h.0.attn.bias"] = np.tril(np.ones((1, 1, 64, 64), bool))
+    weights["transformer.h.0.attn.masked_bias"] = np.array(-1e4, np.float32)
+    save(folder, weights)
+    assert len(arrays_of(huggingface.read_gpt2(folder)[1])) == len(gpt2.shapes(CONFIG, V))
+
+
+def test_gpt2_s_own_files_are_gpt2_s_tokenizer(data, tmp_path):
+    shutil.copyfile(data / "gpt2_bpe" / "encoder.json", tmp_path / "vocab.json")
+    shutil.copyfile(data / "gpt2_bpe" / "vocab.bpe", tmp_path / "merges.txt")
+    tokenizer = huggingface._read_tokenizer(tmp_path)
+    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", vocabulary.GPT2_SHA256, 50_257)
+
+
+# ---- what is refused ----
+
+
+def refused(folder, message):
+    with pytest.raises(InputError) as caught:
+        huggingface.read_gpt2(folder)
+    assert "\n" not in str(caught.value)
+    assert re.fullmatch(message, str(caught.value).replace(str(folder), "FOLDER")), caught.value
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    refused(tmp_path / "none", r"FOLDER: not a folder; name one that holds a GPT-2's config\.json and model\.safetensors")
+
+
+def test_without_safetensors_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    refused(folder, r"reading a Hugging Face model needs safetensors: pip install 'esnlm\[hf\]'")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"model_type": "llama"}, "model_type is 'llama': only gpt2 can be read"),
+        ({"model_type": None}, "model_type is None: only gpt2 can be read"),
+        ({"activation_function": "relu"}, "activation_function is 'relu': only 'gelu_new' or 'gelu_pytorch_tanh' can be read"),
+        ({"activation_function": "gelu"}, "activation_function is 'gelu': only 'gelu_new' or 'gelu_pytorch_tanh' can be read"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True: only False can be read"),
+        ({"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn is True: only False can be read"),
+        ({"scale_attn_weights": False}, "scale_attn_weights is False: only True can be read"),
+        ({"add_cross_attention": True}, "add_cross_attention is True: only False can be read"),
+        ({"n_inner": 100}, "n_inner is 100: only null or 4 \\* n_embd = 256 can be read"),
+        ({"attn_pdrop": 0.0}, "attn_pdrop is 0.0: it must equal resid_pdrop, 0.1; scoring uses none of them: set them alike"),
+        ({"resid_pdrop": "much"}, "resid_pdrop is 'much': it must be a number"),
+        ({"n_layer": "3"}, "n_layer is '3': it must be a whole number, at least 1"),
+        ({"n_positions": 0}, "n_positions is 0: it must be a whole number, at least 1"),
+        ({"vocab_size": None}, "vocab_size is None: it must be a whole number, at least 1"),
+        ({"n_head": 5}, "n_head is 5: it must divide n_embd = 64"),
+    ],
+)
+def test_a_configuration_of_something_else_is_refused(folder, change, message):
+    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | change))
+    refused(folder, rf"FOLDER/config\.json: {message}")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "No such file or directory; a Hugging Face model needs it: copy it to the folder"),
+        (b"{", r"not JSON \(.*\): copy it again"),
+        (b"[" * 100_000, r"not JSON \(.*\): copy it again"),
+        (b"[1]", "not a JSON object: copy it again"),
+        (b'{"model_type": "\xff"}', "not UTF-8: copy it again"),
+    ],
+)
+def test_a_damaged_configuration_is_refused(folder, content, message):
+    (folder / "config.json").unlink()
+    if content is not None:
+        (folder / "config.json").write_bytes(content)
+    refused(folder, rf"FOLDER/config\.json: {message}")
+
+
+BIAS, ONE = "transformer.h.1.mlp.c_fc.bias", np.ones(1, np.float32)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({BIAS: None}, f"{BIAS} is missing \\(1 in all\\): it does not fit its config.json"),
+        ({"score.weight": ONE}, "score.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
+        ({"transformer.h.3.ln_1.weight": ONE}, "transformer.h.3.ln_1.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
+        ({"wte.weight": ONE}, "wte.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
+        ({BIAS: np.zeros(255, np.float32)}, f"{BIAS} has shape \\(255,\\) and by config.json \\(256,\\)"),
+        ({BIAS: np.zeros(256)}, f"{BIAS} is of type F64: only F32, F16, BF16 can be read"),
+        ({BIAS: np.zeros(256, np.int32)}, f"{BIAS} is of type I32: only F32, F16, BF16 can be read"),
+        ({BIAS: np.full(256, np.nan, np.float32)}, f"{BIAS} holds values that are not finite: copy it again"),
+        (
+            {"lm_head.weight": np.zeros((V, 64), np.float32)},
+            "the readout is not the embedding \\(tie_word_embeddings\\): only a tied GPT-2 can be read",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(folder, change, message):
+    weights = random_weights() | change
+    save(folder, {key: array for key, array in weights.items() if array is not None})
+    refused(folder, rf"FOLDER/model\.safetensors: {message}")
+
+
+def test_a_readout_that_is_said_to_be_untied_is_refused(folder):
+    """Where its weights are not in the file they would be random."""
+    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | {"tie_word_embeddings": False}))
+    refused(folder, r"FOLDER/model\.safetensors: the readout is not the embedding \(tie_word_embeddings\): only a tied GPT-2 can be read")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -3])
+def test_a_file_cut_short_is_refused(folder, keep):
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    refused(folder, r"FOLDER/model\.safetensors: damaged or cut short \(.*\): copy it again")
+
+
+@pytest.mark.parametrize(
+    "instead, message",
+    [
+        (None, r"FOLDER/model\.safetensors: missing; copy the weights to it"),
+        (
+            "pytorch_model.bin",
+            r"FOLDER: pytorch_model\.bin is a pickle, which can run code when it is opened: "
+            r"convert it to model\.safetensors, as transformers' save_pretrained does",
+        ),
+        (
+            "model.safetensors.index.json",
+            "FOLDER: the weights are in several files: save them as one, with a larger max_shard_size",
+        ),
+    ],
+)
+def test_weights_elsewhere_are_refused(folder, instead, message):
+    (folder / "model.safetensors").unlink()
+    if instead:
+        (folder / instead).write_bytes(b"not to be opened")
+    refused(folder, message)
+
+
+def as_tokenizer_json(folder):
+    """What the folder's vocab.json and merges.txt say, as `tokenizers` saves it."""
+    vocab = json.loads((folder / "vocab.json").read_text("utf-8"))
+    (folder / "vocab.json").unlink()
+    model = {"type": "BPE", "vocab": vocab, "merges": [merge.split() for merge in MERGES]}
+    return {"normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "added_tokens": [], "model": model}
+
+
+NOT_GPT2_S = r"damaged, or not as GPT-2's, which has 256 bytes, a token for each merge in order, and <\|endoftext\|>"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"normalizer": {"type": "NFC"}}, "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read"),
+        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "/tokenizer.json: not a byte-level BPE as GPT-2's: only .*"),
+        ({"pre_tokenizer": None}, "/tokenizer.json: not a tokenizer of Hugging Face's tokenizers: copy it again"),
+        ({"model": {"type": "Unigram"}}, "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read"),
+        ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, f": tokenizer.json: {NOT_GPT2_S}"),
+        ({"model": 3}, "/tokenizer.json: not a tokenizer of Hugging Face's tokenizers: copy it again"),
+        ({"added_tokens": [{"content": "[PAD]", "id": V}]}, f": tokenizer.json: {NOT_GPT2_S}"),
+        (
+            {"added_tokens": [{"content": "<|endoftext|>", "id": V}]},
+            rf": tokenizer.json: <\|endoftext\|> has id {V}: only the last id, {V - 1}, can be read",
+        ),
+    ],
+)
+def test_another_kind_of_tokenizer_is_refused(folder, change, message):
+    tree = as_tokenizer_json(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(tree))
+    assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
+    (folder / "tokenizer.json").write_text(json.dumps(tree | change))
+    refused(folder, f"FOLDER{message}")
+
+
+def test_a_damaged_tokenizer_is_refused(folder):
+    text = (folder / "merges.txt").read_text("utf-8")
+    (folder / "merges.txt").write_text(text.replace("th e\n", ""), "utf-8")
+    refused(folder, rf"FOLDER: vocab\.json and merges\.txt: {NOT_GPT2_S}")
+    (folder / "merges.txt").unlink()
+    refused(folder, r"FOLDER: no tokenizer: it needs vocab\.json and merges\.txt, or tokenizer\.json")
+
+
+def test_a_tokenizer_of_another_size_is_refused(folder):
+    (folder / "config.json").write_text(json.dumps(CONFIG_JSON | {"vocab_size": 300}))
+    refused(
+        folder,
+        f"FOLDER: the tokenizer has {V} ids and config.json a vocab_size of 300: copy the tokenizer that the model was trained with",
+    )

@@ -1,0 +1,149 @@
+"""The LSTM is torch.nn.LSTM between an embedding and a readout: features, gradient, initialisation and size."""
+
+import jax
+import numpy as np
+import pytest
+
+from esnlm.config import ComputeConfig, flatten
+from esnlm.features.lanes import on_sheet
+from esnlm.models import families, lstm
+from esnlm.models.lstm import LstmConfig
+from esnlm.training import batches, within
+from tests import oracle
+
+CONFIG = LstmConfig(width=16, dropout=0.0)
+V, LONGEST = 40, 24
+# A gate sums 2 H + 2 terms of order 1, which is off by about the root of so many roundings. Slopes of at most 1 and a
+# forget gate below 1 pass on what a step was off by, and no more.
+TOLERANCE = LONGEST * np.sqrt(2 * CONFIG.width + 2) * float(np.finfo(np.float32).eps)
+
+# Where torch keeps what we train.
+IN_TORCH = {
+    "embedding": "embedding.weight",
+    "w_ih": "layer.weight_ih_l0",
+    "w_hh": "layer.weight_hh_l0",
+    "b_ih": "layer.bias_ih_l0",
+    "b_hh": "layer.bias_hh_l0",
+    "readout.w": "readout.weight",
+    "readout.bias": "readout.bias",
+}
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def params():
+    return lstm.untrained(CONFIG, V, seed=0, frozen={}).params
+
+
+def sentences():
+    """Of 1 to LONGEST tokens, among which are few different ones, so that many share their beginning."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 3, length).astype(np.int32) for length in [1, LONGEST, *rng.integers(1, LONGEST, 12)]]
+
+
+def network(torch, width, vocab_size):
+    parts = {"embedding": torch.nn.Embedding(vocab_size, width), "layer": torch.nn.LSTM(width, width)}
+    return torch.nn.ModuleDict(parts | {"readout": torch.nn.Linear(width, vocab_size)}).double()
+
+
+def network_of(torch, params):
+    """PyTorch's modules with our weights, in float64."""
+    found = network(torch, CONFIG.width, V)
+    found.load_state_dict({IN_TORCH[name]: torch.tensor(np.asarray(array)).double() for name, array in flatten(params).items()})
+    return found
+
+
+def torch_features(torch, network, sentence):
+    return network["layer"](network["embedding"](torch.tensor(sentence).long()))[0]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+def test_features_ahead_are_torch_s(torch, params, shared):
+    texts, theirs = sentences(), network_of(torch, params)
+    stream = families.stream(CONFIG, None, params, ComputeConfig(lanes=16, window_tokens=64))
+    buffer, rows = stream.read(texts, shared=shared)
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(buffer[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
+
+
+def test_features_inside_the_gradient_are_torch_s(torch, params):
+    texts, theirs = sentences(), network_of(torch, params)
+    sheet, rows = on_sheet(texts, texts, CONFIG.share_lanes)
+    found = jax.jit(families.features, static_argnames=("config", "precision"))(CONFIG, None, params, sheet, None, "float32")
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(found[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
+
+
+def test_features_are_the_equations(params):
+    """Where there is no torch, too."""
+    layer = {name: array for name, array in params.items() if name != "readout"}
+    stream = families.stream(CONFIG, None, params, ComputeConfig(lanes=4, window_tokens=8))
+    buffer, rows = stream.read(sentences())
+    for text, row in zip(sentences(), rows, strict=True):
+        np.testing.assert_allclose(buffer[row], oracle.lstm_states(**layer, sentence=text), atol=TOLERANCE, rtol=0)
+
+
+def test_loss_and_gradient_are_torch_s(torch, params):
+    """The mean NLL over all predictions of an update, and its gradient in every array."""
+    texts = [np.append(0, text) for text in sentences()]
+    inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
+    update = batches.Sentences(inputs, targets, places=inputs)  # places matter to dropout only
+    sheet, rows = on_sheet(update.inputs, update.places, CONFIG.share_lanes)
+    count = update.predictions()
+    packed = batches.pack(update, rows, batches.pack_size(count), count)
+    loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+    loss, gradient = loss_and_gradient(CONFIG, None, params, sheet, packed, None, precision="float32")
+
+    theirs = network_of(torch, params)
+    features = torch.cat([torch_features(torch, theirs, text) for text in update.inputs])
+    expected = torch.nn.functional.cross_entropy(theirs["readout"](features), torch.tensor(np.concatenate(update.targets)).long())
+    expected.backward()
+    assert loss == pytest.approx(expected.item(), rel=TOLERANCE)
+    slopes = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}
+    assert {IN_TORCH[name] for name in flatten(gradient)} == set(slopes)
+    for name, found in flatten(gradient).items():
+        slope = slopes[IN_TORCH[name]]
+        # Back through time there are twice the products, after those forwards.
+        assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), name
+
+
+def test_parameters_of_the_papers_tables(torch):
+    """LSTM in esn_at_scale, table 3, in millions, rounded; in frozen_rnn_ja, table 1, cut."""
+    counts = lstm.expected_counts(LstmConfig(), 50_257)
+    with torch.device("meta"):  # shapes without the arrays
+        in_torch = sum(parameter.numel() for parameter in network(torch, 512, 50_257).parameters())
+    assert counts.trainable == counts.total == counts.entries == in_torch
+    assert round(counts.trainable / 1e6) == 54
+    assert counts.trainable // 10**6 == 53
+
+
+def test_a_drawn_model_has_what_is_counted():
+    assert lstm.actual_counts(lstm.untrained(CONFIG, V, 0, {})) == lstm.expected_counts(CONFIG, V)
+
+
+def test_initialisation_is_pytorch_s():
+    """Embedding ~ N(0, 1); everything else uniform between -1/sqrt H and 1/sqrt H; five standard errors each."""
+    width = 64
+    arrays = flatten(lstm.untrained(LstmConfig(width=width), 300, 0, {}).params)
+    embedding = np.asarray(arrays.pop("embedding"))
+    assert abs(embedding.mean()) < 5 / np.sqrt(embedding.size)
+    assert embedding.std() == pytest.approx(1, abs=5 / np.sqrt(2 * embedding.size))
+    assert np.abs(embedding).max() > 3
+    bound = 1 / np.sqrt(width)
+    for array in map(np.asarray, arrays.values()):
+        assert array.dtype == np.float32 and np.abs(array).max() <= np.float32(bound)
+        assert abs(array.mean()) < 5 * bound / np.sqrt(3 * array.size)
+        # The square of a uniform number has mean bound**2 / 3 and variance 4 bound**4 / 45.
+        assert (array**2).mean() == pytest.approx(bound**2 / 3, abs=5 * bound**2 * np.sqrt(4 / 45 / array.size))
+
+
+def test_no_two_arrays_or_seeds_draw_the_same():
+    one, same, other = (flatten(lstm.untrained(CONFIG, V, seed, {}).params) for seed in (0, 0, 1))
+    for name in one:
+        assert np.array_equal(one[name], same[name])
+        assert not np.any(one[name] == other[name])
+    assert not np.any(one["w_ih"] == one["w_hh"]) and not np.any(one["b_ih"] == one["b_hh"])

@@ -1,0 +1,64 @@
+"""Every row of the papers' tables is a configuration, and has the parameters that its paper prints."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from esnlm import config
+from esnlm.models import families
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+V = 50_257
+
+# esn_at_scale, table 3: millions of trainable and of all parameters, nonzero entries only, rounded.
+SCALE = {"n1024": (26, 28), "n2048": (27, 29), "n4096": (28, 30), "n8192": (30, 32), "n16384": (34, 36), "n32768": (43, 45)}
+SCALE |= {"n65536": (59, 63), "gpt2": (124, 124), "lstm": (54, 54)}
+# frozen_rnn_ja, table 1: the same, of all entries, cut to the million.
+FROZEN = {"esn_n64": (3, 6), "esn_n128": (6, 12), "esn_n256": (12, 25), "esn_n512": (25, 51), "esn_n1024": (51, 104), "esn_n2048": (102, 210)}
+FROZEN |= {"esn_i_n64": (6, 6), "esn_i_n128": (12, 12), "esn_i_n256": (25, 25), "esn_i_n512": (51, 51), "esn_i_n1024": (102, 104)}
+FROZEN |= {"esn_i_n2048": (205, 210), "gpt2": (124, 124), "lstm": (53, 53)}
+
+
+def counts(folder, name):
+    model = config.read(CONFIGS / folder / f"{name}.yaml").model
+    return families.of(model).expected_counts(model, V)
+
+
+@pytest.mark.parametrize("name", SCALE)
+def test_esn_at_scale_table_3(name):
+    found = counts("esn_at_scale", name)
+    assert (round(found.trainable / 1e6), round(found.total / 1e6)) == SCALE[name]
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_frozen_rnn_table_1(name):
+    found = counts("frozen_rnn", name)
+    assert (found.trainable // 10**6, found.entries // 10**6) == FROZEN[name]
+
+
+def test_the_tables_are_the_reference_files(data):
+    """What is copied above stands so in the CSV files beside the data, and no row is missing but OpenAI's GPT-2."""
+    reference = data.parent / "reference"
+    if not reference.is_dir():
+        pytest.skip(f"needs the papers' tables, which are not at {reference}")
+
+    def rows(name, title):
+        lines = [line for line in (reference / name).read_text().splitlines() if not line.startswith("#")]
+        table = [row for row in csv.DictReader(lines) if row["model"] != "GPT2 OpenAI"]
+        return {title(row): (int(row["trainable_params_M"]), int(row["total_params_M"])) for row in table}
+
+    def in_scale(row):
+        return f"n{row['state_size']}" if row["model"] == "ESN" else row["model"].split()[0].lower()
+
+    def in_frozen(row):
+        prefix = {"ESN": "esn", "ESN+i": "esn_i"}.get(row["model"])
+        return f"{prefix}_n{row['state_size']}" if prefix else row["model"].split()[0].lower()
+
+    assert rows("scale_table3.csv", in_scale) == SCALE
+    assert rows("frozen_table1.csv", in_frozen) == FROZEN
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.rglob("*.yaml")), ids=lambda file: str(file.relative_to(CONFIGS)))
+def test_every_configuration_can_be_read(file):
+    config.read(file)
