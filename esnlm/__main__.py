@@ -2,9 +2,13 @@
 
     prepare    raw text files to a token store
     score      log-probabilities of sentences under a trained run
+    generate   text from a trained run
+    import     a GPT-2 in Hugging Face's format to a run
+    diagnose   a reservoir: does it forget, and what does it hold
     report     a table of several runs
 """
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,9 +20,16 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_prepare(commands)
     _add_score(commands)
+    _add_generate(commands)
+    _add_import(commands)
+    _add_diagnose(commands)
     _add_report(commands)
-    arguments = vars(parser.parse_args())
-    del arguments["command"]
+    known, overrides = parser.parse_known_args()
+    arguments = vars(known)
+    if arguments.pop("command") == "diagnose":
+        arguments["overrides"] = overrides
+    elif overrides:
+        parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     arguments.pop("call")(**arguments)
 
 
@@ -60,6 +71,56 @@ def _add_score(commands) -> None:
         sentences = read_lines(input)
         for sentence, log_prob in zip(sentences, load(run, step).log_probs(sentences, scoring), strict=True):
             print(f"{log_prob:.6f}\t{sentence}")
+
+    command.set_defaults(call=call)
+
+
+def _add_generate(commands) -> None:
+    command = commands.add_parser("generate", help="text from a trained run")
+    add = command.add_argument
+    add("--run", required=True, metavar="DIR", help="the run directory")
+    add("--prompt", default="", help="what the text begins with (default: nothing)")
+    add("--count", type=int, default=1, help="continuations (default: %(default)s)")
+    add("--length", type=int, default=50, help="tokens at most (default: %(default)s)")
+    add("--temperature", type=float, default=1.0, help="0 takes the most probable token (default: %(default)s)")
+    add("--top-k", type=int, help="choose among so many tokens (default: all)")
+    add("--seed", type=int, default=0, help="(default: %(default)s)")
+    add("--step", type=int, help="checkpoint (default: the newest that is good)")
+
+    def call(run: str, prompt: str, step: int | None, **options) -> None:
+        from esnlm import load
+
+        for text in load(run, step).generate(prompt, **options):
+            print(prompt + text)
+
+    command.set_defaults(call=call)
+
+
+def _add_import(commands) -> None:
+    command = commands.add_parser("import", help="a GPT-2 in Hugging Face's format to a run")
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="config.json, model.safetensors and the tokenizer's files")
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run directory to make")
+
+    def call(folder: Path, out: Path) -> None:
+        from esnlm.training.imported import import_gpt2
+
+        print(f"{import_gpt2(folder, out).model.title} is in {out}")
+
+    command.set_defaults(call=call)
+
+
+def _add_diagnose(commands) -> None:
+    command = commands.add_parser("diagnose", help="a reservoir: does it forget, and what does it hold")
+    add = command.add_argument
+    add("--run", metavar="DIR", help="a run directory")
+    add("--config", metavar="FILE", help="a configuration, which needs no training; --section.key value wins over it")
+    add("--data", type=Path, metavar="FILE", help="text that drives it, one sentence a line (default: the run's own)")
+    add("--out", type=Path, metavar="DIR", help="where the report goes (default: diagnostics/ in the run directory)")
+
+    def call(**options) -> None:
+        from esnlm.reservoir.diagnose import diagnose
+
+        diagnose(**options, command=shlex.join(["python", "-m", "esnlm", *sys.argv[1:]]))
 
     command.set_defaults(call=call)
 

@@ -13,9 +13,12 @@ import yaml
 from esnlm.errors import InputError
 from esnlm.files import write_atomically
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.cross_entropy import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
+from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.weights import ReservoirConfig
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class GrammarData:
         for name in ("sentences", "validation_sentences", "pairs"):
             _must(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
         _must(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
+
+
+@dataclass(frozen=True)
+class ImportedData:
+    """None: the model was trained elsewhere (`python -m esnlm import`)."""
+
+    kind: str = "imported"
+    source: str = ""  # name of the folder that it came from
+
+    def check(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ class ComputeConfig:
             _must(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
 
 
-ModelConfig = EchoStateConfig | LstmConfig
+ModelConfig = EchoStateConfig | LstmConfig | GPT2Config
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,7 @@ class Experiment:
 
     run: str = "runs/quickstart"  # the run directory
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
-    data: StoreData | GrammarData = field(default_factory=GrammarData)
+    data: StoreData | GrammarData | ImportedData = field(default_factory=GrammarData)
     model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
@@ -125,8 +139,8 @@ class Experiment:
         self.compute.check()
 
 
-DATA = {"store": StoreData, "grammar": GrammarData}
-MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig}
+DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
+MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config}
 
 
 def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
@@ -136,13 +150,22 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
         InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
     """
     tree = _read_yaml(Path(file))
-    data = _choose(file, tree, overrides, "data", "kind", DATA, "grammar")
-    model = _choose(file, tree, overrides, "model", "family", MODELS, "esn")
+    sections = {
+        "data": _choose(file, tree, overrides, "data", "kind", DATA, "grammar"),
+        "model": _choose(file, tree, overrides, "model", "family", MODELS, "esn"),
+        "training": TrainingConfig,
+        "compute": ComputeConfig,
+    }
+    if sections["model"] is EchoStateConfig:
+        sections["model.reservoir"] = ReservoirConfig
+        topology = _choose(file, tree, overrides, "model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
+        sections["model.reservoir.topology"] = topology
     parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
     parser.add_argument("--run", type=str, default=Experiment.run)
     parser.add_argument("--seed", type=int, default=Experiment.seed)
-    for name, section in (("data", data), ("model", model), ("training", TrainingConfig), ("compute", ComputeConfig)):
-        parser.add_class_arguments(section, name)
+    for name, section in sections.items():
+        parts = {other.rpartition(".")[2] for other in sections if other.rpartition(".")[0] == name}
+        parser.add_class_arguments(section, name, skip=parts)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             from_file = parser.parse_object(tree)
@@ -203,20 +226,36 @@ def _read_yaml(file: Path) -> dict:
 
 def _choose(file, tree, overrides, section, key, choices, default):
     """The dataclass that `section.key` names: it is read first, so that a typo meets one family's fields only."""
-    inside = tree.get(section) or {}
+    inside = _section(file, tree, section)
     name = in_file = inside.get(key, default)
+    given = []  # on the command line, below the section
     for i, argument in enumerate(overrides):
         flag, _, value = argument.partition("=")
+        _must(not f"--{section}.".startswith(f"{flag}."), f"command line: {flag} is a section: give its settings, as {flag}.KEY value")
         if flag == f"--{section}.{key}":
             name = value or (overrides[i + 1] if i + 1 < len(overrides) else "")
+        if flag.startswith(f"--{section}."):
+            given.append(flag.split(".")[section.count(".") + 1])
     if not isinstance(name, str) or name not in choices:
         raise InputError(f"{section}.{key} is {name!r}: choose {', '.join(choices)}")
-    if name != in_file and inside:
+    if name != in_file and inside.keys() - {key}:
         raise InputError(
             f"{section}.{key} is {name!r} on the command line, but the settings in {file} are for {in_file!r};"
             f" give a --config with {section}.{key}: {name}"
         )
+    known = [field.name for field in dataclasses.fields(choices[name])]
+    for where, names in ((file, inside), ("command line", given)):
+        for each in names:
+            _must(each in known, f"{where}: {section}.{each}: {name} has no such setting; choose from {', '.join(known)}")
     return choices[name]
+
+
+def _section(file, tree, section) -> dict:
+    """The settings of a section, which may lie inside others, in a file's tree."""
+    *outer, last = section.split(".")
+    inside = (_section(file, tree, ".".join(outer)) if outer else tree).get(last, {})
+    _must(isinstance(inside, dict), f"{file}: {section} is {inside!r}: it must be a section of settings")
+    return inside
 
 
 def _one_line(error) -> str:

@@ -69,3 +69,26 @@ class AdamW:
             m, v = self.m[name] / (1 - b1**self.t), self.v[name] / (1 - b2**self.t)
             params[name] = params[name] - self.lr * m / (np.sqrt(v) + self.eps)
         return params
+
+
+def dropped_states(w_rec, w_in, leak, sentence, keep, f=np.tanh):
+    """h_1 .. h_T, (T, N), where W_in u is multiplied by dropout's mask keep (T, N) before W_rec h is added (SPEC S2)."""
+    w_rec, w_in, leak = (np.asarray(array, np.float64) for array in (w_rec, w_in, leak))
+    h, found = np.zeros(len(leak)), []
+    for token, mask in zip(sentence, np.asarray(keep, np.float64), strict=True):
+        h = (1 - leak) * h + leak * f(w_rec @ h + mask * w_in[:, token])
+        found.append(h)
+    return np.array(found)
+
+
+def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
+    """h_1 .. h_T, (T, H), of the LSTM in torch.nn.LSTM's documentation, h_0 = c_0 = 0."""
+    embedding, w_ih, w_hh, b_ih, b_hh = (np.asarray(array, np.float64) for array in (embedding, w_ih, w_hh, b_ih, b_hh))
+    h, c, found = np.zeros(w_hh.shape[1]), np.zeros(w_hh.shape[1]), []
+    for token in sentence:
+        i, f, g, o = (w_ih @ embedding[token] + b_ih + w_hh @ h + b_hh).reshape(4, -1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        found.append(h)
+    return np.array(found)

@@ -1,5 +1,6 @@
 """The commands as a person types them: results on stdout, one line and status 2 for a mistake."""
 
+import json
 import subprocess
 import sys
 
@@ -65,3 +66,33 @@ def test_report_sets_runs_side_by_side(run, tmp_path):
 def test_report_of_no_run(tmp_path):
     done = command("report", tmp_path)
     assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: not a finished run; train it to its end with train.py\n")
+
+
+def test_a_setting_is_no_option_of_other_commands(run):
+    done = command("report", run, "--seed", "3")
+    assert (done.returncode, done.stderr) == (2, "error: unrecognized arguments: --seed 3 (see --help)\n")
+
+
+def test_diagnose_a_run(run):
+    done = command("diagnose", "--run", run)
+    assert done.returncode == 0
+    found = json.loads((run / "diagnostics" / "diagnostics.json").read_text())
+    verdict = found["reservoirs"][0]["verdict"]
+    assert verdict.startswith("The echo state property is undecided by theory: sigma_max(W) = ")
+    assert f"small: {verdict}" in done.stdout.splitlines() and "radius of the linearisation at 0" in done.stdout
+    assert "small: states and memory capacity" in done.stderr
+
+
+def test_diagnose_takes_the_settings_of_a_configuration(run, tmp_path):
+    settings = ["--model.reservoir.topology.kind", "ring", "--out", tmp_path / "out"]
+    done = command("diagnose", "--config", run.parent / "small.yaml", *settings)
+    assert done.returncode == 0
+    found = json.loads((tmp_path / "out" / "diagnostics.json").read_text())
+    assert found["reservoirs"][0]["settings"]["topology"] == {"kind": "ring"}
+    assert found["command"].endswith(f"--model.reservoir.topology.kind ring --out {tmp_path / 'out'}")
+
+
+def test_diagnose_of_nothing():
+    done = command("diagnose")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: nothing to diagnose: give a run directory (--run), a configuration (--config) or both\n"

@@ -7,6 +7,7 @@ import pytest
 from esnlm import config
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir.topology import ErdosRenyi, Ring, SmallWorld
 from esnlm.reservoir.weights import ReservoirConfig
 
 
@@ -87,8 +88,13 @@ def test_a_missing_file(tmp_path):
         (["--training.epochs", "x"], "command line: training.epochs is x: it must be int"),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
-        (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm"),
-        (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar"),
+        (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm, gpt2"),
+        (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, imported"),
+        (
+            ["--data.length", "3"],
+            "command line: data.length: grammar has no such setting; choose from kind, sentences, validation_sentences, pairs",
+        ),
+        (["--model", "{family: esn}"], "command line: --model is a section: give its settings, as --model.KEY value"),
         (["--training.batch_size", "0"], "training.batch_size is 0: it must be at least 1"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),
         (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
@@ -103,6 +109,78 @@ def test_a_missing_file(tmp_path):
     ],
 )
 def test_a_bad_command_line(file, overrides, line):
+    assert refusal(config.read, file("run: runs/x"), overrides) == line
+
+
+KIND = "--model.reservoir.topology.kind"
+
+
+def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path):
+    assert config.read(file("run: runs/x")).model.reservoir.topology == ErdosRenyi()
+    assert config.read(file("run: runs/x"), [KIND, "ring"]).model.reservoir.topology == Ring()
+    overrides = [f"{KIND}=small_world", "--model.reservoir.topology.rewiring", "0.2"]
+    assert config.read(file("run: runs/x"), overrides).model.reservoir.topology == SmallWorld(degree=32, rewiring=0.2)
+    path = file("model: {reservoir: {state_size: 64, mean_degree: 8, topology: {kind: small_world, degree: 4}}}")
+    experiment = config.read(path, ["--model.reservoir.topology.degree", "6"])
+    assert experiment.model.reservoir == ReservoirConfig(64, SmallWorld(degree=6), mean_degree=8)
+    config.write(experiment, tmp_path / "copy.yaml")
+    assert config.read(tmp_path / "copy.yaml") == experiment
+
+
+def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
+    path = file("model: {reservoir: {topology: {kind: small_world}}}")
+    assert config.read(path, [KIND, "ring"]).model.reservoir.topology == Ring()
+
+
+@pytest.mark.parametrize(
+    "topology, line",
+    [
+        ("ring", "{file}: {at} is 'ring': it must be a section of settings"),
+        (
+            "{kind: rings}",
+            "{at}.kind is 'rings': choose erdos_renyi, fixed_in_degree, ring, small_world, scale_free, block_diagonal, orthogonal",
+        ),
+        (
+            "{kind: small_world, degre: 4}",
+            "{file}: {at}.degre: small_world has no such setting; choose from kind, degree, rewiring",
+        ),
+        ("{kind: ring, degree: 4}", "{file}: {at}.degree: ring has no such setting; choose from kind"),
+        ("{kind: erdos_renyi, mean_degree: 4}", "{file}: {at}.mean_degree: erdos_renyi has no such setting; choose from kind"),
+        ("{kind: small_world, degree: few}", "{file}: {at}.degree is few: it must be int"),
+        ("{kind: small_world, degree: 64}", "{at}.degree is 64: it must be even, at least 2 and below the state size, 64"),
+        ("{kind: small_world, degree: 7}", "{at}.degree is 7: it must be even, at least 2 and below the state size, 64"),
+        ("{kind: scale_free, edges: 64}", "{at}.edges is 64: it must be at least 1 and below the state size, 64"),
+        ("{kind: block_diagonal, blocks: 6}", "{at}.blocks is 6: it must divide the state size, 64"),
+    ],
+)
+def test_a_bad_topology(file, topology, line):
+    path = file(f"model: {{reservoir: {{state_size: 64, mean_degree: 8, topology: {topology}}}}}")
+    assert refusal(config.read, path) == line.format(file=path, at="model.reservoir.topology")
+
+
+@pytest.mark.parametrize(
+    "overrides, line",
+    [
+        (
+            [KIND, "ring", "--model.reservoir.connectivity", "0.1"],
+            "model.reservoir.connectivity is 0.1: topology ring has a density of its own; leave it out, and for W_in give "
+            "input_connectivity",
+        ),
+        (
+            [KIND, "ring", "--model.reservoir.topology.degree", "4"],
+            "command line: model.reservoir.topology.degree: ring has no such setting; choose from kind",
+        ),
+        (
+            ["--model.reservoir.topology", "{kind: ring}"],
+            "command line: --model.reservoir.topology is a section: give its settings, as --model.reservoir.topology.KEY value",
+        ),
+        (
+            ["--model.family", "lstm", KIND, "ring"],
+            "command line: model.reservoir: lstm has no such setting; choose from family, width, dropout",
+        ),
+    ],
+)
+def test_a_bad_topology_on_the_command_line(file, overrides, line):
     assert refusal(config.read, file("run: runs/x"), overrides) == line
 
 
@@ -121,7 +199,7 @@ def test_every_configuration_of_the_repository_can_be_read(path):
 
 def test_the_rows_of_table_3_differ_in_their_size_only():
     folder = Path(__file__).parents[1] / "configs" / "esn_at_scale"
-    for path in folder.glob("*.yaml"):
+    for path in folder.glob("n*.yaml"):
         size = int(path.stem[1:])
         experiment = config.read(path)
         paper = EchoStateConfig(reservoir=ReservoirConfig(state_size=size))

@@ -101,24 +101,21 @@ class Sheet(NamedTuple):
     places: np.ndarray  # (T, L) uint32, of each token in the corpus, for dropout
 
 
-def on_sheet(
-    sentences: list[np.ndarray], places: list[np.ndarray], share_lanes: bool, lanes: int = 1
-) -> tuple[Sheet, list[np.ndarray]]:
-    """A sheet of sentences, and the rows of each.
+def on_sheet(sentences: list[np.ndarray], places: list[np.ndarray], lanes: int = 1) -> tuple[Sheet, list[np.ndarray]]:
+    """A sheet of sentences, several in a lane where they fit, and the rows of each.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
         places: of each token in the corpus.
-        share_lanes: put several sentences into a lane where they fit; else one sentence a lane.
         lanes: at least so many lanes.
     """
     longest = max(len(sentence) for sentence in sentences)
     # A new size is a new compilation: twice as long each time, or half as much again.
     octave = 1 << (max(longest, 16) - 1).bit_length()
-    steps = octave if share_lanes or longest > 3 * octave // 4 else 3 * octave // 4
+    steps = octave if longest > 3 * octave // 4 else 3 * octave // 4
     filled, lane_of, starts = [], {}, {}
     for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):  # first fit, longest first
-        room = steps - len(sentences[s]) if share_lanes else -1
+        room = steps - len(sentences[s])
         lane = next((lane for lane, length in enumerate(filled) if length <= room), len(filled))
         filled += [0] * (lane == len(filled))
         lane_of[s], starts[s] = lane, filled[lane]

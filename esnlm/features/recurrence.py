@@ -61,17 +61,19 @@ def run(cell, tokens, parents, first_rows, steps, buffer, places=None, key=None,
     return lax.fori_loop(0, steps, advance, (cell.zeros(tokens.shape[1]), buffer))[1]
 
 
-def unroll(cell, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Every output of one sentence a lane, (T, B, F), differentiable in the cell's arrays.
+def unroll(cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
+    """Every output of sentences that follow each other in lanes, (T, B, F), differentiable in the cell's arrays.
 
     Args:
-        tokens: (T, B) int32; what comes after a sentence's end does not matter.
+        tokens: (T, B) int32; what comes after a lane's last sentence does not matter.
+        positions: (T, B) int32, of each token in its sentence; at 0 the state begins anew.
         keep: dropout's mask on the embeddings, (T, B, E).
     """
     x = jax.vmap(cell.embed)(tokens, None if keep is None else keep.mT)  # (T, units, B)
 
-    def advance(state, x):
-        state = cell.step(state, x)
+    def advance(state, inputs):
+        x, position = inputs
+        state = cell.step(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
         return state, cell.output(state)
 
-    return lax.scan(advance, cell.zeros(tokens.shape[1]), x)[1].mT
+    return lax.scan(advance, cell.zeros(tokens.shape[1]), (x, positions))[1].mT

@@ -32,7 +32,7 @@ class SheetStream:
             count = max(1, int(np.searchsorted(tokens, max(longest, TOKENS * 7 // 8), side="right")))
             here, order = order[:count], order[count:]
             own = [sentences[s] for s in here]
-            sheet, own_rows = on_sheet(own, [np.zeros(len(sentence), np.uint32) for sentence in own], True, TOKENS // (2 * longest))
+            sheet, own_rows = on_sheet(own, [np.zeros(len(sentence), np.uint32) for sentence in own], TOKENS // (2 * longest))
             parts.append(self.features(sheet)[np.concatenate(own_rows)])
             for s, sentence in zip(here, own, strict=True):
                 rows[s] = np.arange(filled, filled + len(sentence), dtype=np.int32)

@@ -68,8 +68,6 @@ class EchoStateConfig:
     def output_dropout(self) -> float:
         return self.dropout
 
-    share_lanes = False  # inside a gradient one sentence a lane: fewer steps count for more than fewer lanes
-
 
 class EchoState(nnx.Module):
     """`reservoir` and `readout`."""

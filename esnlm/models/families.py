@@ -76,4 +76,4 @@ def features(config: ModelConfig, frozen, params: dict, sheet: Sheet, key: jax.A
         return family.features(config, params, sheet, keys, precision)
     cell = family.cell(frozen, params, precision)
     keep = dropout.mask(keys, dropout.INPUT, cell.input_size, config.dropout) if dropped else None
-    return recurrence.unroll(cell, sheet.tokens, keep).reshape(-1, cell.output_size)
+    return recurrence.unroll(cell, sheet.tokens, sheet.positions, keep).reshape(-1, cell.output_size)

@@ -85,7 +85,6 @@ class GPT2Config:
         return self.positions
 
     output_dropout = 0.0  # its masks are all inside
-    share_lanes = True  # inside a gradient several sentences a lane: padding would cost as much as tokens do
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:

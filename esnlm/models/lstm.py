@@ -59,8 +59,6 @@ class LstmConfig:
     def output_dropout(self) -> float:
         return self.dropout
 
-    share_lanes = False  # one sentence a lane: fewer steps count for more than fewer lanes
-
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ a scatter and is never the fast path. `prepare` turns it, once, into what the ch
 
     bcoo    jax.experimental.sparse as it is
     csr     BCSR: on a CPU a compiled row-by-row product, the fastest there from 8 columns up
-    ell     rows padded to the longest, one gathered row of h a slot: for GPUs, whose sparse library is slower
+    ell     rows padded to the longest, one gathered row of h a slot: for GPUs, whose sparse library is slower, unless a
+            hub pads the rest beyond MOST_PADDING
     dense   an ordinary matrix product, for connectivity near 1 and small states on a GPU
 
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
@@ -42,13 +43,23 @@ Operator = sparse.BCOO | sparse.BCSR | Ell | Transposable | jax.Array
 FEWEST_COLUMNS = 8
 
 
-def choose_kernel(rows: int, nonzeros: int, backend: str) -> str:
-    """The kernel for a (rows, rows) matrix on a backend, as measured in results/performance.md (CPU)."""
+# Slots of a padded matrix for one entry. At N 65,536 and a mean of 32 Bernoulli rows come to 2, a scale-free network to 50.
+MOST_PADDING = 4
+
+
+def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0) -> str:
+    """The kernel for a (rows, rows) matrix on a backend, as measured in results/performance.md (CPU).
+
+    Args:
+        longest_row: entries of the fullest row, to which "ell" would pad all; 0 where that is not known.
+    """
     if nonzeros >= rows * rows // 4:
         return "dense"
     if backend == "cpu":
         return "csr"
-    return "dense" if rows <= 4096 else "ell"
+    if rows <= 4096:
+        return "dense"
+    return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
 
 
 def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:

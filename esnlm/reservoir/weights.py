@@ -12,7 +12,7 @@ from jax.experimental import sparse
 from esnlm.errors import InputError
 from esnlm.reservoir.sparse import with_column_values
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
-from esnlm.reservoir.topology import erdos_renyi
+from esnlm.reservoir.topology import ErdosRenyi, Topology, draw_recurrent, erdos_renyi, largest_count
 
 log = logging.getLogger("esnlm")
 
@@ -48,7 +48,8 @@ class ReservoirConfig:
     """The reservoir of S1 (esn_at_scale, section 2.1). Symbols of the paper in brackets."""
 
     state_size: int = 4096  # units [N_state]
-    mean_degree: float = 32.0  # mean nonzeros per row and column of W_rec, and per token of W_in [d]
+    topology: Topology = ErdosRenyi()  # of W_rec, by its kind; the others have a density of their own (topology.py)
+    mean_degree: float = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
     connectivity: float | None = None  # share of nonzeros [gamma]; given, it replaces mean_degree / state_size
     input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
     spectral_radius: float = 0.99  # [rho_rec]
@@ -61,6 +62,20 @@ class ReservoirConfig:
     @property
     def gamma(self) -> float:
         return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
+
+    @property
+    def recurrent_gamma(self) -> float:
+        """Share of nonzeros of W_rec, expected."""
+        if isinstance(self.topology, ErdosRenyi):
+            return self.gamma
+        return self.topology.entries(self.state_size) / self.state_size**2
+
+    @property
+    def longest_row(self) -> float:
+        """Entries of the fullest row of W_rec, about."""
+        if isinstance(self.topology, ErdosRenyi):
+            return min(self.state_size, largest_count(self.gamma * self.state_size, self.state_size))
+        return self.topology.longest_row(self.state_size)
 
     @property
     def input_gamma(self) -> float:
@@ -86,15 +101,20 @@ class ReservoirConfig:
                 raise InputError(f"{field}.{name} is {getattr(self, name)}: {rule}")
 
         must(self.state_size >= 1, "state_size", "it must be at least 1")
-        if self.connectivity is None:
+        bernoulli, kind = isinstance(self.topology, ErdosRenyi), self.topology.kind
+        if not bernoulli:
+            rule = f"topology {kind} has a density of its own; leave it out, and for W_in give input_connectivity"
+            must(self.connectivity is None, "connectivity", rule)
+            self.topology.check(f"{field}.topology", self.state_size)
+        if self.connectivity is not None:
+            must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
+        elif bernoulli or self.input_connectivity is None:
             must(
                 0 < self.mean_degree <= self.state_size,
                 "mean_degree",
                 f"it must be above 0 and at most {field}.state_size = {self.state_size}, since "
                 "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
             )
-        else:
-            must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
         if self.input_connectivity is not None:
             must(1e-12 < self.input_connectivity <= 1, "input_connectivity", "it must be above 1e-12 and at most 1")
         if self.continuous is not None:
@@ -171,6 +191,7 @@ class Drawn:
 def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int = 100) -> Drawn:
     """Draws W_rec, W_in and the leak (S1, eq. 2-4), the same from the same seed.
 
+    Where the topology fixes W_rec's values (ring, orthogonal), its radius is 1 before it is scaled, and none is sought.
     A W_rec of radius 0 (at a mean degree of 1 about one draw in 20 is nilpotent) cannot be scaled: it is drawn again
     from the next stream, and the log says so.
 
@@ -180,8 +201,8 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
     size = config.state_size
     for redraws in range(max_redraws):
         rng = np.random.default_rng([seed, RECURRENT, redraws])
-        w_rec = _bernoulli_gaussian(size, size, config.gamma, 1.0, rng)
-        radius = spectral_radius(_as_scipy(w_rec), seed=[seed, POWERS])
+        w_rec, fixed = _draw_recurrent(config, rng)
+        radius = SpectralRadius(1.0, "topology", size) if fixed else spectral_radius(as_scipy(w_rec), seed=[seed, POWERS])
         if radius.disagreement > 0.01:
             log.warning("spectral radius %.4g of W_rec: its two estimates differ by %.1f %%", radius.radius, 100 * radius.disagreement)
         if radius.radius > 0:
@@ -189,14 +210,29 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
         log.warning("W_rec has spectral radius 0 (nilpotent); drawing it again (draw %d)", redraws + 2)
     else:
         raise InputError(
-            f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.gamma:.3g} all have spectral radius 0"
-            "; raise mean_degree or connectivity"
+            f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have spectral radius 0"
+            f"; raise {'mean_degree or connectivity' if isinstance(config.topology, ErdosRenyi) else 'topology.mean_degree'}"
         )
     scale = np.float32(config.spectral_radius / radius.radius)  # rho_rec / rho(M * V)
     w_in = _bernoulli_gaussian(size, vocab_size, config.input_gamma, config.input_scale, np.random.default_rng([seed, INPUT]))
     leak = np.random.default_rng([seed, LEAK]).uniform(*config.leaks, size).astype(np.float32)
     scaled = w_rec * scale if isinstance(w_rec, np.ndarray) else _bcoo(w_rec.data * scale, w_rec.indices, w_rec.shape)
     return Drawn(Reservoir(scaled, w_in, leak), radius, redraws)
+
+
+def _draw_recurrent(config: ReservoirConfig, rng) -> tuple[sparse.BCOO | np.ndarray, bool]:
+    """W_rec before it is scaled, and whether its topology fixes the values, which are N(0, 1) otherwise."""
+    size = config.state_size
+    if isinstance(config.topology, ErdosRenyi):
+        return _bernoulli_gaussian(size, size, config.gamma, 1.0, rng), False
+    row, column, value = draw_recurrent(config.topology, size, rng)
+    values = rng.standard_normal(len(row), dtype=np.float32) if value is None else value
+    if config.recurrent_gamma >= DENSE_FROM:
+        w_rec = np.zeros((size, size), np.float32)
+        w_rec[row, column] = values
+    else:
+        w_rec = _bcoo(values, np.stack([row, column], axis=1), (size, size))
+    return w_rec, value is not None
 
 
 def _bernoulli_gaussian(rows, columns, connectivity, scale, rng) -> sparse.BCOO | np.ndarray:
@@ -219,9 +255,10 @@ def _as_bcoo(matrix) -> sparse.BCOO:
     return matrix if isinstance(matrix, sparse.BCOO) else sparse.BCOO.fromdense(jnp.asarray(matrix))
 
 
-def _as_scipy(matrix) -> scipy.sparse.csr_array | np.ndarray:
-    if isinstance(matrix, np.ndarray):
-        return matrix.astype(np.float64)
+def as_scipy(matrix: sparse.BCOO | np.ndarray) -> scipy.sparse.csr_array | np.ndarray:
+    """The same matrix in float64 for SciPy, sparse where it is."""
+    if not isinstance(matrix, sparse.BCOO):
+        return np.asarray(matrix, np.float64)
     row, column = np.asarray(matrix.indices).T
     return scipy.sparse.csr_array((np.asarray(matrix.data, np.float64), (row, column)), shape=matrix.shape)
 

@@ -85,6 +85,14 @@ def _epochs(
     ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
     all_words, validation = int(text.words.sum(dtype=np.int64)), None
 
+    def validate() -> Likelihood | None:
+        return _validate(experiment, corpus.validation, updates.features_with(state.params), state.params, interruption)
+
+    def broken() -> bool:
+        return training.on_nonfinite == "stop" and state.skipped > 0
+
+    if broken():  # it had stopped, and was interrupted before its end was on record
+        return validate()
     for number, epoch in enumerate(epochs):
         begin = number * per_epoch  # steps are counted over all epochs
         if state.step > begin + per_epoch:
@@ -106,7 +114,9 @@ def _epochs(
             updates.load(number, epoch, window)
             while state.step < begin + window.stop:  # a resumed run begins inside a window
                 first = last = state.step - begin
-                while last < min(window.stop, first + ledger.updates_per_call):
+                # Where the first update that is not finite ends the run, none may be under way beside it.
+                at_once = 1 if training.on_nonfinite == "stop" else ledger.updates_per_call
+                while last < min(window.stop, first + at_once):
                     last += 1
                     if due(begin + last, training.log_every) or due(begin + last, training.checkpoint_every) or begin + last in keep:
                         break
@@ -119,15 +129,14 @@ def _epochs(
                 stop = bool(interruption)
                 if due(state.step, training.checkpoint_every) or state.step in keep or stop or training.on_nonfinite == "stop":
                     ledger.settle()
-                broken = training.on_nonfinite == "stop" and state.skipped > 0
-                if due(state.step, training.checkpoint_every) or state.step in keep or stop or broken:
+                if due(state.step, training.checkpoint_every) or state.step in keep or stop or broken():
                     save_state(state, directory, training.keep_checkpoints, permanent=state.step in keep)
                 if stop:
                     return None
-                if broken:
-                    return _validate(experiment, corpus.validation, updates.features_with(state.params), state.params, interruption)
+                if broken():
+                    return validate()
         with ledger.paused():
-            validation = _validate(experiment, corpus.validation, updates.features_with(state.params), state.params, interruption)
+            validation = validate()
         if interruption:
             return None
         if validation is not None:

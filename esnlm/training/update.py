@@ -91,7 +91,7 @@ def make_apply(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Ca
 
         if on_nonfinite == "continue":
             return *move(), jnp.bool(True)
-        finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradient))
+        finite = jnp.isfinite(loss) & jnp.stack([jnp.isfinite(part).all() for part in jax.tree.leaves(gradient)]).all()
         return *lax.cond(finite, move, lambda: (params, state)), finite
 
     return apply

@@ -55,7 +55,7 @@ class FeaturesWithin:
     def _update(self, params, whole: batches.Sentences):
         total = None
         for part in batches.parts(whole, self.compute.chunk_tokens):
-            sheet, rows = on_sheet(part.inputs, part.places, self.config.share_lanes, LANES)
+            sheet, rows = on_sheet(part.inputs, part.places, LANES)
             size = batches.pack_size(part.predictions(), an_octave=4)
             packed = batches.pack(part, rows, size, whole.predictions())
             found = self.gradient(self.frozen, params, sheet, packed, self.key)

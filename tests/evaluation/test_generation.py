@@ -52,12 +52,12 @@ def sample(name, **options):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_at_temperature_zero_each_token_is_the_most_probable(name):
-    (ids,) = sample(name, temperature=0)
+    (ids,) = sample(name, temperature=0, length=4)
     read = [EOS, 3, 5]
     for token in ids:
         assert token == whole(name, np.array(read, np.int32)).argmax()
         read.append(token)
-    assert len(ids) == 12 or whole(name, np.array(read, np.int32)).argmax() == EOS
+    assert len(ids) == 4 or whole(name, np.array(read, np.int32)).argmax() == EOS
 
 
 def test_the_first_token_has_the_model_s_distribution():

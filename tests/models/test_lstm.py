@@ -72,7 +72,8 @@ def test_features_ahead_are_torch_s(torch, params, shared):
 
 def test_features_inside_the_gradient_are_torch_s(torch, params):
     texts, theirs = sentences(), network_of(torch, params)
-    sheet, rows = on_sheet(texts, texts, CONFIG.share_lanes)
+    sheet, rows = on_sheet(texts, texts)
+    assert sheet.tokens.shape[1] < len(texts)  # sentences follow each other in lanes
     found = jax.jit(families.features, static_argnames=("config", "precision"))(CONFIG, None, params, sheet, None, "float32")
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(found[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
@@ -92,7 +93,7 @@ def test_loss_and_gradient_are_torch_s(torch, params):
     texts = [np.append(0, text) for text in sentences()]
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
     update = batches.Sentences(inputs, targets, places=inputs)  # places matter to dropout only
-    sheet, rows = on_sheet(update.inputs, update.places, CONFIG.share_lanes)
+    sheet, rows = on_sheet(update.inputs, update.places)
     count = update.predictions()
     packed = batches.pack(update, rows, batches.pack_size(count), count)
     loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))

@@ -1,13 +1,33 @@
-"""Bernoulli connectivity, drawn without the matrix."""
+"""Topologies as they are defined, drawn without the matrix."""
 
 import numpy as np
 import pytest
 
-from esnlm.reservoir.topology import erdos_renyi
+from esnlm.errors import InputError
+from esnlm.reservoir import topology
+from esnlm.reservoir.topology import (
+    TOPOLOGIES,
+    BlockDiagonal,
+    FixedInDegree,
+    Orthogonal,
+    Ring,
+    ScaleFree,
+    SmallWorld,
+    draw_recurrent,
+    erdos_renyi,
+)
 
 
 def draw(rows, columns, connectivity, seed=0):
     return erdos_renyi(rows, columns, connectivity, np.random.default_rng(seed))
+
+
+def dense(kind, size, seed=0):
+    """The matrix of a topology, with ones where it leaves the values open."""
+    row, column, value = draw_recurrent(kind, size, np.random.default_rng(seed))
+    w = np.zeros((size, size))
+    w[row, column] = 1 if value is None else value
+    return w
 
 
 def assert_sorted_without_duplicates(row, column, rows, columns):
@@ -53,3 +73,171 @@ def test_the_papers_largest_input_matrix():
     # No stretch of rows is favoured, which a walk that overflowed would do.
     eighths = np.bincount(row.astype(np.int64) * 8 // n, minlength=8)
     assert np.abs(eighths - len(row) / 8).max() < 5 * np.sqrt(len(row) / 8)
+
+
+KINDS = [
+    FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3),
+    BlockDiagonal(blocks=4, mean_degree=6), Orthogonal(degree=8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
+    assert TOPOLOGIES[kind.kind] is type(kind)
+    row, column, value = draw_recurrent(kind, 60, np.random.default_rng(0))
+    assert row.dtype == column.dtype == np.int32 and len(row) == len(column)
+    assert_sorted_without_duplicates(row, column, 60, 60)
+    assert (value is None) != (kind.kind in ("ring", "orthogonal"))
+    assert np.array_equal(dense(kind, 60), dense(kind, 60))
+    assert kind == Ring() or not np.array_equal(dense(kind, 60, 0), dense(kind, 60, 1))
+
+
+@pytest.mark.parametrize("size", [60, 101, 4096])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.kind != "block_diagonal"], ids=lambda kind: kind.kind)
+def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
+    rows = [np.bincount(draw_recurrent(kind, size, np.random.default_rng(seed))[0], minlength=size) for seed in range(10)]
+    entries = np.array([row.sum() for row in rows])
+    # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
+    tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
+    assert abs(entries.mean() - kind.entries(size)) <= tolerance
+    # The longest row is an estimate for choosing a kernel: not below what comes, nor above half as much again.
+    assert np.mean([row.max() for row in rows]) <= kind.longest_row(size) < 1.5 * np.mean([row.max() for row in rows])
+
+
+def test_blocks_know_their_entries():
+    kind = BlockDiagonal(blocks=4, mean_degree=6.0)
+    row, _, _ = draw_recurrent(kind, 4096, np.random.default_rng(0))
+    assert abs(len(row) - kind.entries(4096)) < 5 * np.sqrt(4096 * 6)
+    assert np.bincount(row).max() <= kind.longest_row(4096) < 25
+    assert kind.longest_row(20) == 5
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4, 5])
+def test_fixed_in_degree_draws_every_set_of_columns_equally_often(degree):
+    """Over 1,000 draws the sets of a row's columns fall into their (5 over degree) classes evenly, and rows differ."""
+    rng, sets, repeated = np.random.default_rng(0), {}, 0
+    for _ in range(1000):
+        row, column = topology.fixed_in_degree(5, degree, rng)
+        assert np.array_equal(row, np.repeat(np.arange(5), degree))
+        rows = [tuple(columns) for columns in column.reshape(5, degree)]
+        for columns in rows:
+            sets[columns] = sets.get(columns, 0) + 1
+        repeated += rows[0] == rows[1]
+    classes = {1: 5, 2: 10, 4: 5, 5: 1}[degree]
+    assert len(sets) == classes
+    deviation = np.abs(np.array(list(sets.values())) - 5000 / classes).max()
+    assert deviation <= 4.5 * np.sqrt(5000 / classes * (1 - 1 / classes))
+    assert abs(repeated - 1000 / classes) <= 4.5 * np.sqrt(1000 / classes * (1 - 1 / classes))
+
+
+def test_a_ring_is_one_cycle():
+    expected = [[0, 0, 0, 1], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]  # unit 3 feeds unit 0
+    assert np.array_equal(dense(Ring(), 4), expected)
+    assert np.array_equal(dense(Ring(), 1), [[1]])
+
+
+def test_blocks_do_not_feed_each_other_and_are_full_of_coins():
+    rng = np.random.default_rng(0)
+    hits = np.zeros((12, 12))
+    for _ in range(500):
+        hits[topology.block_diagonal(12, 3, 1.5, rng)] += 1
+    inside = np.kron(np.eye(3), np.ones((4, 4))) > 0
+    assert not hits[~inside].any()
+    p = 1.5 / 4
+    assert np.abs(hits[inside] / 500 - p).max() < 4 * np.sqrt(p * (1 - p) / 500)
+
+
+@pytest.mark.parametrize("size, degree", [(1, 1), (64, 1), (101, 2), (64, 16), (101, 16), (64, 64)])
+def test_orthogonal_is_orthogonal(size, degree):
+    w = dense(Orthogonal(degree=degree), size)
+    # Each entry was rounded to float32, by at most eps / 2 of itself; rows have norm 1, so no product moves by more than eps.
+    np.testing.assert_allclose(w @ w.T, np.eye(size), atol=np.finfo(np.float32).eps, rtol=0)
+    assert np.count_nonzero(w, axis=1).max() <= degree
+    np.testing.assert_allclose(np.abs(np.linalg.eigvals(w)), 1, rtol=1e-6)
+
+
+def test_orthogonal_rows_have_the_degree_asked_for():
+    row, column, value = topology.orthogonal(4096, 8, np.random.default_rng(0))
+    entries = np.bincount(row, minlength=4096)
+    assert (entries < 8).sum() <= 2 * 8**2 / 2 + 10  # degree^2 / (2 size) of the rows, and some luck
+    assert entries.min() >= 4
+    assert abs((value > 0).mean() - 0.5) < 5 * 0.5 / np.sqrt(4096)
+    row, column, value = topology.orthogonal(4096, 1, np.random.default_rng(0))
+    assert np.array_equal(row, np.arange(4096)) and np.array_equal(np.sort(column), row) and set(value) == {-1.0, 1.0}
+
+
+def statistics(nx, graph):
+    """What tells graphs of one size apart: the degrees, the clustering, the paths."""
+    degrees = np.array([degree for _, degree in graph.degree()])
+    return [
+        degrees.mean(), degrees.var(), degrees.max(), (degrees == np.median(degrees)).mean(),
+        nx.average_clustering(graph), nx.transitivity(graph), nx.average_shortest_path_length(graph),
+    ]  # fmt: skip
+
+
+def assert_same_mean(samples, others):
+    """Means over seeds agree within 5 standard errors; what does not vary agrees to rounding."""
+    samples, others = np.array(samples), np.array(others)
+    error = np.sqrt(samples.var(0, ddof=1) / len(samples) + others.var(0, ddof=1) / len(others))
+    assert (np.abs(samples.mean(0) - others.mean(0)) <= 5 * error + 1e-12).all()
+
+
+def undirected(nx, w):
+    assert np.array_equal(w, w.T) and not np.diag(w).any()
+    return nx.from_numpy_array(w)
+
+
+@pytest.mark.parametrize("rewiring", [0.0, 0.05, 0.3, 1.0])
+def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
+    nx = pytest.importorskip("networkx")
+    ours = [undirected(nx, dense(SmallWorld(degree=8, rewiring=rewiring), 80, seed)) for seed in range(40)]
+    theirs = [nx.watts_strogatz_graph(80, 8, rewiring, seed=seed) for seed in range(40)]
+    assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
+    lattice = nx.to_numpy_array(nx.watts_strogatz_graph(80, 8, 0))
+    kept = [[(lattice * nx.to_numpy_array(graph, nodelist=range(80))).sum() for graph in graphs] for graphs in (ours, theirs)]
+    assert_same_mean(*kept)
+
+
+def test_small_world_where_units_know_everyone():
+    """Nothing is left to rewire to, and it ends all the same."""
+    nx = pytest.importorskip("networkx")
+    assert nx.utils.graphs_equal(undirected(nx, dense(SmallWorld(degree=4, rewiring=1.0), 5)), nx.from_numpy_array(1.0 - np.eye(5)))
+
+
+@pytest.mark.parametrize("edges", [1, 4])
+def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
+    nx = pytest.importorskip("networkx")
+    ours = [undirected(nx, dense(ScaleFree(edges=edges), 120, seed)) for seed in range(40)]
+    theirs = [nx.barabasi_albert_graph(120, edges, seed=seed) for seed in range(40)]
+    assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
+    by_age = [[[degree for _, degree in graph.degree()][:12] for graph in graphs] for graphs in (ours, theirs)]
+    assert_same_mean(*by_age)  # the oldest units are the hubs
+
+
+@pytest.mark.parametrize(
+    "kind, line",
+    [
+        (FixedInDegree(degree=0), "w.degree is 0: it must be at least 1 and at most the state size, 64"),
+        (SmallWorld(degree=7), "w.degree is 7: it must be even, at least 2 and below the state size, 64"),
+        (SmallWorld(degree=64), "w.degree is 64: it must be even, at least 2 and below the state size, 64"),
+        (SmallWorld(rewiring=1.5), "w.rewiring is 1.5: it must be in [0, 1]"),
+        (ScaleFree(edges=64), "w.edges is 64: it must be at least 1 and below the state size, 64"),
+        (BlockDiagonal(blocks=6), "w.blocks is 6: it must divide the state size, 64"),
+        (BlockDiagonal(blocks=8), "w.mean_degree is 32.0: it must be above 0 and at most a block's size, 8"),
+        (Orthogonal(degree=24), "w.degree is 24: it must be a power of 2 and at most the state size, 64"),
+    ],
+)
+def test_topologies_that_cannot_be_had(kind, line):
+    with pytest.raises(InputError) as caught:
+        kind.check("w", 64)
+    assert str(caught.value) == line
+    with pytest.raises(InputError, match="^topology.") as caught:
+        draw_recurrent(kind, 64, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("kind", [type(kind)() for kind in KINDS], ids=lambda kind: kind.kind)
+def test_the_papers_largest_recurrent_matrix_in_every_topology(kind):
+    n, d = 65_536, 1 if kind == Ring() else 32
+    row, column, value = draw_recurrent(kind, n, np.random.default_rng(0))
+    assert_sorted_without_duplicates(row, column, n, n)
+    assert abs(len(row) - n * d) < 5 * np.sqrt(n * d)

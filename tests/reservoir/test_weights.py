@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
+from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, Orthogonal, Ring, ScaleFree, SmallWorld, erdos_renyi
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
 
 
@@ -21,6 +22,78 @@ def test_a_reservoir_is_as_the_paper_draws_it():
     assert abs(values.mean()) < 5 / np.sqrt(len(values)) and abs(values.std() - 1) < 5 / np.sqrt(2 * len(values))
     leak = np.asarray(reservoir.leak)
     assert leak.min() >= 0.2 and leak.max() <= 0.7 and abs(leak.mean() - 0.45) < 5 * 0.5 / np.sqrt(12 * 600)
+
+
+@pytest.mark.parametrize("connectivity", [0.1, 0.5])
+def test_erdos_renyi_is_drawn_from_its_streams_and_nothing_else(connectivity):
+    """Positions, values and leaks are NumPy's own from [seed, part]: what an earlier version drew, this one draws."""
+    frozen = draw(ReservoirConfig(state_size=40, connectivity=connectivity), 30, seed=5).reservoir
+    parts = []
+    for key, columns in (([5, 0, 0], 40), ([5, 1], 30)):
+        rng, w = np.random.default_rng(key), np.zeros((40, columns), np.float32)
+        if connectivity < 0.25:
+            row, column = erdos_renyi(40, columns, connectivity, rng)
+            w[row, column] = rng.standard_normal(len(row), dtype=np.float32)
+        else:
+            w = rng.standard_normal((40, columns), dtype=np.float32)
+            w[rng.random((40, columns), dtype=np.float32) >= connectivity] = 0
+        parts.append(w)
+    w_rec = np.asarray(frozen.w_rec.todense())
+    scale = np.float32(0.99 / np.abs(np.linalg.eigvals(parts[0].astype(np.float64))).max())
+    np.testing.assert_allclose(w_rec, parts[0] * scale, rtol=1e-6, atol=0)
+    assert np.array_equal(frozen.w_in.todense(), parts[1])
+    assert np.array_equal(frozen.leak, np.random.default_rng([5, 2]).uniform(0, 1, 40).astype(np.float32))
+
+
+OTHERS = [
+    FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3), BlockDiagonal(blocks=4, mean_degree=6),
+    Orthogonal(degree=8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
+def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topology):
+    drawn = draw(ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1)
+    w_rec = np.asarray(drawn.reservoir.w_rec.todense(), np.float64)
+    assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=1e-5)
+    plain = draw(ReservoirConfig(state_size=60, mean_degree=6), 50, seed=1).reservoir
+    assert np.array_equal(drawn.reservoir.w_in.todense(), plain.w_in.todense())
+    assert np.array_equal(drawn.reservoir.leak, plain.leak)
+    again = draw(ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1).reservoir
+    assert np.array_equal(drawn.reservoir.w_rec.todense(), again.w_rec.todense())
+
+
+def test_values_are_normal_where_the_topology_gives_none():
+    drawn = draw(ReservoirConfig(state_size=2000, topology=FixedInDegree(degree=10)), 10, seed=0)
+    values = np.asarray(drawn.reservoir.w_rec.data, np.float64) * drawn.radius.radius / 0.99
+    assert len(values) == 20_000
+    assert abs(values.mean()) < 5 / np.sqrt(20_000) and abs(values.std() - 1) < 5 / np.sqrt(40_000)
+
+
+def test_where_the_topology_fixes_the_values_no_radius_is_sought():
+    drawn = draw(ReservoirConfig(state_size=60, topology=Ring()), 50, seed=0)
+    assert (drawn.radius.radius, drawn.radius.method, drawn.radius.products) == (1, "topology", 0)
+    assert set(np.asarray(drawn.reservoir.w_rec.data)) == {np.float32(0.99)}
+
+
+def test_a_topology_that_is_dense_is_stored_dense():
+    arrays = [draw(ReservoirConfig(state_size=64, topology=FixedInDegree(degree=d)), 50, 0).reservoir.arrays() for d in (15, 16)]
+    assert ["indices" in array["recurrent"] for array in arrays] == [True, False]
+    assert np.count_nonzero(arrays[1]["recurrent"]["values"]) == 64 * 16
+
+
+def test_blocks_without_a_cycle_are_drawn_again_and_in_the_end_refused():
+    drawn = next(found for seed in range(200) if (found := draw(of_blocks(0.5), 10, seed)).redraws)
+    assert np.abs(np.linalg.eigvals(np.asarray(drawn.reservoir.w_rec.todense(), np.float64))).max() == pytest.approx(0.99, rel=1e-4)
+    with pytest.raises(InputError) as caught:
+        draw(of_blocks(1e-9), 10, 0)
+    assert str(caught.value) == (
+        "model.reservoir: 100 draws of W_rec at connectivity 8.33e-11 all have spectral radius 0; raise topology.mean_degree"
+    )
+
+
+def of_blocks(mean_degree):
+    return ReservoirConfig(state_size=12, mean_degree=1, topology=BlockDiagonal(blocks=2, mean_degree=mean_degree))
 
 
 def test_the_scale_of_the_input_matrix():
@@ -90,12 +163,36 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         ({"leak_min": 0.9, "leak_max": 0.1}, "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold"),
         ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
         ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),
+        (
+            {"topology": Ring(), "connectivity": 0.1},
+            "model.reservoir.connectivity is 0.1: topology ring has a density of its own; leave it out, and for W_in give "
+            "input_connectivity",
+        ),
+        (
+            {"topology": SmallWorld(degree=4096)},
+            "model.reservoir.topology.degree is 4096: it must be even, at least 2 and below the state size, 4096",
+        ),
     ],
 )
 def test_settings_that_no_reservoir_can_have(settings, line):
     with pytest.raises(InputError) as caught:
         ReservoirConfig(**settings).check("model.reservoir")
     assert str(caught.value) == line
+
+
+def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
+    ReservoirConfig(state_size=16, topology=Ring(), input_connectivity=1.0).check("model.reservoir")
+    with pytest.raises(InputError, match="^model.reservoir.mean_degree is 32.0"):
+        ReservoirConfig(state_size=16, topology=Ring()).check("model.reservoir")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TOPOLOGIES.values(), ids=TOPOLOGIES)
+def test_the_papers_largest_reservoir_can_be_drawn_in_every_topology(kind):
+    drawn = draw(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)
+    assert drawn.radius.disagreement < 0.01 and drawn.redraws == 0
+    expected = ReservoirConfig(state_size=65_536, topology=kind()).recurrent_gamma * 65_536**2
+    assert abs(drawn.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)
 
 
 @pytest.mark.slow

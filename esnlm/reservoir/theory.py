@@ -1,0 +1,98 @@
+"""What theory says of the echo state property: proposition 3 of S4, from norms and eigenvalues alone.
+
+At the papers' settings it decides nothing, and reservoir/contraction.py measures. No dense matrix is built from a sparse
+one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from jax.experimental.sparse import BCOO
+from scipy.sparse.linalg import svds
+
+from esnlm.reservoir.spectrum import spectral_radius
+from esnlm.reservoir.weights import Reservoir, as_scipy
+
+DENSE_LIMIT = 512  # units; up to here the singular values are LAPACK's
+SIGMA_TOLERANCE = 1e-6  # of ARPACK, relative
+MARGIN = 1e-3  # the accuracy of `spectral_radius`: what is closer than this to a proposition's bound decides nothing
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What proposition 3 says of a network, and the figures it was asked about."""
+
+    verdict: str  # holds | fails | undecided | undefined
+    reason: str  # one sentence
+    sigma_max: float  # largest singular value of W
+    radius: float  # largest |eigenvalue| of W
+    linear_radius: float  # and of the linearisation at 0, I - alpha diag(a) + diag(a) W
+    empty_tokens: int  # tokens whose column of W_in is empty: inputs that are 0 to the network
+
+
+def theory(reservoir: Reservoir, activation: str = "tanh", decay: float = 1.0, *, seed: int = 0) -> Theory:
+    """Whether the network has the echo state property, as far as proposition 3 of S4 decides it.
+
+    (a) tanh and sigma_max(W) < 1: it has, for every input. (b) tanh, an eigenvalue of the linearisation at 0 outside the
+    unit circle, and the input 0 possible: it has not. One-hot input is never 0, but a token with an empty column of W_in
+    acts like it. A value within 0.1 % of its bound decides nothing. With output feedback the property is not defined.
+
+    With leaks, let L = sigma_max(W) / alpha and d, e be the differences of two states and of their tanh(.), |e| <= L alpha |d|.
+    By convexity d'_i^2 <= (1 - alpha a_i) d_i^2 + alpha a_i (e_i / alpha)^2, so that sum_i d_i^2 / a_i falls by at least
+    alpha (1 - L^2) |d|^2 a step: (a) asks L < 1 and all alpha a_i in (0, 1], whatever the leaks. The norm of the
+    linearisation is no test.
+
+    Args:
+        activation: "tanh" or "relu".
+        decay: alpha of the continuous-time form, 1 elsewhere.
+        seed: of the start vectors of the iterations.
+    """
+    w, a = as_scipy(reservoir.stored_w_rec), np.asarray(reservoir.leak, np.float64)
+    sigma, radius = sigma_max(w, seed=seed), spectral_radius(w, seed=seed).radius
+    linear = spectral_radius(_linearised(w, a, decay), seed=seed).radius
+    empty, at_rest = _empty_columns(reservoir.stored_w_in), int((a == 0).sum())
+
+    not_a = f"sigma_max(W) = {sigma:.4g} is not below {decay:g} (proposition 3a)"
+    unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
+    if activation != "tanh":
+        verdict, reason = "undefined", f"{activation} has no bounded set of states, which the echo state property asks for"
+    elif at_rest:
+        verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state for ever"
+    elif sigma < decay * (1 - MARGIN) and decay * a.max() <= 1:
+        verdict, reason = "holds", f"sigma_max(W) = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
+    elif linear <= 1 + MARGIN:
+        verdict, reason = "undecided", f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)"
+    elif empty:
+        verdict, reason = "fails", f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)"
+    else:
+        verdict, reason = "undecided", f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)"
+    return Theory(verdict, reason, sigma, radius, linear, empty)
+
+
+def _linearised(w, a, decay):
+    """I - alpha diag(a) + diag(a) W, as sparse as W."""
+    if not scipy.sparse.issparse(w):
+        return np.diag(1 - decay * a) + a[:, None] * w
+    return scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a) + scipy.sparse.diags_array(a) @ w)
+
+
+def sigma_max(matrix: scipy.sparse.csr_array | np.ndarray, *, seed: int) -> float:
+    """Largest singular value of a real square matrix (N, N), in float64.
+
+    Above 512 units by ARPACK's Lanczos process on W^T W to a relative residual of 1e-6. The value is a Rayleigh
+    quotient: never above the true one beyond rounding.
+    """
+    if matrix.shape[0] <= DENSE_LIMIT:
+        return float(np.linalg.norm(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix, 2))
+    if not abs(matrix).max():
+        return 0.0  # of which Lanczos can make nothing
+    rng = np.random.default_rng(seed)
+    return float(svds(matrix, k=1, tol=SIGMA_TOLERANCE, return_singular_vectors=False, rng=rng)[0])
+
+
+def _empty_columns(w_in: BCOO | np.ndarray) -> int:
+    if not isinstance(w_in, BCOO):
+        return int((~np.asarray(w_in).any(axis=0)).sum())
+    column = np.asarray(w_in.indices)[np.asarray(w_in.data) != 0, 1]
+    return int((np.bincount(column, minlength=w_in.shape[1]) == 0).sum())

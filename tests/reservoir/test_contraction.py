@@ -1,0 +1,104 @@
+"""Distances of two states that read the same text, against float64 NumPy and on networks whose answer is known."""
+
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.reservoir import contraction
+from esnlm.reservoir.cell import prepare
+from esnlm.reservoir.topology import Orthogonal, draw_recurrent
+from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+from tests import oracle
+
+V = 23
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def reservoir(**settings):
+    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+
+
+def text(steps, lanes, seed=0):
+    return np.random.default_rng(seed).integers(0, V, (steps, lanes)).astype(np.int32)
+
+
+def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
+    """Two histories and the same 20 tokens: over 40 steps float32 stays within a few hundred roundings of float64."""
+    frozen = reservoir()
+    history, other, tokens = text(12, 3, 1), text(15, 3, 2), text(20, 3, 3)
+    found = contraction.input_forgetting(prepare(frozen), history, other, tokens)
+    for lane in range(3):
+        one, two = (
+            oracle.states(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, lane])[-21:]
+            for past in (history, other)
+        )
+        np.testing.assert_allclose(found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=300 * EPSILON * 90**0.5, rtol=0)
+
+
+def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():
+    """Small states are a linear network's: with W = 0.8 Q, Q orthogonal, the distance is multiplied by 0.8 a step."""
+    row, column, value = draw_recurrent(Orthogonal(degree=4), 64, np.random.default_rng(0))
+    w = np.zeros((64, 64), np.float32)
+    w[row, column] = 0.8 * value
+    curve = contraction.state_contraction(prepare(Reservoir(w, np.zeros((64, V), np.float32), np.ones(64, np.float32))), text(60, 4))
+    assert curve.distance.shape == (61, 4)
+    assert curve.fitted == (30, 60)
+    # From step 30 on |h| is below 64^0.5 0.8^30 = 0.01, and tanh(x) = x (1 - x^2 / 3) nearly x within 1e-4 / 3.
+    assert curve.rate == pytest.approx(np.log(0.8), abs=1e-4)
+    assert curve.rate_before == pytest.approx(np.log(0.8), abs=1e-2)
+
+
+def test_start_states_are_spread_over_the_allowed_set():
+    """Uniform in [-1, 1]^N: the expected squared distance of two is 2 N / 3."""
+    frozen = reservoir(state_size=2000)
+    start = contraction.state_contraction(prepare(frozen), text(2, 8)).distance[0]
+    np.testing.assert_allclose(start**2 / 2000, 2 / 3, atol=5 * np.sqrt(28 / 45 / 2000))
+    relu = contraction.state_contraction(prepare(frozen, "relu"), text(2, 8)).distance[0]
+    np.testing.assert_allclose(relu**2 / 2000, 1 / 6, atol=5 * np.sqrt(7 / 180 / 2000))
+
+
+def test_leaks_down_to_zero_forget_by_a_power_of_time():
+    """W = 0 and a_i evenly spread in (0, 1): the mean of (1 - a)^(2 t) is 1 / (2 t + 1), no exponential."""
+    leak = ((np.arange(2000) + 0.5) / 2000).astype(np.float32)
+    cell = prepare(Reservoir(np.zeros((2000, 2000), np.float32), np.zeros((2000, V), np.float32), leak))
+    curve = contraction.state_contraction(cell, text(100, 4))
+    t = np.arange(101)[:, None]
+    # Squared differences of two uniforms have mean 2 / 3 and relative variance 7 / 5; at step t, (2 t + 1)^2 / (4 t + 1)
+    # times fewer units than 2000 still count.
+    spread = np.sqrt(7 / 5 * (2 * t + 1) ** 2 / (4 * t + 1) / 2000)
+    assert (np.abs(curve.distance**2 / (2 / 3 * 2000 / (2 * t + 1)) - 1) < 4.5 * spread).all()
+    assert curve.rate_before == pytest.approx(2 * curve.rate, rel=0.2)
+
+
+@pytest.mark.parametrize("rho, contracts", [(0.4, True), (0.9, True), (2.0, False)])
+def test_contraction_is_told_from_none(rho, contracts):
+    frozen = reservoir(state_size=300, mean_degree=10.0, spectral_radius=rho, input_scale=0.01, leak_min=1.0)
+    curve = contraction.state_contraction(prepare(frozen), text(100, 4))
+    assert (curve.rate < -0.05) == contracts
+    assert (curve.distance[-1] > 1).all() != contracts
+
+
+def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path):
+    """A nilpotent network forgets everything in three steps, and exactly."""
+    pytest.importorskip("matplotlib")
+    w = np.diag(np.full(3, 0.5, np.float32), 1)
+    chain = prepare(Reservoir(w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32)))
+    curve = contraction.state_contraction(chain, text(8, 2))
+    assert (curve.distance[:4] > 0).all() and not curve.distance[4:].any()
+    assert curve.fitted == (1, 3) and np.isfinite(curve.rate)
+    reset = contraction.state_contraction(prepare(Reservoir(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))), text(8, 2))
+    assert reset.rate == -np.inf and reset.fitted == (0, 0)
+    assert contraction.plot_contraction({"chain": curve, "reset": reset}, tmp_path / "curves.png") is None
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_relu_network_that_overflows_is_still_reported():
+    growing = prepare(Reservoir(4 * np.eye(2, dtype=np.float32), np.ones((2, 1), np.float32), np.ones(2, np.float32)), "relu")
+    curve = contraction.state_contraction(growing, np.zeros((80, 2), np.int32))
+    assert curve.rate == pytest.approx(np.log(4), rel=1e-3) and not np.isfinite(curve.distance[-1]).all()
+
+
+def test_histories_that_are_the_same_are_refused():
+    same = text(5, 2)
+    with pytest.raises(InputError, match="lane 0: the two states to be compared are the same"):
+        contraction.input_forgetting(prepare(reservoir()), same, same, text(3, 2))

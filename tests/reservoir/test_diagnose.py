@@ -1,0 +1,115 @@
+"""A reservoir diagnosed: a run's, a configuration's, both; what is written, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from esnlm import config
+from esnlm.errors import InputError
+from esnlm.reservoir.contraction import DistanceCurve
+from esnlm.reservoir.diagnose import diagnose
+from esnlm.reservoir.diagnosis import verdict
+from esnlm.reservoir.theory import Theory
+from esnlm.training import loop
+
+MODEL = "{reservoir: {state_size: 32, mean_degree: 4, input_connectivity: 0.3}, readout: {rank: 4}}"
+DATA = "{kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Holds trained.yaml, its run, and others.yaml for a run that is not there."""
+    folder = tmp_path_factory.mktemp("diagnose")
+    (folder / "trained.yaml").write_text(f"run: {folder / 'trained'}\ndata: {DATA}\nmodel: {MODEL}\n")
+    (folder / "other.yaml").write_text(f"run: {folder / 'other'}\ndata: {DATA}\nmodel: {MODEL}\n")
+    loop.train(config.read(folder / "trained.yaml"))
+    return folder
+
+
+def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, capsys):
+    """The same seed draws the same reservoir, so all figures agree."""
+    side_by_side = diagnose(folder / "trained", folder / "trained.yaml", out=folder / "both")["reservoirs"]
+    assert [found["name"] for found in side_by_side] == ["trained", "trained"]
+    assert side_by_side[0] == side_by_side[1]
+    out = capsys.readouterr().out
+    assert out.count("The echo state property is undecided by theory") == 2 and out.count("erdos_renyi") == 2
+    assert (folder / "both" / "diagnostics.json").exists()
+
+
+def test_what_is_written_goes_beside_the_run(folder):
+    pytest.importorskip("matplotlib")
+    result = diagnose(folder / "trained", command="python -m esnlm diagnose --run trained")
+    written = folder / "trained" / "diagnostics"
+    assert sorted(file.name for file in written.iterdir()) == ["contraction.png", "diagnostics.json", "diagnostics.md"]
+    page = (written / "diagnostics.md").read_text()
+    assert result["reservoirs"][0]["verdict"] in page and "`python -m esnlm diagnose --run trained`" in page
+    found = json.loads((written / "diagnostics.json").read_text())["reservoirs"][0]
+    assert found["settings"]["spectral_radius"] == 0.99 and found["theory"]["radius"] == pytest.approx(0.99, rel=1e-3)
+    assert len(found["state_contraction"]["distance"]) == 301 and found["state_contraction"]["rate"] < 0
+    assert 1 <= found["effective_rank"] <= 32 and 0 < found["memory_capacity"]["total"] <= 32
+
+
+def test_a_configuration_is_written_to_the_run_that_it_names(folder):
+    result = diagnose(config=folder / "other.yaml", overrides=["--model.reservoir.topology.kind", "ring"])
+    assert result["text"] == "the generated grammar"
+    assert result["reservoirs"][0]["verdict"].startswith("The echo state property holds by theory: sigma_max(W) = 0.99 is below 1")
+    assert (folder / "other" / "diagnostics" / "diagnostics.json").exists()
+
+
+def test_a_text_of_one_s_own(folder, tmp_path):
+    (tmp_path / "text.txt").write_text("The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20 + "Dogs bark.\n")
+    result = diagnose(folder / "trained", data=tmp_path / "text.txt", out=tmp_path)
+    assert result["text"] == str(tmp_path / "text.txt")
+
+
+def test_relu_that_grows_is_still_reported(folder, tmp_path):
+    settings = ["--model.reservoir.activation", "relu", "--model.reservoir.spectral_radius", "9", "--model.reservoir.leak_min", "1"]
+    found = diagnose(config=folder / "other.yaml", overrides=settings, out=tmp_path)["reservoirs"][0]
+    assert found["verdict"].startswith("The echo state property is not defined: relu has no bounded set of states")
+    assert "two start states do not approach each other" in found["verdict"]
+    assert found["memory_capacity"] == "memory capacity: the states grow beyond float32; lower the spectral radius"
+    assert found["input_forgetting"] == "the states grow beyond float32 before they are compared; lower the spectral radius"
+    written = json.loads((tmp_path / "diagnostics.json").read_text())["reservoirs"][0]
+    assert written["saturated"] is None and written["state_contraction"]["left"] in ("inf", "nan")
+
+
+@pytest.mark.parametrize(
+    "decided, rate, sentence",
+    [
+        ("holds", -0.2, "holds by theory: so; measured on text, two start states approach each other by 0.2 nats a token (tokens 4 to 8)"),
+        ("fails", 0.1, "fails by theory: so; measured on text, two start states do not approach each other (+0.1 nats a token)"),
+        ("undecided", -np.inf, "is undecided by theory: so; measured on text, two start states become one within a token"),
+        ("undefined", np.nan, "is not defined: so; measured on text, two start states do not approach each other (+nan nats a token)"),
+    ],
+)
+def test_the_verdict_is_one_sentence_with_its_reason(decided, rate, sentence):
+    theory = Theory(decided, "so", 0.5, 0.5, 0.5, 0)
+    assert verdict(theory, DistanceCurve(np.ones((9, 2)), rate, (4, 8), rate)) == f"The echo state property {sentence}."
+
+
+def refusal(*arguments, **options):
+    with pytest.raises(InputError) as caught:
+        diagnose(*arguments, **options)
+    return str(caught.value)
+
+
+def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
+    (tmp_path / "short.txt").write_text("The cats sleep.\n")
+    (tmp_path / "lstm.yaml").write_text(f"run: {tmp_path / 'lstm'}\ndata: {DATA}\nmodel: {{family: lstm, width: 8}}\n")
+    (tmp_path / "lstm").mkdir()
+    config.write(config.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
+    title = config.read(tmp_path / "lstm.yaml").model.title
+    assert refusal() == "nothing to diagnose: give a run directory (--run), a configuration (--config) or both"
+    assert refusal(folder / "trained", overrides=["--seed", "3"]) == "--seed 3: settings go with --config; a run has its own"
+    for options in ({"config": tmp_path / "lstm.yaml"}, {"run": tmp_path / "lstm"}):
+        where = next(iter(options.values()))
+        assert refusal(**options) == f"{where}: {title} has no reservoir; diagnose an echo state network"
+    assert refusal(folder / "trained", data=tmp_path / "short.txt") == (
+        f"{tmp_path / 'short.txt'}: 6 tokens with the ends of sentences; give a text of at least 300"
+    )
+    assert refusal(config=folder / "trained.yaml") == (
+        f"{folder / 'trained'}: there is a run already: diagnose it with --run, or name another folder with --out"
+    )
+    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: not a run directory: it has no config.yaml; give one that train.py wrote"
+    assert refusal(folder / "trained", data=tmp_path / "none.txt") == f"{tmp_path / 'none.txt'}: cannot be read: No such file or directory"

@@ -1,0 +1,112 @@
+"""What proposition 3 decides, against dense float64 NumPy and on networks whose answer is known."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from esnlm.reservoir.theory import sigma_max, theory
+from esnlm.reservoir.topology import Orthogonal, draw_recurrent
+from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+
+V = 23
+
+
+def reservoir(**settings):
+    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+
+
+def by_hand(w_rec, w_in=((1.0,), (1.0,)), leak=1.0):
+    w_rec = np.array(w_rec, np.float32)
+    return Reservoir(w_rec, np.array(w_in, np.float32), np.broadcast_to(np.float32(leak), len(w_rec)))
+
+
+@pytest.mark.parametrize("size", [200, 900])
+def test_sigma_max_is_the_largest_singular_value(size):
+    w = scipy.sparse.random_array((size, size), density=8 / size, rng=np.random.default_rng(0), format="csr")
+    found = sigma_max(w, seed=0)
+    assert found == pytest.approx(np.linalg.svd(w.toarray(), compute_uv=False)[0], rel=1e-6)
+    assert found == sigma_max(w, seed=0)
+
+
+def test_sigma_max_where_lanczos_has_little_to_go_by():
+    row, column, value = draw_recurrent(Orthogonal(degree=4), 700, np.random.default_rng(0))
+    orthogonal = scipy.sparse.csr_array((value.astype(float), (row, column)), shape=(700, 700))
+    assert sigma_max(orthogonal, seed=0) == pytest.approx(1, rel=1e-6)
+    assert sigma_max(0 * orthogonal, seed=0) == 0
+    assert sigma_max(orthogonal.toarray(), seed=0) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"connectivity": 0.5}, {"leak_min": 1.0}])
+def test_theory_reports_the_figures_of_the_matrices(settings):
+    frozen = reservoir(**settings)
+    w, a = np.asarray(frozen.w_rec.todense(), np.float64), np.asarray(frozen.leak, np.float64)
+    found = theory(frozen)
+    assert found.sigma_max == pytest.approx(np.linalg.norm(w, 2), rel=1e-6)
+    assert found.radius == pytest.approx(np.abs(np.linalg.eigvals(w)).max(), rel=1e-6)
+    linearised = np.eye(90) - np.diag(a) + np.diag(a) @ w
+    assert found.linear_radius == pytest.approx(np.abs(np.linalg.eigvals(linearised)).max(), rel=1e-6)
+    assert found.empty_tokens == (np.abs(np.asarray(frozen.w_in.todense())).sum(0) == 0).sum()
+    assert found.verdict == "undecided"  # as at the paper's settings: rho 0.99, sigma_max about 2
+
+
+HALF = np.eye(2) / 2
+SHEAR = [[0.5, 3.0], [0.0, 0.5]]  # eigenvalues 0.5, singular value above 3
+DOUBLE = 2 * np.eye(2)
+EMPTY = [[1.0, 0.0], [1.0, 0.0]]  # the second token reaches no unit
+
+
+@pytest.mark.parametrize(
+    "frozen, activation, verdict, reason",
+    [
+        (by_hand(HALF), "tanh", "holds", "sigma_max(W) = 0.5 is below 1: states contract under every input (proposition 3a)"),
+        (by_hand(HALF, EMPTY, 0.3), "tanh", "holds", "sigma_max(W) = 0.5 is below 1: states contract under every input (proposition 3a)"),
+        (
+            by_hand(SHEAR, EMPTY),
+            "tanh",
+            "undecided",
+            "sigma_max(W) = 3.081 is not below 1 (proposition 3a), "
+            "and no eigenvalue of the linearisation at 0 (0.5) is clearly above 1 (3b)",
+        ),
+        (
+            by_hand(DOUBLE, EMPTY, 0.5),
+            "tanh",
+            "fails",
+            "the linearisation at 0 has an eigenvalue of modulus 1.5, above 1, "
+            "and input 0 occurs (empty columns of W_in: 1; proposition 3b)",
+        ),
+        (
+            by_hand(DOUBLE),
+            "tanh",
+            "undecided",
+            "sigma_max(W) = 2 is not below 1 (proposition 3a); the linearisation at 0 has an eigenvalue of modulus 2, above 1, "
+            "but every token has a column in W_in, so input 0 never occurs (3b)",
+        ),
+        # With leak it is the linearisation that counts: rho(W) = 1.2, yet 0 is stable.
+        (
+            by_hand(-1.2 * np.eye(2), EMPTY, 0.5),
+            "tanh",
+            "undecided",
+            "sigma_max(W) = 1.2 is not below 1 (proposition 3a), "
+            "and no eigenvalue of the linearisation at 0 (0.1) is clearly above 1 (3b)",
+        ),
+        (
+            by_hand(np.eye(2), EMPTY),
+            "tanh",
+            "undecided",
+            "sigma_max(W) = 1 is not below 1 (proposition 3a), "
+            "and no eigenvalue of the linearisation at 0 (1) is clearly above 1 (3b)",
+        ),
+        (by_hand(HALF, leak=[0.0, 1.0]), "tanh", "fails", "1 of 2 units have leak 0 and keep their start state for ever"),
+        (by_hand(HALF), "relu", "undefined", "relu has no bounded set of states, which the echo state property asks for"),
+    ],
+)
+def test_what_proposition_3_decides(frozen, activation, verdict, reason):
+    found = theory(frozen, activation)
+    assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_a_decay_moves_both_bounds():
+    """h' = (1 - alpha a) h + a tanh(W h): at alpha 0.4 the matrix I / 2 no longer contracts, and 0 is unstable."""
+    assert theory(by_hand(HALF, EMPTY, 0.5), decay=0.6).verdict == "holds"
+    found = theory(by_hand(HALF, EMPTY, 0.5), decay=0.4)
+    assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)
