@@ -142,6 +142,12 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
     assert same_bits(tuple(after), (params, state)) != moves
 
 
+def test_a_gradient_is_finite_also_where_its_norm_is_not():
+    params, optimizer = {"w": jnp.ones(2)}, make_optimizer(TrainingConfig(), updates=1)
+    *_, applied = make_apply(optimizer, "skip")(params, optimizer.init(params), jnp.float32(1), {"w": jnp.full(2, 1e30)})
+    assert applied
+
+
 SMALL = """
 data: {kind: grammar, sentences: 160, validation_sentences: 40, pairs: 4}
 model: {reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 4}}

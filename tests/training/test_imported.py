@@ -75,7 +75,7 @@ def test_what_cannot_be_done_with_it_is_said(run, folder):
     assert run.unigram() is None
     with pytest.raises(InputError, match="this model reads at most 64"):
         run.log_probs(["the " * 100])
-    with pytest.raises(InputError, match="the prompt has 101 tokens and 50 are asked for: this model reads at most 64"):
+    with pytest.raises(InputError, match="the prompt has 102 tokens and 50 are asked for: this model reads at most 64"):
         run.generate("the " * 100)
     with pytest.raises(InputError, match="^count 0, length 50, temperature 1.0, top_k None: count, length and top_k must be at least 1"):
         run.generate(count=0)
