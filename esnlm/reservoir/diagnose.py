@@ -6,7 +6,6 @@ model starts each sentence at the state 0: only so is there time to forget.
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +33,6 @@ LANES = 8
 STEPS = 300  # of common input
 HISTORY = 100  # tokens before it
 SENTENCES = 2000  # of the grammar, and lines of a file, as text to read
-
-
 
 
 def diagnose(
@@ -91,8 +88,8 @@ def diagnose(
     if loaded:
         measure(loaded.name, loaded.config, loaded.model.reservoir)
     if drawn:
-        say(f"{Path(config).stem}: drawing the reservoir")
-        measure(Path(config).stem, drawn, weights.draw(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir)
+        say(f"{Path(config).name}: drawing the reservoir")
+        measure(Path(config).name, drawn, weights.draw(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir)
     result = {"reservoirs": found, "text": text.name, "command": command, "versions": versions(), "device": describe_device()}
     note = _write(result, curves, folder)
     _show(result)
@@ -131,15 +128,16 @@ def _tokenizer(experiment: Experiment) -> Tokenizer:
 
 def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
     """Stretches from evenly spaced places of the text, which goes on from its beginning where it ends."""
-    if data is None and not isinstance(experiment.data, GrammarData):
+    sentences = None
+    if data is not None:
+        name, sentences = str(data), [line for line in read_lines(data) if line][:SENTENCES]
+    elif isinstance(experiment.data, GrammarData):
+        name, sentences = "the generated grammar", list(grammar.sentences(SENTENCES, experiment.seed))
+    else:
         store = open_store(experiment.data.train, verify=False)
         store.require_tokenizer(tokenizer)
         name, ids = str(store.folder), store.tokens
-    else:
-        if data is not None:
-            name, sentences = str(data), [line for line in read_lines(data) if line][:SENTENCES]
-        else:
-            name, sentences = "the generated grammar", list(islice(grammar.sentences(SENTENCES, experiment.seed), SENTENCES))
+    if sentences is not None:
         ids = np.array([i for line in tokenizer.encode_batch(sentences) for i in (tokenizer.bos, *line, tokenizer.eos)], np.int32)
     if len(ids) < STEPS:
         raise InputError(f"{name}: {len(ids)} tokens with the ends of sentences; give a text of at least {STEPS}")
@@ -149,8 +147,6 @@ def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Te
         return np.asarray(ids[(starts + np.arange(length)[:, None]) % len(ids)], np.int32)
 
     return Text(name, stretches(0, STEPS), stretches(1, HISTORY), stretches(2, HISTORY))
-
-
 
 
 def _show(result: dict) -> None:
@@ -175,9 +171,9 @@ def _markdown(result: dict, note: str | None) -> str:
     lines += ["", note or "![distance of two states against tokens](contraction.png)", ""]
     lines += [
         f"Text: {result['text']}, {LANES} stretches of {STEPS} tokens, running on over the ends of sentences. State contraction"
-        f" starts from two random states, input forgetting from two histories of {HISTORY} tokens. A rate that halves from one"
-        " range to the next is no exponential: leaks close to 0 forget by a power of time. Compare memory capacities of the"
-        " same settings and size only.",
+        f" starts from two random states, input forgetting from two histories of {HISTORY} tokens; lines are geometric means over"
+        " the stretches, bands their range, dashes what the rates were fitted to. A rate that halves from one range to the next is"
+        " no exponential: leaks close to 0 forget by a power of time. Compare memory capacities of one size only.",
         "",
     ]
     return "\n".join([*lines, *([f"`{result['command']}`", ""] if result["command"] else [])])

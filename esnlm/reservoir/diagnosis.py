@@ -95,7 +95,7 @@ def table(figures: dict) -> dict[str, str]:
         first, last = curve["fitted"]
         rows[f"{name}, nats a token"] = f"{curve['rate']:+.3g} (tokens {first} to {last}), {curve['rate_before']:+.3g} before"
         rows[f"{name}, distance left"] = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
-    rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{saturated:.2%}"
+    rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
     rows["effective rank"] = rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
     if not isinstance(memory, str):
         memory = f"{memory['total']:.1f} of {len(memory['by_delay'])} delays (chance {memory['chance']:.1f})"

@@ -43,7 +43,8 @@ Operator = sparse.BCOO | sparse.BCSR | Ell | Transposable | jax.Array
 FEWEST_COLUMNS = 8
 
 
-# Slots of a padded matrix for one entry. At N 65,536 and a mean of 32 Bernoulli rows come to 2, a scale-free network to 50.
+# Slots of a padded matrix for one entry: an estimate, as no GPU was measured. At N 65,536 and a mean of 32 Bernoulli rows
+# come to 2, those of a scale-free network to 50.
 MOST_PADDING = 4
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
+from esnlm.models import echo_state
+from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, Orthogonal, Ring, ScaleFree, SmallWorld, erdos_renyi
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
 
@@ -61,6 +63,16 @@ def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topolo
     assert np.array_equal(drawn.reservoir.leak, plain.leak)
     again = draw(ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1).reservoir
     assert np.array_equal(drawn.reservoir.w_rec.todense(), again.w_rec.todense())
+
+
+@pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
+def test_every_topology_has_the_parameters_that_are_expected(topology):
+    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=60, mean_degree=6, topology=topology))
+    expected = echo_state.expected_counts(config, 50)
+    actual = echo_state.actual_counts(echo_state.untrained(config, 50, 0, echo_state.draw_frozen(config, 50, 0)[0]))
+    assert (actual.trainable, actual.entries) == (expected.trainable, expected.entries)
+    assert abs(actual.total - expected.total) < 5 * np.sqrt((60 + 50) * 6)  # W_in is Binomial, and so are blocks
+    assert config.title == f"ESN {topology.kind.replace('_', ' ')} 60, rank 512"
 
 
 def test_values_are_normal_where_the_topology_gives_none():
