@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> dict:
     if args.case:
         print(json.dumps(run(CASES[args.case], args)))
         return {}
-    record = {"command": measure.command(), "machine": measure.machine(), "rows": {}}
+    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine(), "rows": {}}
     options = [f"--{name}={getattr(args, name)}" for name in ("vocab", "rank", "updates", "divide")]
     for case in CASES:
         done = subprocess.run([sys.executable, __file__, "--case", case, *options], capture_output=True, text=True)
@@ -64,6 +64,7 @@ def main(arguments: list[str] | None = None) -> dict:
             row = json.loads(done.stdout.splitlines()[-1])
         record["rows"][case] = row
         print(case, row, flush=True)
+    record["load_after"] = measure.load()
     measure.write(args.out, "memory", "Memory of the largest updates", markdown(record), record)
     return record
 

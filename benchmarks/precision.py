@@ -38,8 +38,9 @@ def main(arguments: list[str] | None = None) -> dict:
     pairs = pairs[:: max(1, len(pairs) // args.limit)][: args.limit]
     sequences = conventions.encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper")
     spread = np.linspace(0, len(sequences) - 1, min(args.reference, len(sequences))).astype(int)
-    truth = np.array([float64_log_prob(run, sequences[i]) for i in spread])
-    record = {"command": measure.command(), "machine": measure.machine(), "model": run.config.model.title, "pairs": len(pairs), "rows": {}}
+    weights = float64_weights(run)
+    truth = np.array([float64_log_prob(*weights, sequences[i]) for i in spread])
+    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine(), "model": run.config.model.title, "pairs": len(pairs), "rows": {}}
     answers = {}
     for precision in PRECISIONS:
         compute = dataclasses.replace(run.config.compute, precision=precision)
@@ -56,23 +57,31 @@ def main(arguments: list[str] | None = None) -> dict:
             "seconds": time.perf_counter() - began,
         }
         print(precision, record["rows"][precision], flush=True)
+    record["load_after"] = measure.load()
     measure.write(args.out, "precision", "Precision", markdown(record, len(spread)), record)
     return record
 
 
-def float64_log_prob(run: esnlm.Run, ids: np.ndarray) -> float:
-    """log p of one sentence of an echo state network in float64 NumPy, from the weights as they are stored."""
+def float64_weights(run: esnlm.Run) -> tuple:
+    """W_rec (sparse), the columns of W_in (V, N) (sparse), a, f, the readout's factors from the states on, and its bias."""
     reservoir, readout = run.model.reservoir, run.model.readout
-    w_rec, w_in, a = _scipy(reservoir.w_rec), _scipy(reservoir.w_in).tocsc(), np.asarray(reservoir.leak, np.float64)
-    weights = [np.asarray(getattr(readout, name), np.float64) for name in ("b", "a")] if hasattr(readout, "a") else [np.asarray(readout.w, np.float64)]
+    w_rec, w_in = (_scipy(matrix) for matrix in (reservoir.w_rec, reservoir.w_in))
+    factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]
     f = np.tanh if run.config.model.reservoir.activation == "tanh" else lambda x: np.maximum(x, 0)
+    dense = (np.asarray(array[...], np.float64) for array in (*factors, readout.bias, reservoir.leak))
+    *factors, bias, a = dense
+    return w_rec, w_in.T.tocsr(), a, f, factors, bias
+
+
+def float64_log_prob(w_rec, columns, a, f, factors, bias, ids: np.ndarray) -> float:
+    """log p of one sentence of an echo state network in float64 NumPy."""
     h, total = np.zeros(len(a)), 0.0
     for token, following in zip(ids[:-1], ids[1:], strict=True):
-        h = (1 - a) * h + a * f(w_rec @ h + w_in[:, [token]].toarray()[:, 0])
+        h = (1 - a) * h + a * f(w_rec @ h + columns[[token]].toarray()[0])
         o = h
-        for w in weights:
+        for w in factors:
             o = w @ o
-        o = o + np.asarray(readout.bias, np.float64)
+        o = o + bias
         total += o[following] - o.max() - np.log(np.exp(o - o.max()).sum())
     return total
 
