@@ -1,15 +1,16 @@
 """Softmax cross-entropy of packed tokens, with its gradient made in one sweep.
 
 Only real tokens come here. Of logits O = Z W^T + b (C, V), the passes over V are all the time there is, so the
-exponentials E = exp(O - max) are made once and serve three times, never normalised: with s the row sums of E, w the
-tokens' weights and y the targets,
+exponentials E = exp(O - O_y), relative to the target's own, are made once and serve three times, never normalised, and
+no maximum is sought: with s the row sums of E, w the tokens' weights and y the targets,
 
-    loss   = sum_i w_i (log s_i + max_i - O_iy)
+    loss   = sum_i w_i log s_i
     dL/dZ  = (w / s) * (E W) - w * W[y]
     dL/dW  = E^T (Z * w / s) - scatter_y(w * Z)
     dL/db  = E^T (w / s)     - scatter_y(w)
 
-which equals the textbook (softmax - one-hot), without ever writing that matrix.
+which equals the textbook (softmax - one-hot), without ever writing that matrix. Since s >= 1, nothing of weight can
+underflow; where a loss of dozens of nats makes s too large, the exponentials are made again relative to the maximum.
 """
 
 from functools import partial
@@ -21,6 +22,7 @@ from jax import lax
 PRECISIONS = ("float32", "tf32", "bf16")
 
 PARTS = 16  # of the vocabulary, summed apart
+LARGEST_SUM = 1e30  # of exponentials relative to the target's: a loss of 69 nats, and products with it are still finite
 
 
 def product(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
@@ -66,9 +68,8 @@ def weighted_nll(z, w, bias, targets, weights, precision: str) -> jax.Array:
 
 
 def _forward(z, w, bias, targets, weights, precision):
-    logits = product(z, w, (1, 1), precision) + bias  # (C, V)
-    e, total, top = _exponentials(logits)
-    loss = _dot(weights, top + jnp.log(total) - _pick(logits, targets))
+    e, total, excess = _relative_exponentials(z, w, bias, targets, precision)
+    loss = _dot(weights, excess + jnp.log(total))
     scale = weights / total  # (C,): w / s
     dz = scale[:, None] * product(e, w, (1, 0), precision) - weights[:, None] * w[targets]  # (C, r)
     dw = product(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z)  # (V, r)
@@ -83,15 +84,36 @@ def _backward(precision, gradients, cotangent):
 weighted_nll.defvjp(_forward, _backward)
 
 
+def _relative_exponentials(z, w, bias, targets, precision):
+    """E = exp(O - base) (C, V), its row sums (C,) and base - O_y (C,): 0, or max - O_y where that would be too large."""
+    logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
+    e = jnp.exp(logits + bias - (_pick(logits, targets) + bias[targets])[:, None])
+    total = _row_sums(e)
+
+    def about_maximum(_):
+        logits = product(z, w, (1, 1), precision) + bias
+        e, total, top = _exponentials(logits)
+        return e, total, top - _pick(logits, targets), jnp.bool(True)
+
+    # A loop that hardly ever runs: its carry stays where it is, which the branches of a cond would copy.
+    first = e, total, jnp.zeros_like(total), (total < LARGEST_SUM).all()
+    return lax.while_loop(lambda carry: ~carry[3], about_maximum, first)[:3]
+
+
 def _exponentials(logits):
     """E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,)."""
     top = logits.max(axis=1)
     e = jnp.exp(logits - top[:, None])
+    return e, _row_sums(e), top
+
+
+def _row_sums(e):
+    """(C,) sums of e (C, V)."""
     # A product with ones, as XLA's own sum over the last axis is several times slower on a CPU; in parts of the
     # vocabulary, as one float32 sum of 50,257 terms is off by 1e-5.
     part = jnp.arange(e.shape[1]) * PARTS // e.shape[1]
     ones = (part[:, None] == jnp.arange(PARTS)).astype(e.dtype)  # (V, PARTS)
-    return e, _dot(e, ones).sum(axis=1), top
+    return _dot(e, ones).sum(axis=1)
 
 
 def _dot(x, y):

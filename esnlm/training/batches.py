@@ -61,9 +61,9 @@ def shapes(epochs: list[Epoch], window_tokens: int) -> Shapes:
     return Shapes(tuple(sorted(sizes or {pack_size(1)})), max(len(window) for epoch in epochs for window in epoch.windows))
 
 
-def pack_size(tokens: int, an_octave: int = 16) -> int:
+def pack_size(tokens: int, an_octave: int = 32) -> int:
     """The next of a few fixed sizes: every size is compiled once."""
-    step = max(32, (1 << tokens.bit_length() - 1) // an_octave)
+    step = max(16, (1 << tokens.bit_length() - 1) // an_octave)
     return -(-tokens // step) * step
 
 
