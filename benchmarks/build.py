@@ -30,8 +30,8 @@ def build(size: int, vocab: int, pipe) -> None:
             "peak_gb": round(peak * 1024 / 1e9, 2),
             "peak_gb_before": round(before * 1024 / 1e9, 2),
             "nonzeros": sum(drawn.reservoir.nonzeros),
-            "radius_before_scaling": drawn.radius.radius,
-            "method": drawn.radius.method,
+            "radius_before_scaling": drawn.radii[0].radius,
+            "method": drawn.radii[0].method,
         }
     )
 

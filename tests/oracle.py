@@ -92,3 +92,35 @@ def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
         h = o * np.tanh(c)
         found.append(h)
     return np.array(found)
+
+
+def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh):
+    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state 0 before.
+
+    leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (SPEC S3): x' = (1 - a) x + a (W_in d + W_rec r),
+    r = f(x), of which r is seen.
+    """
+    w_rec, leak, drive = (np.asarray(array, np.float64) for array in (w_rec, leak, drive))
+    x, r, found = np.zeros(len(leak)), np.zeros(len(leak)), []
+    for driven in drive:
+        if rule == "leaky_membrane":
+            x = (1 - leak) * x + leak * (driven + w_rec @ r)
+            r = f(x)
+        else:
+            r = (1 - leak) * r + leak * f(w_rec @ r + driven)
+        found.append(r)
+    return np.array(found)
+
+
+def stacked_states(layers, d, rule="leaky_output", f=np.tanh, keep=1.0):
+    """The states of all layers side by side, (T, L N), for inputs d (T, D), a row one-hot or of an embedding.
+
+    Args:
+        layers: (W_rec, W_in, leak) of each; the first W_in is (N, D), the others read the states below, (N, N).
+        keep: dropout's mask on W_in d of the first, (T, N).
+    """
+    below, found = np.asarray(d, np.float64), []
+    for w_rec, w_in, leak in layers:
+        drive = below @ np.asarray(w_in, np.float64).T * (keep if not found else 1)
+        found.append(below := driven_states(w_rec, leak, drive, rule, f))
+    return np.concatenate(found, axis=1)

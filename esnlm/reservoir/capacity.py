@@ -6,7 +6,7 @@
 A cell is a reservoir made ready by `cell.prepare`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -16,7 +16,7 @@ import scipy.linalg
 from jax import lax
 
 from esnlm.errors import InputError
-from esnlm.reservoir.cell import EchoStateCell
+from esnlm.reservoir.cell import EchoStateCell, StackedCell
 
 SATURATED = 0.99  # |f(.)|
 
@@ -31,7 +31,7 @@ class MemoryCapacity:
 
 
 def memory_capacity(
-    cell: EchoStateCell,
+    cell: EchoStateCell | StackedCell,
     *,
     delays: int = 100,
     samples: int = 2048,
@@ -73,7 +73,7 @@ def memory_capacity(
     return MemoryCapacity(float((correlation**2).sum()), correlation**2, delays / int(test.sum()))
 
 
-def driving_vector(cell: EchoStateCell, input_scale: float, seed: int) -> np.ndarray:
+def driving_vector(cell: EchoStateCell | StackedCell, input_scale: float, seed: int) -> np.ndarray:
     """The vector through which `memory_capacity` drives a network, (N,) float32: N(0, input_scale^2) in every unit."""
     return np.random.default_rng(seed).normal(0, input_scale, cell.input_size).astype(np.float32)
 
@@ -87,7 +87,7 @@ def _driven(cell, vector, u, washout):
 
     def record(h, inputs):
         h = advance(h, inputs)
-        return h, h.T
+        return h, cell.output(h).T
 
     h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.zeros(u.shape[1]))
     return lax.scan(record, h, u[washout:])[1]
@@ -117,16 +117,16 @@ def _regularised(gram, ridge):
 
 @dataclass(frozen=True)
 class Samples:
-    """States on the way through text."""
+    """States on the way through text, as a readout sees them."""
 
     states: np.ndarray  # (S, N) float32, step by step, the lanes of a step together
     saturated: float | None  # share of |f(.)| > 0.99 over units and samples; None under ReLU
 
 
-def sample(cell: EchoStateCell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
+def sample(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
     """The states after each token from step `washout` on, of lanes that start at 0.
 
-    Saturation is that of the activation's output, which is the state itself only at leak 1.
+    Saturation is that of the activation's output, which with a leak outside of it is not the state.
 
     Args:
         tokens: (T, B) int32; (T - washout) B states of 4 N bytes are kept.
@@ -138,13 +138,12 @@ def sample(cell: EchoStateCell, tokens: np.ndarray, *, washout: int = 0) -> Samp
 
 @partial(jax.jit, static_argnames="washout")
 def _recorded(cell, tokens, washout):
-    unleaked = replace(cell, leak=jnp.ones_like(cell.leak), decay=1.0)  # its new state is f(.)
     h = lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens[:washout])[0]
 
     def record(h, token):
-        saturated = (jnp.abs(unleaked.read(h, token)) > SATURATED).mean(axis=0)
+        saturated = (jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED).mean(axis=0)
         h = cell.read(h, token)
-        return h, (h.T, saturated)
+        return h, (cell.output(h).T, saturated)
 
     return lax.scan(record, h, tokens[washout:])[1]
 

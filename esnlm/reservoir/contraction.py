@@ -3,7 +3,8 @@
     state_contraction   two start states
     input_forgetting    two histories
 
-A cell is a reservoir made ready by `cell.prepare`.
+A cell is a reservoir made ready by `cell.prepare`. Distances are of the carried state: of membrane potentials where the
+update rule has them, and of all layers of a stack together.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from esnlm.errors import InputError
-from esnlm.reservoir.cell import EchoStateCell
+from esnlm.reservoir.cell import EchoStateCell, StackedCell
 
 FLOOR = 100 * float(np.finfo(np.float32).eps)  # of a distance, relative to the states: below it float32 rounding shows
 
@@ -35,21 +36,22 @@ class DistanceCurve:
     rate_before: float  # the same on the steps first / 2 to first; nan where they are too few
 
 
-def state_contraction(cell: EchoStateCell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
+def state_contraction(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
     """State contraction (definition 3.1): two random start states a lane, one input.
 
-    Start states are uniform in [-1, 1]^N, the set of states that tanh allows; under ReLU in [0, 1]^N.
+    Start states are uniform in [-1, 1]^N, the set of states that tanh allows; under ReLU in [0, 1]^N. So are membrane
+    potentials, which no set bounds.
 
     Args:
         tokens: a sequence a lane, (T, B) int32. Take text: how strongly it drives the network decides the outcome.
     """
     rng = np.random.default_rng(seed)
     low = 0.0 if cell.activation == "relu" else -1.0
-    states = rng.uniform(low, 1.0, (cell.output_size, 2 * tokens.shape[1])).astype(np.float32)
-    return _curve(*_follow(cell, jnp.asarray(states), tokens))
+    states = jax.tree.map(lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.zeros(2 * tokens.shape[1]))
+    return _curve(*_follow(cell, states, tokens))
 
 
-def input_forgetting(cell: EchoStateCell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray) -> DistanceCurve:
+def input_forgetting(cell: EchoStateCell | StackedCell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray) -> DistanceCurve:
     """Input forgetting (definition 3.3): two histories from the state 0, then the same h tokens; distance against h.
 
     Args:
@@ -60,7 +62,7 @@ def input_forgetting(cell: EchoStateCell, history: np.ndarray, other: np.ndarray
         InputError: two histories lead to the same state, or one out of float32's range.
     """
     states = [_last_state(cell, jnp.asarray(past)) for past in (history, other)]
-    return _curve(*_follow(cell, jnp.concatenate(states, axis=1), tokens))
+    return _curve(*_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens))
 
 
 @jax.jit
@@ -70,10 +72,10 @@ def _last_state(cell, tokens):
 
 @jax.jit
 def _follow(cell, h, tokens):
-    """Distances of lane j from lane B + j, and norms of lane j, both (T + 1, B), for h (N, 2B)."""
+    """Distances of lane j from lane B + j, and norms of lane j, both (T + 1, B), for h (N, 2B) or several of them."""
 
     def measure(h):
-        first, second = jnp.split(h, 2, axis=1)
+        first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)
         return jnp.linalg.norm(first - second, axis=0), jnp.linalg.norm(first, axis=0)
 
     def advance(h, token):

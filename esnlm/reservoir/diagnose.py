@@ -20,7 +20,7 @@ from esnlm.files import write_atomically
 from esnlm.reservoir import contraction, diagnosis, weights
 from esnlm.reservoir.contraction import DistanceCurve
 from esnlm.reservoir.diagnosis import Text
-from esnlm.reservoir.weights import Reservoir
+from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.text import grammar
 from esnlm.text.sentences import read_lines
 from esnlm.text.store import open_store
@@ -80,7 +80,7 @@ def diagnose(
 
     found, curves = [], {}
 
-    def measure(name: str, experiment: Experiment, reservoir: Reservoir) -> None:
+    def measure(name: str, experiment: Experiment, reservoir: Reservoir | Stack) -> None:
         figures, of_these = diagnosis.measure(name, experiment.model, reservoir, text)
         found.append(figures | {"seed": experiment.seed})
         curves.update({f"{name}: {what}": curve for what, curve in of_these.items()})

@@ -8,9 +8,9 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import capacity, cell, contraction, theory, weights
+from esnlm.reservoir import capacity, cell, contraction, theory
 from esnlm.reservoir.contraction import DistanceCurve
-from esnlm.reservoir.weights import Reservoir
+from esnlm.reservoir.frozen import Reservoir, Stack, as_scipy
 from esnlm.training.tracking import say
 
 WASHOUT = 100  # steps before states are sampled
@@ -26,7 +26,7 @@ class Text:
     other: np.ndarray
 
 
-def measure(name: str, config: EchoStateConfig, reservoir: Reservoir, text: Text) -> tuple[dict, dict[str, DistanceCurve]]:
+def measure(name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text) -> tuple[dict, dict[str, DistanceCurve]]:
     """All figures of a reservoir, as JSON has them, and its curves; rates in nats a token.
 
     What cannot be measured of it, as in a ReLU network that grows without bound, is the line that says why.
@@ -34,7 +34,8 @@ def measure(name: str, config: EchoStateConfig, reservoir: Reservoir, text: Text
     settings = config.reservoir
     say(f"{name}: singular value and spectral radii of W_rec")
     decided = theory.theory(reservoir, settings.activation, settings.decay)
-    ready = cell.prepare(reservoir, settings.activation, config.kernel(jax.default_backend()), settings.decay)
+    kernel = config.kernel(jax.default_backend())
+    ready = cell.prepare(reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule)
     say(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text")
     contracting = contraction.state_contraction(ready, text.tokens)
     forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
@@ -44,10 +45,10 @@ def measure(name: str, config: EchoStateConfig, reservoir: Reservoir, text: Text
         "name": name,
         "model": config.title,
         "settings": asdict(settings),
-        "connections": reservoir.nonzeros[0],
-        "longest_row": int((weights.as_scipy(reservoir.stored_w_rec) != 0).sum(axis=1).max()),
+        "connections": sum(layer.nonzeros[0] for layer in reservoir.layers),
+        "longest_row": max(int((as_scipy(layer.stored_w_rec) != 0).sum(axis=1).max()) for layer in reservoir.layers),
         "vocab_size": reservoir.vocab_size,
-        "verdict": verdict(decided, contracting),
+        "verdict": verdict(decided, contracting, settings.update_rule),
         "theory": asdict(decided),
         "state_contraction": _summary(contracting),
         "input_forgetting": _summary(forgetting),
@@ -60,16 +61,17 @@ def measure(name: str, config: EchoStateConfig, reservoir: Reservoir, text: Text
     return figures, {what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)}
 
 
-def verdict(decided: theory.Theory, curve: DistanceCurve) -> str:
+def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
     """One sentence: what theory says of the echo state property and why, and what was measured on the text."""
+    two = "two start states" if rule == "leaky_output" else "two start states (membrane potentials)"
     says = {"undecided": "is undecided by theory", "undefined": "is not defined"}.get(decided.verdict, f"{decided.verdict} by theory")
     first, last = curve.fitted
     if curve.rate == -np.inf:
-        measured = "two start states become one within a token"
+        measured = f"{two} become one within a token"
     elif not curve.rate < 0:
-        measured = f"two start states do not approach each other ({curve.rate:+.3g} nats a token)"
+        measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
     else:
-        measured = f"two start states approach each other by {-curve.rate:.3g} nats a token (tokens {first} to {last})"
+        measured = f"{two} approach each other by {-curve.rate:.3g} nats a token (tokens {first} to {last})"
     return f"The echo state property {says}: {decided.reason}; measured on text, {measured}."
 
 
@@ -80,7 +82,8 @@ def table(figures: dict) -> dict[str, str]:
     memory, rank, saturated = figures["memory_capacity"], figures["effective_rank"], figures["saturated"]
     rows = {
         "topology": " ".join([settings["topology"]["kind"], *(f"{key} {value:g}" for key, value in topology.items())]),
-        "units": f"{settings['state_size']:,}",
+        "update rule": settings["update_rule"].replace("_", " "),
+        "units": f"{settings['state_size']:,}" + (f" in each of {settings['layers']} layers" if settings["layers"] > 1 else ""),
         "connections": f"{figures['connections']:,}, at most {figures['longest_row']:,} a unit",
         "spectral radius of W_rec": f"{decided['radius']:.4g}",
         "largest singular value of W_rec": f"{decided['sigma_max']:.4g}",

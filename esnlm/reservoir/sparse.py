@@ -67,7 +67,7 @@ def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
     """The operand of `matmul` for one kernel. A matrix stored dense stays dense, whatever the kernel.
 
     Args:
-        matrix: (N, N), BCOO with rows sorted, or dense.
+        matrix: (N, M), BCOO with rows sorted, or dense.
         kernel: one of KERNELS.
     """
     if not isinstance(matrix, sparse.BCOO):
@@ -108,7 +108,7 @@ _matmul_with_transpose.defvjp(
 
 
 def matmul(operator: Operator, h: jax.Array) -> jax.Array:
-    """W h for a prepared W (N, N) and h (N, B); float32 throughout."""
+    """W h for a prepared W (N, M) and h (M, B); float32 throughout."""
     if isinstance(operator, Transposable):
         return _matmul_with_transpose(operator, h)
     if isinstance(operator, Ell):
@@ -117,7 +117,7 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
             value, index = slot
             return total + value[:, None] * h[index], None  # (N, B)
 
-        return lax.scan(add_slot, jnp.zeros_like(h), operator)[0]
+        return lax.scan(add_slot, jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype), operator)[0]
     if isinstance(operator, sparse.BCOO | sparse.BCSR):
         missing = FEWEST_COLUMNS - h.shape[1] if isinstance(operator, sparse.BCSR) else 0
         return (operator @ jnp.pad(h, ((0, 0), (0, missing))))[:, : h.shape[1]] if missing > 0 else operator @ h

@@ -37,7 +37,7 @@ class SpectralRadius:
     """
 
     radius: float  # 0.0 where the matrix is nilpotent
-    method: str  # exact: nilpotent | cycle | dense; iterative: ritz | growth (Arnoldi did not converge)
+    method: str  # exact: nilpotent | cycle | dense | topology (known from it); iterative: ritz | growth (Arnoldi did not converge)
     block: int = 0  # nodes of the block
     residual: float = 0.0  # |W y - theta y| / growth, of the unit Ritz vector y and its |theta|
     disagreement: float = 0.0  # | |theta| / growth - 1 |, of the two estimates

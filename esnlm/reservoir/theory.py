@@ -11,8 +11,8 @@ import scipy.sparse
 from jax.experimental.sparse import BCOO
 from scipy.sparse.linalg import svds
 
+from esnlm.reservoir.frozen import Reservoir, Stack, as_scipy
 from esnlm.reservoir.spectrum import spectral_radius
-from esnlm.reservoir.weights import Reservoir, as_scipy
 
 DENSE_LIMIT = 512  # units; up to here the singular values are LAPACK's
 SIGMA_TOLERANCE = 1e-6  # of ARPACK, relative
@@ -21,17 +21,17 @@ MARGIN = 1e-3  # the accuracy of `spectral_radius`: what is closer than this to 
 
 @dataclass(frozen=True)
 class Theory:
-    """What proposition 3 says of a network, and the figures it was asked about."""
+    """What proposition 3 says of a network, and the figures it was asked about, of several layers the largest."""
 
     verdict: str  # holds | fails | undecided | undefined
     reason: str  # one sentence
     sigma_max: float  # largest singular value of W
     radius: float  # largest |eigenvalue| of W
     linear_radius: float  # and of the linearisation at 0, I - alpha diag(a) + diag(a) W
-    empty_tokens: int  # tokens whose column of W_in is empty: inputs that are 0 to the network
+    empty_tokens: int  # tokens whose column of W_in is empty, or W_in d: inputs that are 0 to the network
 
 
-def theory(reservoir: Reservoir, activation: str = "tanh", decay: float = 1.0, *, seed: int = 0) -> Theory:
+def theory(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0, *, seed: int = 0) -> Theory:
     """Whether the network has the echo state property, as far as proposition 3 of S4 decides it.
 
     (a) tanh and sigma_max(W) < 1: it has, for every input. (b) tanh, an eigenvalue of the linearisation at 0 outside the
@@ -41,26 +41,36 @@ def theory(reservoir: Reservoir, activation: str = "tanh", decay: float = 1.0, *
     With leaks, let L = sigma_max(W) / alpha and d, e be the differences of two states and of their tanh(.), |e| <= L alpha |d|.
     By convexity d'_i^2 <= (1 - alpha a_i) d_i^2 + alpha a_i (e_i / alpha)^2, so that sum_i d_i^2 / a_i falls by at least
     alpha (1 - L^2) |d|^2 a step: (a) asks L < 1 and all alpha a_i in (0, 1], whatever the leaks. The norm of the
-    linearisation is no test.
+    linearisation is no test. With the leak on the membrane potential (S3), let d be the difference of two potentials and
+    e = W (r_1 - r_2): the same holds of it word for word, and so does the linearisation.
+
+    Layers above each other: a layer that contracts forgets its own state, and what it is given converges as soon as the
+    one below has forgotten, so (a) asks L < 1 of each. The linearisation is block triangular: its eigenvalues are those
+    of the layers together, and the input 0 leaves all layers at 0.
 
     Args:
         activation: "tanh" or "relu".
         decay: alpha of the continuous-time form, 1 elsewhere.
         seed: of the start vectors of the iterations.
     """
-    w, a = as_scipy(reservoir.stored_w_rec), np.asarray(reservoir.leak, np.float64)
-    sigma, radius = sigma_max(w, seed=seed), spectral_radius(w, seed=seed).radius
-    linear = spectral_radius(_linearised(w, a, decay), seed=seed).radius
-    empty, at_rest = _empty_columns(reservoir.stored_w_in), int((a == 0).sum())
+    figures, leaks = [], []
+    for layer in reservoir.layers:
+        w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
+        linear = spectral_radius(_linearised(w, a, decay), seed=seed).radius
+        figures.append((sigma_max(w, seed=seed), spectral_radius(w, seed=seed).radius, linear))
+        leaks.append(a)
+    (sigma, radius, linear), a = np.max(figures, axis=0).tolist(), np.concatenate(leaks)
+    empty, at_rest = _empty_tokens(reservoir.layers[0]), int((a == 0).sum())
 
-    not_a = f"sigma_max(W) = {sigma:.4g} is not below {decay:g} (proposition 3a)"
+    of = "sigma_max(W)" if len(leaks) == 1 else f"the largest sigma_max(W) of {len(leaks)} layers"
+    not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
     if activation != "tanh":
         verdict, reason = "undefined", f"{activation} has no bounded set of states, which the echo state property asks for"
     elif at_rest:
         verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state for ever"
     elif sigma < decay * (1 - MARGIN) and decay * a.max() <= 1:
-        verdict, reason = "holds", f"sigma_max(W) = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
+        verdict, reason = "holds", f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
     elif linear <= 1 + MARGIN:
         verdict, reason = "undecided", f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)"
     elif empty:
@@ -91,7 +101,10 @@ def sigma_max(matrix: scipy.sparse.csr_array | np.ndarray, *, seed: int) -> floa
     return float(svds(matrix, k=1, tol=SIGMA_TOLERANCE, return_singular_vectors=False, rng=rng)[0])
 
 
-def _empty_columns(w_in: BCOO | np.ndarray) -> int:
+def _empty_tokens(first: Reservoir) -> int:
+    w_in = first.stored_w_in
+    if first.embedding is not None:  # W_in d of a random d is 0 where W_in is, and almost nowhere else
+        return 0 if first.nonzeros[1] else first.vocab_size
     if not isinstance(w_in, BCOO):
         return int((~np.asarray(w_in).any(axis=0)).sum())
     column = np.asarray(w_in.indices)[np.asarray(w_in.data) != 0, 1]

@@ -1,16 +1,13 @@
-"""What is frozen: W_rec, W_in and the leak, drawn as the papers draw them and never trained."""
+"""What is frozen: W_rec, W_in and the leak, as the papers draw them; reservoir/frozen.py holds what is drawn here."""
 
 import logging
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
-from flax import nnx
-from jax.experimental import sparse
+from jax.experimental.sparse import BCOO
 
 from esnlm.errors import InputError
-from esnlm.reservoir.sparse import with_column_values
+from esnlm.reservoir.frozen import Reservoir, Stack, as_scipy, bcoo
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import ErdosRenyi, Topology, draw_recurrent, erdos_renyi, largest_count
 
@@ -22,10 +19,10 @@ DENSE_FROM = 2.0**-2
 # Each part draws from a stream of its own, so that changing one setting leaves the other parts as they were.
 RECURRENT, INPUT, LEAK = range(3)
 POWERS = 5  # the start vector of the spectral radius; 3 is the readout's stream, 4 the order of sentences
+EMBEDDING = 8  # 6 are the other families' weights, 7 dropout
+LAYER = 9  # begins all streams of a layer above the first
 
-
-class Frozen(nnx.Variable):
-    """An array that no optimizer sees."""
+RULES = ("leaky_output", "leaky_membrane")
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,9 @@ class ReservoirConfig:
     leak_max: float = 1.0  # [alpha_max]
     continuous: ContinuousTime | None = None  # given, step / time_constant is every unit's leak, not leak_min .. leak_max
     activation: str = "tanh"  # tanh or relu [f]
+    update_rule: str = "leaky_output"  # the leak fades the output, or with leaky_membrane the argument of f (S3)
+    embedding: int | None = None  # width of a frozen random embedding in front of W_in (S3) [D_emb]; null: W_in reads tokens
+    layers: int = 1  # stacked, each reading the states of the one below; the readout sees the states of all
 
     @property
     def gamma(self) -> float:
@@ -80,6 +80,13 @@ class ReservoirConfig:
     @property
     def input_gamma(self) -> float:
         return self.gamma if self.input_connectivity is None else self.input_connectivity
+
+    def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
+        """Rows, columns and expected share of nonzeros of each frozen matrix: W_rec, W_in, the embedding, then layer by layer."""
+        recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
+        w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
+        embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
+        return [recurrent, w_in, *embedding] + (self.layers - 1) * 2 * [recurrent]  # above, W_in is as sparse as W_rec
 
     @property
     def leaks(self) -> tuple[float, float]:
@@ -123,86 +130,56 @@ class ReservoirConfig:
         must(self.input_scale > 0, "input_scale", "it must be above 0")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
         must(self.activation in ("tanh", "relu"), "activation", "it must be tanh or relu")
-
-
-class Reservoir(nnx.Module):
-    """The frozen arrays of an echo state network.
-
-    `w_rec` (N, N) and `w_in` (N, V) are BCOO, sorted by row; a matrix of connectivity 1/4 or more is stored dense and
-    turned to BCOO when asked for. `leak` (N,). All float32.
-    """
-
-    def __init__(self, w_rec: sparse.BCOO | np.ndarray, w_in: sparse.BCOO | np.ndarray, leak: np.ndarray):
-        self.state_size, self.vocab_size = w_in.shape
-        self.recurrent = _freeze(w_rec)
-        self.input = _freeze(w_in)
-        self.leak = Frozen(jnp.asarray(leak))  # (N,)
-
-    @property
-    def w_rec(self) -> sparse.BCOO:
-        """W_rec, (N, N) BCOO."""
-        return _as_bcoo(self.stored_w_rec)
-
-    @property
-    def w_in(self) -> sparse.BCOO:
-        """W_in, (N, V) BCOO."""
-        return _as_bcoo(self.stored_w_in)
-
-    @property
-    def stored_w_rec(self) -> sparse.BCOO | np.ndarray:
-        return _thaw(self.recurrent, (self.state_size, self.state_size))
-
-    @property
-    def stored_w_in(self) -> sparse.BCOO | np.ndarray:
-        return _thaw(self.input, (self.state_size, self.vocab_size))
-
-    @property
-    def nonzeros(self) -> tuple[int, int]:
-        """Nonzero entries of W_rec and of W_in."""
-        return tuple(int(np.count_nonzero(part["values"][...])) for part in (self.recurrent, self.input))
-
-    def with_input(self, table) -> "Reservoir":
-        """The same with other values in W_in: `table` as `sparse.prepare_columns` lays them out."""
-        w_in = with_column_values(self.stored_w_in, table)
-        return Reservoir(self.stored_w_rec, w_in, self.leak[...])
-
-    def arrays(self) -> dict:
-        """The arrays as saved: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}."""
-        parts = {"recurrent": self.recurrent, "input": self.input}
-        return {name: {key: part[key][...] for key in part} for name, part in parts.items()} | {"leak": self.leak[...]}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict, vocab_size: int) -> "Reservoir":
-        """The inverse of `arrays`."""
-        state_size = len(arrays["leak"])
-        w_rec = _from_arrays(arrays["recurrent"], (state_size, state_size))
-        return cls(w_rec, _from_arrays(arrays["input"], (state_size, vocab_size)), arrays["leak"])
+        must(self.update_rule in RULES, "update_rule", f"choose {', '.join(RULES)}")
+        must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
+        must(self.layers >= 1, "layers", "it must be at least 1")
 
 
 @dataclass(frozen=True)
 class Drawn:
     """A reservoir with what is worth recording of how it came about."""
 
-    reservoir: Reservoir
-    radius: SpectralRadius  # of M * V, before it was scaled
-    redraws: int  # draws of W_rec thrown away because their radius was 0
+    reservoir: Reservoir | Stack
+    radii: tuple[SpectralRadius, ...]  # of M * V of each layer, before it was scaled
+    redraws: int  # draws of a W_rec thrown away because their radius was 0
 
 
 def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int = 100) -> Drawn:
-    """Draws W_rec, W_in and the leak (S1, eq. 2-4), the same from the same seed.
+    """Draws W_rec, W_in and the leak (S1, eq. 2-4) of each layer, and the embedding (S3); the same from the same seed.
+
+    The embedding is N(0, 1). Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d): d
+    outputs of size 1 then drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
+
+    Raises:
+        InputError: every draw of a W_rec had radius 0.
+    """
+    size, width, shape = config.state_size, config.embedding, (config.embedding, vocab_size)
+    embedding = None if width is None else np.random.default_rng([seed, EMBEDDING]).standard_normal(shape, dtype=np.float32)
+    degree = config.recurrent_gamma * size  # d
+    inputs = [(width or vocab_size, config.input_gamma, config.input_scale)]
+    inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (config.layers - 1)
+    layers, radii, redraws = [], [], 0
+    for layer, (columns, connectivity, scale) in enumerate(inputs):
+        key = [seed, LAYER, layer] if layer else [seed]
+        w_rec, radius, thrown_away = _draw_scaled(config, key, max_redraws)
+        w_in = _bernoulli_gaussian(size, columns, connectivity, scale, np.random.default_rng([*key, INPUT]))
+        leak = np.random.default_rng([*key, LEAK]).uniform(*config.leaks, size).astype(np.float32)
+        layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding))
+        radii.append(radius)
+        redraws += thrown_away
+    return Drawn(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
+
+
+def _draw_scaled(config: ReservoirConfig, key: list[int], max_redraws: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
+    """W_rec = rho_rec / rho(M * V) * M * V, the radius of M * V, and how many draws had none.
 
     Where the topology fixes W_rec's values (ring, orthogonal), its radius is 1 before it is scaled, and none is sought.
     A W_rec of radius 0 (at a mean degree of 1 about one draw in 20 is nilpotent) cannot be scaled: it is drawn again
     from the next stream, and the log says so.
-
-    Raises:
-        InputError: every draw had radius 0.
     """
-    size = config.state_size
     for redraws in range(max_redraws):
-        rng = np.random.default_rng([seed, RECURRENT, redraws])
-        w_rec, fixed = _draw_recurrent(config, rng)
-        radius = SpectralRadius(1.0, "topology", size) if fixed else spectral_radius(as_scipy(w_rec), seed=[seed, POWERS])
+        w_rec, fixed = _draw_recurrent(config, np.random.default_rng([*key, RECURRENT, redraws]))
+        radius = SpectralRadius(1.0, "topology", config.state_size) if fixed else spectral_radius(as_scipy(w_rec), seed=[*key, POWERS])
         if radius.disagreement > 0.01:
             log.warning("spectral radius %.4g of W_rec: its two estimates differ by %.1f %%", radius.radius, 100 * radius.disagreement)
         if radius.radius > 0:
@@ -213,14 +190,12 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
             f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have spectral radius 0"
             f"; raise {'mean_degree or connectivity' if isinstance(config.topology, ErdosRenyi) else 'topology.mean_degree'}"
         )
-    scale = np.float32(config.spectral_radius / radius.radius)  # rho_rec / rho(M * V)
-    w_in = _bernoulli_gaussian(size, vocab_size, config.input_gamma, config.input_scale, np.random.default_rng([seed, INPUT]))
-    leak = np.random.default_rng([seed, LEAK]).uniform(*config.leaks, size).astype(np.float32)
-    scaled = w_rec * scale if isinstance(w_rec, np.ndarray) else _bcoo(w_rec.data * scale, w_rec.indices, w_rec.shape)
-    return Drawn(Reservoir(scaled, w_in, leak), radius, redraws)
+    scale = np.float32(config.spectral_radius / radius.radius)
+    scaled = w_rec * scale if isinstance(w_rec, np.ndarray) else bcoo(w_rec.data * scale, w_rec.indices, w_rec.shape)
+    return scaled, radius, redraws
 
 
-def _draw_recurrent(config: ReservoirConfig, rng) -> tuple[sparse.BCOO | np.ndarray, bool]:
+def _draw_recurrent(config: ReservoirConfig, rng) -> tuple[BCOO | np.ndarray, bool]:
     """W_rec before it is scaled, and whether its topology fixes the values, which are N(0, 1) otherwise."""
     size = config.state_size
     if isinstance(config.topology, ErdosRenyi):
@@ -231,11 +206,11 @@ def _draw_recurrent(config: ReservoirConfig, rng) -> tuple[sparse.BCOO | np.ndar
         w_rec = np.zeros((size, size), np.float32)
         w_rec[row, column] = values
     else:
-        w_rec = _bcoo(values, np.stack([row, column], axis=1), (size, size))
+        w_rec = bcoo(values, np.stack([row, column], axis=1), (size, size))
     return w_rec, value is not None
 
 
-def _bernoulli_gaussian(rows, columns, connectivity, scale, rng) -> sparse.BCOO | np.ndarray:
+def _bernoulli_gaussian(rows, columns, connectivity, scale, rng) -> BCOO | np.ndarray:
     """M * V with M ~ Bernoulli(connectivity), V ~ N(0, scale**2), float32."""
     if connectivity >= DENSE_FROM:
         values = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
@@ -244,38 +219,4 @@ def _bernoulli_gaussian(rows, columns, connectivity, scale, rng) -> sparse.BCOO 
         return values
     row, column = erdos_renyi(rows, columns, connectivity, rng)
     values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
-    return _bcoo(values, np.stack([row, column], axis=1), (rows, columns))
-
-
-def _bcoo(values, indices, shape) -> sparse.BCOO:
-    return sparse.BCOO((values, indices), shape=shape, indices_sorted=True, unique_indices=True)
-
-
-def _as_bcoo(matrix) -> sparse.BCOO:
-    return matrix if isinstance(matrix, sparse.BCOO) else sparse.BCOO.fromdense(jnp.asarray(matrix))
-
-
-def as_scipy(matrix: sparse.BCOO | np.ndarray) -> scipy.sparse.csr_array | np.ndarray:
-    """The same matrix in float64 for SciPy, sparse where it is."""
-    if not isinstance(matrix, sparse.BCOO):
-        return np.asarray(matrix, np.float64)
-    row, column = np.asarray(matrix.indices).T
-    return scipy.sparse.csr_array((np.asarray(matrix.data, np.float64), (row, column)), shape=matrix.shape)
-
-
-def _freeze(matrix) -> nnx.Dict:
-    if isinstance(matrix, sparse.BCOO):
-        return nnx.Dict(values=Frozen(jnp.asarray(matrix.data)), indices=Frozen(jnp.asarray(matrix.indices)))
-    return nnx.Dict(values=Frozen(jnp.asarray(matrix)))
-
-
-def _thaw(part, shape):
-    if "indices" in part:
-        return _bcoo(part["values"][...], part["indices"][...], shape)
-    return part["values"][...]
-
-
-def _from_arrays(arrays, shape):
-    if "indices" in arrays:
-        return _bcoo(jnp.asarray(arrays["values"]), jnp.asarray(arrays["indices"]), shape)
-    return arrays["values"]
+    return bcoo(values, np.stack([row, column], axis=1), (rows, columns))

@@ -1,15 +1,22 @@
-"""Parameter counts of the paper's tables, and of models that are really drawn."""
+"""Parameter counts of the paper's tables, and of models that are really drawn; a deep model as a run."""
 
 import csv
-from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+import esnlm
+from esnlm import config as configuration
+from esnlm.errors import InputError
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir.topology import Ring
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import loop
+from tests import oracle
+from tests.training.test_ahead import dense
 
 # Millions of trainable and of all parameters, as printed: esn_at_scale, tables 3 and 4.
 TABLE_3 = {1024: (26, 28), 2048: (27, 29), 4096: (28, 30), 8192: (30, 32), 16_384: (34, 36), 32_768: (43, 45), 65_536: (59, 63)}
@@ -68,3 +75,87 @@ def test_only_the_readout_is_trained():
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=64, mean_degree=8), readout=ReadoutConfig(4))
     model = echo_state.untrained(config, 50, 0, echo_state.draw_frozen(config, 50, 0)[0])
     assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == ["readout.a", "readout.b", "readout.bias"]
+
+
+DEEP = [
+    {"embedding": 40},
+    {"layers": 3},
+    {"layers": 2, "connectivity": 0.5},
+    {"layers": 2, "topology": Ring(), "embedding": 20, "input_connectivity": 1.0, "update_rule": "leaky_membrane"},
+]
+
+
+@pytest.mark.parametrize("settings", DEEP, ids=str)
+@pytest.mark.parametrize("rank", [8, None])
+def test_embeddings_and_layers_are_counted(settings, rank):
+    config = EchoStateConfig(reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(rank))
+    layers, width = settings.get("layers", 1), settings.get("embedding")
+    arrays, record = echo_state.draw_frozen(config, 500, seed=0)
+    actual, expected = echo_state.actual_counts(echo_state.untrained(config, 500, 0, arrays)), echo_state.expected_counts(config, 500)
+    frozen = layers * (100 * 100 + 100) + (layers - 1) * 100 * 100 + (100 * width + width * 500 if width else 100 * 500)
+    readout = 8 * (layers * 100 + 500) + 500 if rank else layers * 100 * 500 + 500
+    assert (actual.trainable, actual.entries) == (readout, readout + frozen) == (expected.trainable, expected.entries)
+    values = sum(np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(arrays) if "indices" not in str(path))
+    assert actual.total == readout + values and record["nonzeros"] == values
+    assert abs(actual.total - expected.total) < 5 * np.sqrt(expected.total - expected.trainable)  # nonzeros are Binomial
+    stored = sum(array.nbytes for array in jax.tree.leaves(arrays))
+    assert abs(echo_state.frozen_bytes(config, 500) - stored) < 5 * 12 * np.sqrt(stored / 12)
+    assert len(record["radius_before_scaling"]) == layers
+
+
+@pytest.mark.parametrize(
+    "settings, flops",
+    [
+        ({"embedding": 40}, 2 * (100 * 12 + 40 * 12) + 4 * 100 * 8 + 6 * 8 * 500),
+        ({"layers": 3}, 2 * (5 * 100 * 12 + 12) + 4 * 300 * 8 + 6 * 8 * 500),
+    ],
+)
+def test_each_product_has_its_flops(settings, flops):
+    """Three layers have five products of N x N; a token adds a column of 12 where there is no embedding."""
+    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=100, mean_degree=12, **settings), readout=ReadoutConfig(8))
+    assert echo_state.flops_per_token(config, 500) == flops
+
+
+@pytest.mark.parametrize(
+    "settings, title",
+    [
+        ({}, "ESN 4,096, full rank"),
+        ({"layers": 3}, "ESN 3 x 4,096, full rank"),
+        ({"update_rule": "leaky_membrane", "embedding": 64}, "ESN leaky membrane 4,096, full rank, embedding 64"),
+        ({"topology": Ring(), "layers": 2, "update_rule": "leaky_membrane"}, "ESN ring leaky membrane 2 x 4,096, full rank"),
+    ],
+)
+def test_the_title_tells_what_is_not_the_default(settings, title):
+    assert EchoStateConfig(reservoir=ReservoirConfig(**settings), readout=ReadoutConfig(None)).title == title
+
+
+def test_a_w_in_behind_an_embedding_is_not_trained():
+    with pytest.raises(InputError) as caught:
+        EchoStateConfig(reservoir=ReservoirConfig(embedding=64), train_input=True).check("model")
+    assert str(caught.value) == (
+        "model.train_input is true and model.reservoir.embedding 64: behind a frozen embedding W_in cannot be trained; "
+        "leave one of them out"
+    )
+
+
+def test_a_deep_run_is_trained_and_brought_back(tmp_path):
+    """Two layers of membranes behind an embedding, with dropout: the states, log-probabilities and text of a run."""
+    (tmp_path / "deep.yaml").write_text(
+        f"run: {tmp_path / 'deep'}\ndata: {{kind: grammar, sentences: 64, validation_sentences: 10, pairs: 2}}\n"
+        "model:\n  reservoir: {state_size: 32, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane}\n"
+        "  readout: {rank: null}\n  dropout: 0.1\n"
+    )
+    assert loop.train(configuration.read(tmp_path / "deep.yaml")) == 0
+    run = esnlm.load(tmp_path / "deep")
+    layers, readout = run.model.reservoir.layers, run.model.readout
+    assert readout.w.shape == (run.tokenizer.vocab_size, 64) and layers[1].w_in.shape == (32, 32)
+    assert {"reservoir.layers.0.embedding", "reservoir.layers.1.leak"} < set(run.arrays())
+
+    sentence = "The cats sleep."
+    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos])
+    weights = [(dense(layer.stored_w_rec), dense(layer.stored_w_in), dense(layer.leak[...])) for layer in layers]
+    states = oracle.stacked_states(weights, dense(layers[0].embedding[...]).T[ids], "leaky_membrane")
+    log_p = oracle.log_softmax(oracle.logits({"w": readout.w[...], "bias": readout.bias[...]}, states))
+    np.testing.assert_allclose(run.states([sentence])[0], states, atol=1e-5)
+    np.testing.assert_allclose(run.token_log_probs([sentence])[0], log_p[np.arange(len(ids) - 1), ids[1:]], atol=1e-4)
+    assert len(run.generate(count=2, length=5)) == 2

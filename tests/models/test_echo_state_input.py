@@ -27,6 +27,8 @@ RESERVOIRS = {
     "sparse W_in": {"mean_degree": 6.0},
     "sparse W_in, ReLU": {"mean_degree": 6.0, "activation": "relu"},
     "continuous time": S2 | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
+    "membrane": S2 | {"update_rule": "leaky_membrane", "activation": "tanh"},
+    "two layers": {"mean_degree": 6.0, "layers": 2},
 }
 
 features_of = jax.jit(families.features, static_argnames=("config", "precision"))
@@ -44,18 +46,25 @@ def sentences():
     return [rng.integers(0, V - 5, length).astype(np.int32) for length in [2, LONGEST, *rng.integers(2, LONGEST, 10)]]
 
 
-def torch_features(torch, settings, w_rec, w_in, leak, sentence):
-    """h_1 .. h_T, with dense float64 matrices and the equation of S2."""
+def torch_features(torch, settings, layers, sentence):
+    """h_1 .. h_T, or r_1 .. r_T, of all layers, with dense float64 matrices and the equations of S2 and S3."""
     f = {"tanh": torch.tanh, "relu": torch.relu}[settings.activation]
     decay = settings.continuous.decay if settings.continuous else 1.0
-    h, found = torch.zeros(N, dtype=torch.float64), []
-    for token in sentence:
-        h = (1 - decay * leak) * h + leak * f(w_rec @ h + w_in[:, token])
-        found.append(h)
-    return torch.stack(found)
+    below, found = torch.eye(V, dtype=torch.float64)[torch.tensor(sentence).long()], []
+    for w_rec, w_in, leak in layers:
+        x = r = torch.zeros(N, dtype=torch.float64)
+        states = []
+        for given in below:
+            drive = w_rec @ r + w_in @ given
+            membrane = settings.update_rule == "leaky_membrane"
+            x = (1 - decay * leak) * x + leak * (drive if membrane else f(drive))
+            r = f(x) if membrane else x
+            states.append(r)
+        found.append(below := torch.stack(states))
+    return torch.cat(found, dim=1)
 
 
-KERNELS = [("sparse W_in", "ell"), ("sparse W_in, ReLU", "bcoo"), ("sparse W_in, ReLU", "dense")]
+KERNELS = [("sparse W_in", "ell"), ("sparse W_in, ReLU", "bcoo"), ("sparse W_in, ReLU", "dense"), ("two layers", "bcoo")]
 
 
 @pytest.mark.parametrize("name, kernel", [*((name, "csr") for name in RESERVOIRS), *KERNELS])
@@ -71,12 +80,14 @@ def test_features_loss_and_gradient_are_torch_s(name, kernel):
     features = features_of(model.config, frozen, model.params, sheet, None, "float32")
     loss, gradient = loss_and_gradient(model.config, frozen, model.params, sheet, packed, None, precision="float32")
 
-    reservoir, readout = model.reservoir, model.readout
-    arrays = reservoir.stored_w_rec, reservoir.leak[...], reservoir.stored_w_in, readout.w[...], readout.bias[...]
-    w_rec, leak, w_in, w, bias = (torch.tensor(dense(array)) for array in arrays)
+    reservoirs, readout = model.reservoir.layers, model.readout
+    weights = [(layer.stored_w_rec, layer.stored_w_in, layer.leak[...]) for layer in reservoirs]
+    layers = [[torch.tensor(dense(array)) for array in each] for each in weights]
+    w, bias = (torch.tensor(dense(array)) for array in (readout.w[...], readout.bias[...]))
+    w_in = layers[0][1]
     for array in (w_in, w, bias):
         array.requires_grad_()
-    expected = [torch_features(torch, model.config.reservoir, w_rec, w_in, leak, text) for text in update.inputs]
+    expected = [torch_features(torch, model.config.reservoir, layers, text) for text in update.inputs]
     for row, states in zip(rows, expected, strict=True):
         np.testing.assert_allclose(features[row], states.detach(), atol=TOLERANCE, rtol=TOLERANCE)
     logits = torch.cat(expected) @ w.T + bias
@@ -85,7 +96,7 @@ def test_features_loss_and_gradient_are_torch_s(name, kernel):
     assert loss == pytest.approx(expected_loss.item(), rel=TOLERANCE)
 
     trained = w_in.detach().numpy() != 0
-    found = {"input": dense(sparse.with_column_values(reservoir.stored_w_in, gradient["input"]))} | gradient["readout"]
+    found = {"input": dense(sparse.with_column_values(reservoirs[0].stored_w_in, gradient["input"]))} | gradient["readout"]
     slopes = {"input": w_in.grad.numpy() * trained, "w": w.grad.numpy(), "bias": bias.grad.numpy()}
     for part, slope in slopes.items():
         # Back through time there are twice the products, after those forwards.
@@ -141,8 +152,10 @@ def same_bits(one, two):
 def test_trained_arrays_go_into_the_model_and_come_out_again(name):
     model = build(RESERVOIRS[name])
     params = jax.tree.map(lambda array: jnp.where(array == 0, 0, array + 1), model.params)
-    back = model.with_params(params).params
-    assert jax.tree.all(jax.tree.map(same_bits, back, params))
+    other = model.with_params(params)
+    assert jax.tree.all(jax.tree.map(same_bits, other.params, params))
+    for layer, before in zip(other.reservoir.layers[1:], model.reservoir.layers[1:], strict=True):
+        assert jax.tree.all(jax.tree.map(same_bits, layer.arrays(), before.arrays()))
 
 
 # Millions of trained and of all parameters as printed: frozen_rnn_ja, table 1, of all entries, cut.

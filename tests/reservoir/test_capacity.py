@@ -7,8 +7,10 @@ import scipy.linalg
 from esnlm.errors import InputError
 from esnlm.reservoir import capacity
 from esnlm.reservoir.cell import prepare
+from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import ring
-from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+from esnlm.reservoir.weights import ReservoirConfig, draw
+from tests import oracle
 
 V = 23
 EPSILON = float(np.finfo(np.float32).eps)
@@ -107,6 +109,32 @@ def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
     sizes = np.abs(outputs[10:])
     low, high = ((sizes > 0.99 + close).mean() for close in (300 * EPSILON, -300 * EPSILON))
     assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
+
+
+def test_samples_and_saturation_of_membranes_and_of_several_layers():
+    """What is seen of a membrane is f's output itself; of a stack all layers count, each with its own leak outside of f."""
+    frozen, tokens = reservoir(input_scale=9.0, layers=2), text(30, 4)
+    layers = [tuple(np.asarray(part, np.float64) for part in (w.w_rec.todense(), w.w_in.todense(), w.leak)) for w in frozen.layers]
+    for rule in ("leaky_output", "leaky_membrane"):
+        found = capacity.sample(prepare(frozen, rule=rule), tokens, washout=10)
+        states = np.stack([oracle.stacked_states(layers, np.eye(V)[lane], rule) for lane in tokens.T], axis=1)  # (T, B, 2 N)
+        np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
+        outputs = states
+        if rule == "leaky_output":
+            before, given = np.concatenate([0 * states[:1], states[:-1]]), [np.eye(V)[tokens], states[..., :90]]
+            parts = zip(layers, np.split(before, 2, axis=-1), given, strict=True)
+            outputs = np.concatenate([np.tanh(h @ w_rec.T + d @ w_in.T) for (w_rec, w_in, _), h, d in parts], axis=-1)
+        low, high = ((np.abs(outputs[10:]) > 0.99 + close).mean() for close in (300 * EPSILON, -300 * EPSILON))
+        assert 0.005 < low * (1 - 1e-6) <= found.saturated <= high * (1 + 1e-6) < 1.05 * low
+
+
+def test_the_memory_of_a_stack_is_that_of_all_its_layers():
+    """A second layer that hears nothing adds nothing, but halves the mean diagonal that the ridge is relative to."""
+    one = reservoir()
+    deaf = Reservoir(one.stored_w_rec, np.zeros((90, 90), np.float32), one.leak[...])
+    alone = capacity.memory_capacity(prepare(one), samples=512, ridge=1e-6)
+    both = capacity.memory_capacity(prepare(Stack([one, deaf])), samples=512, ridge=2e-6)
+    assert both.total == pytest.approx(alone.total, rel=1e-6)
 
 
 def test_saturation_means_nothing_under_relu():

@@ -6,8 +6,9 @@ import pytest
 from esnlm.errors import InputError
 from esnlm.reservoir import contraction
 from esnlm.reservoir.cell import prepare
+from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
-from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+from esnlm.reservoir.weights import ReservoirConfig, draw
 from tests import oracle
 
 V = 23
@@ -33,6 +34,30 @@ def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
             for past in (history, other)
         )
         np.testing.assert_allclose(found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=300 * EPSILON * 90**0.5, rtol=0)
+
+
+def test_distances_are_of_membrane_potentials_and_of_all_layers():
+    """W_rec = 0 and W_in = 0: a potential keeps 1 - a of itself a step, whatever it outputs."""
+    layer = Reservoir(np.zeros((40, 40), np.float32), np.zeros((40, V), np.float32), np.full(40, 0.25, np.float32))
+    upper = Reservoir(np.zeros((40, 40), np.float32), np.zeros((40, 40), np.float32), np.full(40, 0.25, np.float32))
+    curve = contraction.state_contraction(prepare(Stack([layer, upper]), rule="leaky_membrane"), text(9, 4))
+    np.testing.assert_allclose(curve.distance, curve.distance[0] * 0.75 ** np.arange(10)[:, None], rtol=20 * EPSILON)
+    np.testing.assert_allclose(curve.distance[0] ** 2 / 80, 2 / 3, atol=5 * np.sqrt(28 / 45 / 80))
+
+
+def test_a_stack_forgets_its_histories_as_the_oracle_s():
+    frozen = reservoir(layers=2, update_rule="leaky_membrane", embedding=6)
+    history, other, tokens = text(12, 3, 1), text(15, 3, 2), text(20, 3, 3)
+    found = contraction.input_forgetting(prepare(frozen, rule="leaky_membrane"), history, other, tokens)
+    layers = [(layer.w_rec.todense(), layer.w_in.todense(), layer.leak) for layer in frozen.layers]
+    embedding = np.asarray(frozen.layers[0].embedding[...]).T
+    for lane in range(3):
+        one, two = (
+            np.arctanh(oracle.stacked_states(layers, embedding[np.concatenate([past, tokens])[:, lane]], "leaky_membrane")[-21:])
+            for past in (history, other)
+        )
+        # Potentials of size up to 8 err by more than outputs; arctanh of the oracle's float64 by nothing to speak of.
+        np.testing.assert_allclose(found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=1e-3, rtol=1e-3)
 
 
 def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():

@@ -63,6 +63,17 @@ def test_a_text_of_one_s_own(folder, tmp_path):
     assert result["text"] == str(tmp_path / "text.txt")
 
 
+def test_a_deep_reservoir_of_membranes(folder, tmp_path, capsys):
+    settings = "--model.reservoir.layers 2 --model.reservoir.update_rule leaky_membrane --model.reservoir.embedding 6".split()
+    found = diagnose(config=folder / "other.yaml", overrides=[*settings, "--model.reservoir.topology.kind", "ring"], out=tmp_path)
+    said = found["reservoirs"][0]["verdict"]
+    assert said.startswith("The echo state property holds by theory: the largest sigma_max(W) of 2 layers = 0.99 is below 1")
+    assert "two start states (membrane potentials) approach each other" in said
+    page = (tmp_path / "diagnostics.md").read_text()
+    assert "| update rule | leaky membrane |" in page and "| units | 32 in each of 2 layers |" in page
+    assert found["reservoirs"][0]["connections"] == 64 and found["reservoirs"][0]["saturated"] is not None
+
+
 def test_relu_that_grows_is_still_reported(folder, tmp_path):
     settings = ["--model.reservoir.activation", "relu", "--model.reservoir.spectral_radius", "9", "--model.reservoir.leak_min", "1"]
     found = diagnose(config=folder / "other.yaml", overrides=settings, out=tmp_path)["reservoirs"][0]

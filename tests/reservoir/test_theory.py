@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.theory import sigma_max, theory
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
-from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+from esnlm.reservoir.weights import ReservoirConfig, draw
 
 V = 23
 
@@ -103,6 +104,51 @@ EMPTY = [[1.0, 0.0], [1.0, 0.0]]  # the second token reaches no unit
 def test_what_proposition_3_decides(frozen, activation, verdict, reason):
     found = theory(frozen, activation)
     assert (found.verdict, found.reason) == (verdict, reason)
+
+
+ONE = np.ones((2, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    "layers, verdict, reason",
+    [
+        ([by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)], "holds", "the largest sigma_max(W) of 2 layers = 0.8 is below 1"),
+        ([by_hand(HALF), by_hand(DOUBLE, ONE)], "undecided", "every token has a column in W_in, so input 0 never occurs"),
+        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2, above 1, and input 0 occurs (empty columns of W_in: 1"),
+        ([by_hand(HALF), by_hand(HALF, ONE, [0.0, 1.0])], "fails", "1 of 4 units have leak 0"),
+    ],
+)
+def test_every_layer_of_a_stack_must_contract(layers, verdict, reason):
+    found = theory(Stack(layers))
+    assert found.verdict == verdict and reason in found.reason
+
+
+def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
+    """Of either update rule, by finite differences at 0 without input."""
+    stack = draw(ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1).reservoir
+    (w, _, a), (w2, w_in2, a2) = (
+        [np.asarray(part, np.float64) for part in (layer.w_rec.todense(), layer.w_in.todense(), layer.leak)] for layer in stack.layers
+    )
+
+    def step(state, membrane):
+        x, y = np.split(state, 2)
+        if membrane:
+            x = (1 - a) * x + a * (w @ np.tanh(x))
+            y = (1 - a2) * y + a2 * (w2 @ np.tanh(y) + w_in2 @ np.tanh(x))
+        else:
+            x = (1 - a) * x + a * np.tanh(w @ x)
+            y = (1 - a2) * y + a2 * np.tanh(w2 @ y + w_in2 @ x)
+        return np.concatenate([x, y])
+
+    for membrane in (False, True):
+        jacobian = np.stack([step(1e-6 * unit, membrane) / 1e-6 for unit in np.eye(80)], axis=1)
+        assert theory(stack).linear_radius == pytest.approx(np.abs(np.linalg.eigvals(jacobian)).max(), rel=1e-6)
+
+
+def test_random_embeddings_reach_every_unit_that_w_in_does():
+    w_in, embedding = np.zeros((2, 3), np.float32), np.ones((3, 5), np.float32)
+    empty = [theory(Reservoir(np.eye(2, dtype=np.float32), w, np.ones(2, np.float32), embedding)).empty_tokens for w in (w_in, w_in + 1)]
+    assert empty == [5, 0]
 
 
 def test_a_decay_moves_both_bounds():

@@ -2,14 +2,16 @@
 
 import logging
 
+import jax
 import numpy as np
 import pytest
 
 from esnlm.errors import InputError
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir.frozen import Reservoir, from_arrays
 from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, Orthogonal, Ring, ScaleFree, SmallWorld, erdos_renyi
-from esnlm.reservoir.weights import Reservoir, ReservoirConfig, draw
+from esnlm.reservoir.weights import ReservoirConfig, draw
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
@@ -77,14 +79,14 @@ def test_every_topology_has_the_parameters_that_are_expected(topology):
 
 def test_values_are_normal_where_the_topology_gives_none():
     drawn = draw(ReservoirConfig(state_size=2000, topology=FixedInDegree(degree=10)), 10, seed=0)
-    values = np.asarray(drawn.reservoir.w_rec.data, np.float64) * drawn.radius.radius / 0.99
+    values = np.asarray(drawn.reservoir.w_rec.data, np.float64) * drawn.radii[0].radius / 0.99
     assert len(values) == 20_000
     assert abs(values.mean()) < 5 / np.sqrt(20_000) and abs(values.std() - 1) < 5 / np.sqrt(40_000)
 
 
 def test_where_the_topology_fixes_the_values_no_radius_is_sought():
     drawn = draw(ReservoirConfig(state_size=60, topology=Ring()), 50, seed=0)
-    assert (drawn.radius.radius, drawn.radius.method, drawn.radius.products) == (1, "topology", 0)
+    assert (drawn.radii[0].radius, drawn.radii[0].method, drawn.radii[0].products) == (1, "topology", 0)
     assert set(np.asarray(drawn.reservoir.w_rec.data)) == {np.float32(0.99)}
 
 
@@ -111,6 +113,42 @@ def of_blocks(mean_degree):
 def test_the_scale_of_the_input_matrix():
     values = draw(ReservoirConfig(state_size=100, mean_degree=20, input_scale=3.0), 1000, seed=0).reservoir.w_in.data
     assert abs(np.std(values) - 3) < 5 * 3 / np.sqrt(2 * len(values))
+
+
+def test_an_embedding_is_normal_and_leaves_w_rec_and_the_leaks_alone():
+    config = ReservoirConfig(state_size=60, mean_degree=20, embedding=40)
+    embedded, plain = draw(config, 2000, seed=3).reservoir, draw(ReservoirConfig(state_size=60, mean_degree=20), 2000, seed=3).reservoir
+    embedding = np.asarray(embedded.embedding[...], np.float64)
+    assert embedding.shape == (40, 2000) and embedded.w_in.shape == (60, 40) and embedded.vocab_size == plain.vocab_size == 2000
+    assert abs(embedding.mean()) < 5 / np.sqrt(80_000) and abs(embedding.std() - 1) < 5 / np.sqrt(160_000)
+    assert abs(embedded.w_in.nse - 40 * 20) < 5 * np.sqrt(40 * 20)
+    assert np.array_equal(embedded.w_rec.data, plain.w_rec.data) and np.array_equal(embedded.leak, plain.leak)
+    assert plain.embedding is None
+
+
+@pytest.mark.parametrize("settings", [{"mean_degree": 10.0}, {"connectivity": 0.5}, {"topology": FixedInDegree(degree=9)}])
+def test_layers_are_drawn_apart_and_the_first_is_that_of_one_layer(settings):
+    config = {"state_size": 300, "spectral_radius": 0.8, "input_scale": 3.0} | settings
+    drawn, one = draw(ReservoirConfig(layers=3, **config), 50, seed=2), draw(ReservoirConfig(**config), 50, seed=2).reservoir
+    layers = drawn.reservoir.layers
+    assert len(layers) == len(drawn.radii) == 3
+    for part in ("w_rec", "w_in"):
+        assert np.array_equal(getattr(layers[0], part).todense(), getattr(one, part).todense())
+    assert np.array_equal(layers[0].leak, one.leak)
+    for number, layer in enumerate(layers):
+        w_rec = np.asarray(layer.w_rec.todense(), np.float64)
+        assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=2e-3)
+        for other in layers[:number]:
+            assert not np.array_equal(other.w_rec.todense(), w_rec) and not np.array_equal(other.leak, layer.leak)
+        if number:
+            gamma = ReservoirConfig(**config).recurrent_gamma
+            w_in = np.asarray(layer.w_in.todense(), np.float64)
+            values = w_in[w_in != 0]
+            assert w_in.shape == (300, 300) and ("indices" in layer.arrays()["input"]) == (gamma < 0.25)
+            assert abs(len(values) - gamma * 300**2) < 5 * np.sqrt(gamma * 300**2)
+            # A unit that is fed by outputs of size 1 is driven by N(0, input_scale^2), as by a token that reaches it.
+            assert (w_in**2).sum(axis=1).mean() == pytest.approx(9, abs=5 * 9 * np.sqrt((2 + 1) / len(values)))
+    assert not np.array_equal(layers[1].w_in.todense(), layers[2].w_in.todense())
 
 
 def test_the_same_seed_gives_the_same_reservoir_and_another_seed_another():
@@ -147,6 +185,15 @@ def test_arrays_bring_the_reservoir_back(settings):
         assert np.array_equal(getattr(back, name).todense(), getattr(reservoir, name).todense())
 
 
+@pytest.mark.parametrize("settings", [{"embedding": 7}, {"layers": 3}, {"layers": 2, "embedding": 7, "connectivity": 0.5}])
+def test_arrays_bring_embeddings_and_stacks_back(settings):
+    arrays = draw(ReservoirConfig(**{"state_size": 64, "mean_degree": 8.0} | settings), 50, 0).reservoir.arrays()
+    back = from_arrays(arrays, 50)
+    assert len(back.layers) == settings.get("layers", 1) and back.vocab_size == 50
+    again = jax.tree.map(np.array_equal, arrays, back.arrays())
+    assert jax.tree.all(again) and len(jax.tree.leaves(again)) >= 5
+
+
 def test_a_nilpotent_draw_is_drawn_again_and_said_so(caplog):
     """At a mean degree of 1 about one W_rec in 20 has radius 0; the first such seed is found and followed."""
     config = ReservoirConfig(state_size=12, mean_degree=1.0)
@@ -174,6 +221,9 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         ({"connectivity": 1.5}, "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1"),
         ({"leak_min": 0.9, "leak_max": 0.1}, "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold"),
         ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
+        ({"update_rule": "leaky"}, "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane"),
+        ({"embedding": 0}, "model.reservoir.embedding is 0: it must be at least 1, or null for none"),
+        ({"layers": 0}, "model.reservoir.layers is 0: it must be at least 1"),
         ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),
         (
             {"topology": Ring(), "connectivity": 0.1},
@@ -202,7 +252,7 @@ def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
 @pytest.mark.parametrize("kind", TOPOLOGIES.values(), ids=TOPOLOGIES)
 def test_the_papers_largest_reservoir_can_be_drawn_in_every_topology(kind):
     drawn = draw(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)
-    assert drawn.radius.disagreement < 0.01 and drawn.redraws == 0
+    assert drawn.radii[0].disagreement < 0.01 and drawn.redraws == 0
     expected = ReservoirConfig(state_size=65_536, topology=kind()).recurrent_gamma * 65_536**2
     assert abs(drawn.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)
 

@@ -1,0 +1,145 @@
+"""Update rules, embeddings and stacks: states on every kernel and in every layout are those of one step at a time in NumPy."""
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from esnlm.config import ComputeConfig
+from esnlm.features import recurrence
+from esnlm.features.lanes import on_sheet
+from esnlm.features.stream import FeatureStream
+from esnlm.models import echo_state, families
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir import cell, sparse
+from esnlm.reservoir.frozen import Reservoir
+from esnlm.reservoir.topology import FixedInDegree, Ring, ScaleFree
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, draw
+from tests import oracle
+from tests.training.test_ahead import dense
+
+V, N = 23, 60
+# Over 40 steps float32 stays within a few hundred roundings of float64, as in tests/features/test_recurrence.py.
+TOLERANCE = 300 * float(np.finfo(np.float32).eps)
+
+MEMBRANE = {"update_rule": "leaky_membrane"}
+RESERVOIRS = {
+    "membrane": MEMBRANE,
+    "membrane of ReLU": MEMBRANE | {"activation": "relu", "spectral_radius": 0.7},
+    "membrane in continuous time": MEMBRANE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
+    "embedding": {"embedding": 9},
+    "S3": MEMBRANE | {"embedding": 9, "input_connectivity": 1.0, "leak_min": 0.3, "leak_max": 0.3},
+    "two layers": {"layers": 2},
+    "two dense layers": {"layers": 2, "connectivity": 0.5},
+    "two rings": {"layers": 2, "topology": Ring()},
+    "two scale-free layers of ReLU": {"layers": 2, "topology": ScaleFree(edges=3), "activation": "relu", "spectral_radius": 0.7},
+    "three layers of S3": MEMBRANE | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
+}
+EVERY_KERNEL = ["embedding", "three layers of S3"]
+
+
+@cache
+def frozen(name):
+    return draw(settings(name), V, seed=1).reservoir
+
+
+def settings(name):
+    return ReservoirConfig(**{"state_size": N, "mean_degree": 6.0} | RESERVOIRS[name])
+
+
+def ready(name, kernel="csr"):
+    config = settings(name)
+    return cell.prepare(frozen(name), config.activation, kernel, config.decay, rule=config.update_rule)
+
+
+def expected(name, sentence, keep=1.0):
+    layers, config = frozen(name).layers, settings(name)
+    embedding = np.eye(V) if layers[0].embedding is None else dense(layers[0].embedding[...]).T
+    weights = [(dense(layer.stored_w_rec), dense(layer.stored_w_in), dense(layer.leak[...])) for layer in layers]
+    f = np.tanh if config.activation == "tanh" else lambda x: np.maximum(x, 0)
+    if config.decay != 1:  # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
+        (w_rec, w_in, leak), alpha = weights[0], config.decay
+        weights = [(w_rec / alpha, w_in / alpha, alpha * leak)]
+    return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep)
+
+
+def sentences(count=11, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 3, rng.integers(1, 40)).astype(np.int32) for _ in range(count)]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+@pytest.mark.parametrize("name, kernel", [*((n, "csr") for n in RESERVOIRS), *((n, k) for n in EVERY_KERNEL for k in sparse.KERNELS)])
+def test_states_ahead_are_those_of_the_oracle(name, kernel, shared):
+    texts = sentences()
+    stream = FeatureStream(ready(name, kernel), lanes=16, capacity=8)
+    buffer, rows = stream.read(texts, shared=shared)
+    assert buffer.shape[1] == settings(name).layers * N
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(buffer[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["membrane", "S3", "embedding", "three layers of S3"])
+def test_states_on_a_sheet_and_dropped_are_those_of_the_oracle(name):
+    """The mask falls on W_in d of the first layer, before anything is added, and on nothing else."""
+    texts = sentences()
+    sheet, rows = on_sheet(texts, texts)
+    keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*sheet.tokens.shape, N)).astype(np.float32)
+    found = jax.jit(recurrence.unroll)(ready(name), sheet.tokens, sheet.positions, keep)  # (T, B, F)
+    for text, row in zip(texts, rows, strict=True):
+        states = found.reshape(-1, found.shape[-1])[row]
+        np.testing.assert_allclose(states, expected(name, text, keep.reshape(-1, N)[row]), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["S3", "three layers of S3"])
+def test_states_step_by_step_are_the_same(name):
+    """As text is generated."""
+    model, text = EchoStateConfig(reservoir=settings(name)), sentences()[0]
+    advance = families.step_by_step(model, ready(name), {}, ComputeConfig(), lanes=3)
+    found = [np.asarray(advance(np.full(3, token, np.int32))) for token in text]
+    for lane in range(3):
+        np.testing.assert_allclose([step[lane] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
+    """Three units in a row, leak 1: the token reaches all of them at once, and nothing is left of it a step later."""
+    one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
+    layers = [Reservoir(none, np.array([[1.0, 0.0]], np.float32), np.ones(1, np.float32))]
+    layers += [Reservoir(none, one, np.ones(1, np.float32)) for _ in range(2)]
+    stack = cell.StackedCell(tuple(cell.prepare(layer) for layer in layers))
+    states = stack.read(stack.zeros(1), np.array([0]))
+    r1 = np.tanh(1)
+    np.testing.assert_allclose(stack.output(states).ravel(), [r1, np.tanh(r1), np.tanh(np.tanh(r1))], rtol=1e-6)
+    assert not stack.output(stack.read(states, np.array([1]))).any()
+
+
+def test_one_layer_is_the_reservoir_itself():
+    reservoir = frozen("membrane")
+    assert reservoir.layers == (reservoir,) and isinstance(ready("membrane"), cell.EchoStateCell)
+
+
+def test_a_hub_is_not_padded_to_where_the_kernel_is_left_open(monkeypatch):
+    """As the configuration chooses it, `prepare` must know of the fullest row."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(sparse, "choose_kernel", seen := Chosen())
+    hubs = frozen("two scale-free layers of ReLU")
+    cell.prepare(hubs)
+    entries = [np.count_nonzero(dense(layer.stored_w_rec), axis=1) for layer in hubs.layers]
+    assert seen == [(N, row.sum(), "gpu", row.max()) for row in entries]
+
+
+class Chosen(list):
+    """Stands in for `sparse.choose_kernel` and remembers what it was asked."""
+
+    def __call__(self, *arguments):
+        self.append(arguments)
+        return "csr"
+
+
+def test_the_model_prepares_what_its_settings_say():
+    config = EchoStateConfig(reservoir=settings("three layers of S3"))
+    model = echo_state.untrained(config, V, 1, echo_state.draw_frozen(config, V, 1)[0])
+    stream = families.stream(config, model.prepare("csr"), model.params, ComputeConfig(lanes=8, window_tokens=64))
+    buffer, (row,) = stream.read(sentences(1))
+    np.testing.assert_allclose(buffer[row], expected("three layers of S3", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE)
