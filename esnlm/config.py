@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,12 @@ from esnlm.errors import InputError
 from esnlm.files import write_atomically
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
+from esnlm.models.jaeger import JaegerConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.cross_entropy import PRECISIONS
+from esnlm.readout.lms import LmsConfig
+from esnlm.readout.ridge import RidgeConfig
+from esnlm.readout.rls import RlsConfig
 from esnlm.reservoir.sparse import KERNELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
@@ -61,11 +66,14 @@ class ImportedData:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """AdamW on the mean NLL of each batch's predicted tokens; the defaults are S1's, which are PyTorch's."""
+    """AdamW or SGD on the mean NLL of each batch's predicted tokens; the defaults are S1's, which are PyTorch's."""
 
+    kind: str = "adamw"
     epochs: int = 1
     batch_size: int = 32  # sentences
-    learning_rate: float = 1e-3
+    optimizer: str = "adamw"  # adamw, or sgd
+    learning_rate: float = 1e-3  # with model.readout.scaling the eta that multiplies its arrays' own rates
+    momentum: float = 0.9  # of sgd
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -86,8 +94,9 @@ class TrainingConfig:
             _must(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
         for name in ("weight_decay", "warmup_updates"):
             _must(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "momentum"):
             _must(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
+        _must(self.optimizer in ("adamw", "sgd"), f"training.optimizer is {self.optimizer!r}: choose adamw, sgd")
         schedules = ("constant", "linear", "cosine")
         _must(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
         choices = ("continue", "skip", "stop")
@@ -115,7 +124,7 @@ class ComputeConfig:
             _must(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
 
 
-ModelConfig = EchoStateConfig | LstmConfig | GPT2Config
+ModelConfig = EchoStateConfig | LstmConfig | GPT2Config | JaegerConfig
 
 
 @dataclass(frozen=True)
@@ -126,21 +135,51 @@ class Experiment:
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
     data: StoreData | GrammarData | ImportedData = field(default_factory=GrammarData)
     model: ModelConfig = field(default_factory=EchoStateConfig)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig | RidgeConfig | RlsConfig | LmsConfig = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+
+    @property
+    def scaling(self) -> str:
+        """Of the readout (readout/scaling.py); "none" for a model whose readout has no choice of it."""
+        return self.model.readout.scaling if isinstance(self.model, EchoStateConfig) else "none"
 
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
         _must(bool(self.run), "run is empty: name a run directory")
+        for key, value in flatten(as_dict(self)).items():
+            _must(not isinstance(value, float) or math.isfinite(value), f"{key} is {value}: it must be a finite number")
+            _must(not isinstance(value, int) or abs(value) < 2**63, f"{key} is {value}: it must be below 2**63")
         _must(self.seed >= 0, f"seed is {self.seed}: it must not be negative")
         self.data.check()
         self.model.check("model")
         self.training.check()
+        if self.training.kind != "adamw":
+            self._check_regression()
         self.compute.check()
 
 
+    def _check_regression(self) -> None:
+        kind, model = self.training.kind, self.model
+        _must(
+            model.features_ahead,
+            f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",
+        )
+        _must(model.dropout == 0, f"model.dropout is {model.dropout}: training.kind {kind} has none; set it to 0, or choose adamw")
+        rank, most = model.readout.rank, model.feature_size
+        _must(
+            rank is None or kind == "ridge",
+            f"model.readout.rank is {rank}: training.kind {kind} makes a readout of full rank; set it to null, or choose ridge or adamw",
+        )
+        _must(rank is None or rank <= most, f"model.readout.rank is {rank}: of {most} features ridge makes at most that rank; lower it")
+        scaling = self.scaling
+        _must(scaling == "none", f"model.readout.scaling is {scaling}: it is a way of training by gradients; choose none, or adamw")
+
+
 DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
-MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config}
+TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
+MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
+
+LARGEST = 10_000  # values in a configuration file
 
 
 def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
@@ -153,10 +192,10 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
     sections = {
         "data": _choose(file, tree, overrides, "data", "kind", DATA, "grammar"),
         "model": _choose(file, tree, overrides, "model", "family", MODELS, "esn"),
-        "training": TrainingConfig,
+        "training": _choose(file, tree, overrides, "training", "kind", TRAINING, "adamw"),
         "compute": ComputeConfig,
     }
-    if sections["model"] is EchoStateConfig:
+    if sections["model"] in (EchoStateConfig, JaegerConfig):
         sections["model.reservoir"] = ReservoirConfig
         topology = _choose(file, tree, overrides, "model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
         sections["model.reservoir.topology"] = topology
@@ -190,7 +229,7 @@ def write(experiment: Experiment, file: Path) -> None:
 def as_dict(experiment: Experiment) -> dict:
     """The experiment as nested dicts of plain values."""
     tree = dataclasses.asdict(experiment)
-    tree["training"]["checkpoint_words"] = list(experiment.training.checkpoint_words)
+    tree["training"] = {key: list(value) if isinstance(value, tuple) else value for key, value in tree["training"].items()}
     return tree
 
 
@@ -212,8 +251,9 @@ def _read_yaml(file: Path) -> dict:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}; give a configuration file with --config") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or a date such as 2001-99-99
         raise InputError(f"{file}: not a YAML file: {_one_line(error)}") from None
+    _must(_is_small(tree), f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration")
     if not isinstance(tree, dict):
         raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
     known = [field.name for field in dataclasses.fields(Experiment)]
@@ -222,6 +262,15 @@ def _read_yaml(file: Path) -> dict:
         is_section = key not in ("run", "seed")
         _must(not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings")
     return tree
+
+
+def _is_small(tree) -> bool:
+    """Whether a tree can be walked: aliases of YAML can make one that is without end."""
+    waiting, seen = [tree], 0
+    while waiting and seen <= LARGEST:
+        value, seen = waiting.pop(), seen + 1
+        waiting += value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else []
+    return seen <= LARGEST
 
 
 def _choose(file, tree, overrides, section, key, choices, default):

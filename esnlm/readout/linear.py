@@ -9,6 +9,7 @@ from flax import nnx
 
 from esnlm.errors import InputError
 from esnlm.readout import cross_entropy
+from esnlm.readout.scaling import SCALINGS, readout_sigmas
 
 # A stream of its own beside the reservoir's (reservoir/weights.py).
 READOUT = 3
@@ -19,10 +20,15 @@ class ReadoutConfig:
     """The readout of S1 (esn_at_scale, section 2.1); rank null is the full-rank readout of S2."""
 
     rank: int | None = 512  # r_out of W_out = A B; null: one matrix of full rank
+    scaling: str = "none"  # of initialisation and rates with N and r: none, or ntp, spectral, dynamic (S5; scaling.py)
 
     def check(self, field: str) -> None:
         if self.rank is not None and self.rank < 1:
             raise InputError(f"{field}.rank is {self.rank}: it must be at least 1, or null for a readout of full rank")
+        if self.scaling not in SCALINGS:
+            raise InputError(f"{field}.scaling is {self.scaling!r}: choose {', '.join(SCALINGS)}")
+        if self.rank is None and self.scaling != "none":
+            raise InputError(f"{field}.scaling is {self.scaling}, which is for W_out = A B: give {field}.rank, or scaling none")
 
 
 class LowRankReadout(nnx.Module):
@@ -42,7 +48,8 @@ class FullRankReadout(nnx.Module):
 def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
     """torch.nn.Linear's initialisation (S1): A, b_out ~ U(-1/sqrt r, 1/sqrt r), B ~ U(-1/sqrt N, 1/sqrt N).
 
-    The readout of full rank is one nn.Linear: W_out, b_out ~ U(-1/sqrt N, 1/sqrt N).
+    The readout of full rank is one nn.Linear: W_out, b_out ~ U(-1/sqrt N, 1/sqrt N). With a scaling, A, B and b_out are
+    normal, with the standard deviations of readout/scaling.py.
     """
     rng = np.random.default_rng([seed, READOUT])
 
@@ -52,6 +59,11 @@ def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> 
 
     if config.rank is None:
         return FullRankReadout(uniform(state_size, vocab_size, state_size), uniform(state_size, vocab_size))
+    if config.scaling != "none":
+        sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
+        shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
+        drawn = {name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
+        return LowRankReadout(**drawn)
     a, bias = uniform(config.rank, vocab_size, config.rank), uniform(config.rank, vocab_size)
     return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
 

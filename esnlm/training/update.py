@@ -1,7 +1,8 @@
-"""Updates of what is trained: loss, gradient and AdamW."""
+"""Updates of what is trained: loss, gradient and AdamW or SGD."""
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +12,20 @@ from jax import lax
 from esnlm.config import TrainingConfig
 from esnlm.features import dropout
 from esnlm.readout import linear
+from esnlm.readout.scaling import readout_rates
 from esnlm.training.batches import Packed
 
 
-def make_optimizer(config: TrainingConfig, updates: int) -> optax.GradientTransformation:
+def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") -> optax.GradientTransformation:
     """AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
+
+    "sgd" is gradient descent with torch.optim.SGD's momentum, and the same decoupled decay. With a scaling of the readout
+    its arrays' steps are multiplied by their rates, but not their decay, which stays eta wd: in the thesis (2.12) decay
+    goes by the one learning rate of the network, where the layers' rates are the squares of its g_l (2.80).
 
     Args:
         updates: of the whole run, where a linear or cosine schedule ends at 0.
+        scaling: of the readout, as ReadoutConfig has it.
     """
     decaying = max(1, updates - config.warmup_updates)
     after_warmup = {
@@ -30,8 +37,23 @@ def make_optimizer(config: TrainingConfig, updates: int) -> optax.GradientTransf
     first = config.learning_rate / max(1, config.warmup_updates)
     warmup = optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_updates - 1))
     rate = optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
-    adamw = optax.adamw(rate, config.beta1, config.beta2, config.epsilon, weight_decay=config.weight_decay)
-    return adamw if config.clip_norm is None else optax.chain(optax.clip_by_global_norm(config.clip_norm), adamw)
+    adamw = config.optimizer == "adamw"
+    step = optax.chain(
+        optax.scale_by_adam(config.beta1, config.beta2, config.epsilon) if adamw else optax.trace(config.momentum),
+        *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer)]),
+        optax.add_decayed_weights(config.weight_decay),
+        optax.scale_by_learning_rate(rate),
+    )
+    return step if config.clip_norm is None else optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
+
+
+def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation:
+    def multiply(steps, params):
+        (vocab_size, rank), (_, size) = params["readout"]["a"].shape, params["readout"]["b"].shape
+        rates = readout_rates(scaling, optimizer, size, rank, vocab_size)
+        return steps | {"readout": {name: rates[name] * step for name, step in steps["readout"].items()}}
+
+    return optax.stateless(multiply)
 
 
 def readout_gradient(params: dict, buffer, packed: Packed, key, *, precision: str, chunk_tokens: int, rate: float):
@@ -77,6 +99,41 @@ def drop(features: jax.Array, places: jax.Array, key, rate: float) -> jax.Array:
     return features * dropout.mask(dropout.token_keys(key, places), dropout.OUTPUT, features.shape[1], rate)
 
 
+class Fault(NamedTuple):
+    """What was not finite at the first update of a call at which anything was not."""
+
+    seen: jax.Array  # bool: there was one
+    largest: jax.Array  # |h| of what the readout read
+    params: jax.Array  # (arrays,) bool: not finite before the update, in the order of jax.tree.leaves
+    gradient: jax.Array  # (arrays,) bool
+
+
+def no_fault(params) -> Fault:
+    arrays = len(jax.tree.leaves(params))
+    return Fault(jnp.bool(False), jnp.float32(0), jnp.zeros(arrays, bool), jnp.zeros(arrays, bool))
+
+
+def look(fault: Fault, loss, params, gradient, largest: Callable[[], jax.Array], on_nonfinite: str) -> Fault:
+    """`fault`, or what an update shows: it is looked at only where its loss is not finite (but for "continue", or its gradient)."""
+
+    def broken(tree):
+        return jnp.stack([~jnp.isfinite(part).all() for part in jax.tree.leaves(tree)])
+
+    bad = ~jnp.isfinite(loss)
+    if on_nonfinite != "continue":
+        bad |= broken(gradient).any()
+    return lax.cond(bad & ~fault.seen, lambda: Fault(jnp.bool(True), largest(), broken(params), broken(gradient)), lambda: fault)
+
+
+def make_look(on_nonfinite: str) -> Callable:
+    """`look`, compiled, at features h, or at some rows of them."""
+
+    def compiled(fault, loss, params, gradient, h, rows=None):
+        return look(fault, loss, params, gradient, lambda: jnp.abs(h if rows is None else h[rows]).max(), on_nonfinite)
+
+    return jax.jit(compiled)
+
+
 def make_apply(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Callable:
     """One step of the optimizer: (params, state, loss, gradient) -> (params, state, applied).
 
@@ -98,14 +155,14 @@ def make_apply(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Ca
 
 
 def make_updates(optimizer: optax.GradientTransformation, on_nonfinite: str, sizes: tuple[int, ...], **options) -> Callable:
-    """The compiled updates of a readout: (params, state, buffer, packs, key, first, last) -> (params, state, losses, applied).
+    """The compiled updates of a readout, (params, state, buffer, packs, key, first, last) -> (params, state, losses, applied, fault).
 
     Runs updates first .. last - 1 of a window's packs, one after another. How many is a traced number and every pack
     size has a branch of its own in the one program, so neither how a run is cut into calls nor where it was resumed
     changes a bit of the outcome, and the buffers of hundreds of megabytes are allocated once a call.
 
     Params and state are donated. Losses (U,) are in nats, each before its update; applied (U,) is False where an update
-    was left out as not finite, and after it where `on_nonfinite` is "stop".
+    was left out as not finite, and after it where `on_nonfinite` is "stop"; `fault` is the call's.
 
     Args:
         sizes: predictions of a pack, as in batches.Shapes.
@@ -120,17 +177,23 @@ def make_updates(optimizer: optax.GradientTransformation, on_nonfinite: str, siz
 
     def updates(params, state, buffer, packs, key, first, last):
         def update(u, carry):
-            params, state, losses, applied, going = carry
+            params, state, losses, applied, going, fault = carry
             packed = Packed(packs.rows[u], packs.targets[u], packs.weights[u], packs.places[u])
             loss, gradient = lax.switch(packs.size[u], branches, params, buffer, packed, key)
             if on_nonfinite == "stop":
                 loss = jnp.where(going, loss, jnp.nan)
+
+            def largest():
+                return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows])).max()
+
+            fault = look(fault, loss, params, gradient, largest, on_nonfinite)
             params, state, good = apply(params, state, loss, gradient)
-            return params, state, losses.at[u].set(loss), applied.at[u].set(good), going & good
+            return params, state, losses.at[u].set(loss), applied.at[u].set(good), going & good, fault
 
         slots = packs.size.shape
-        carry = params, state, jnp.zeros(slots, jnp.float32), jnp.zeros(slots, bool), jnp.bool(True)
-        return lax.fori_loop(first, last, update, carry)[:4]
+        carry = params, state, jnp.zeros(slots, jnp.float32), jnp.zeros(slots, bool), jnp.bool(True), no_fault(params)
+        *done, _, fault = lax.fori_loop(first, last, update, carry)
+        return *done, fault
 
     return jax.jit(updates, donate_argnums=(0, 1))
 

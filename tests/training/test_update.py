@@ -3,11 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+import torch
 
 from esnlm.config import TrainingConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
+from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
 from esnlm.training.update import make_optimizer, make_updates
 from tests import oracle
@@ -25,7 +28,7 @@ def problem():
     rng = np.random.default_rng(0)
     counts = rng.integers(20, 60, 10)
     updates = [(rng.permutation(200)[:count], rng.integers(0, V, count)) for count in counts]
-    return rng.normal(size=(200, N)).astype(np.float32), updates, batches.Shapes(sizes=(32, 64), slots=12)
+    return rng.normal(size=(200, N)).astype(np.float32), updates, batches.Shapes(sizes=(32, 48, 64), slots=12)
 
 
 def run(calls, chunk_tokens=1024):
@@ -37,7 +40,7 @@ def run(calls, chunk_tokens=1024):
     packed = [(batches.Sentences([rows], [targets], [rows]), [rows]) for rows, targets in updates]
     packs, losses, first = batches.stack(packed, shapes), [], 0
     for count in calls:
-        params, state, found, _ = run_updates(params, state, buffer, packs, None, first, first + count)
+        params, state, found, *_ = run_updates(params, state, buffer, packs, None, first, first + count)
         losses += list(np.asarray(found)[first : first + count])
         first += count
     return params["readout"], losses
@@ -91,3 +94,54 @@ def test_clipping_bounds_the_gradient_before_adam_sees_it():
     _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
     first_moment = next(leaf for leaf in jax.tree.leaves(state) if leaf.shape == (4,))
     assert np.linalg.norm(first_moment) == pytest.approx(0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("scaling", ["none", "ntp", "spectral", "dynamic"])
+def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, scaling):
+    """Each array has a rate of its own, and decays by eta wd all the same."""
+    rank, eta, decay = 6, 1e-3 if scaling == "spectral" else 0.1, 0.05
+    readout = linear.draw(ReadoutConfig(rank, scaling), N, V, seed=0)
+    names = ("a", "b", "bias")
+    params = {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in names}}
+    rates = dict.fromkeys(names, 1.0) if scaling == "none" else readout_rates(scaling, optimizer, N, rank, V)
+    config = TrainingConfig(optimizer=optimizer, learning_rate=eta, momentum=0.8, weight_decay=decay)
+    ours = make_optimizer(config, updates=10, scaling=scaling)
+    state = ours.init(params)
+
+    theirs = {name: torch.tensor(np.asarray(array, np.float64), requires_grad=True) for name, array in params["readout"].items()}
+    groups = [{"params": [theirs[name]], "lr": eta * rates[name]} for name in names]
+    if optimizer == "adamw":  # its decay is lr weight_decay
+        for group, name in zip(groups, names, strict=True):
+            group["weight_decay"] = decay / rates[name]
+        torch_optimizer = torch.optim.AdamW(groups)
+    else:
+        torch_optimizer = torch.optim.SGD(groups, momentum=0.8)
+    buffer, updates, _ = problem()
+    for rows, targets in updates:
+        features, weights = buffer[rows], np.full(len(rows), 1 / len(rows), np.float32)
+        gradient = jax.grad(linear.weighted_nll)(params["readout"], features, targets, weights, "float32")
+        changes, state = ours.update({"readout": gradient}, state, params)
+        params = optax.apply_updates(params, changes)
+
+        logits = torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T + theirs["bias"]
+        torch_optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits, torch.tensor(targets)).backward()
+        if optimizer == "sgd":  # torch's own decay would pass through the momentum
+            with torch.no_grad():
+                for array in theirs.values():
+                    array *= 1 - eta * decay
+        torch_optimizer.step()
+    for name in names:
+        start, end = np.asarray(getattr(readout, name)[...], np.float64), theirs[name].detach().numpy()
+        # Ten float32 roundings of the array and of its steps, whose relative error is a gradient's, some 1e-5.
+        tolerance = 1e-4 * np.abs(end - start).max() + 10 * np.finfo(np.float32).eps * np.abs(start).max()
+        np.testing.assert_allclose(params["readout"][name], end, atol=tolerance, rtol=0)
+
+
+def test_the_state_of_adamw_is_as_it_always_was():
+    """Checkpoints hold it by place: a chain of three, of which Adam's is the first."""
+    params = start()
+    found = make_optimizer(TrainingConfig(), updates=10).init(params)
+    expected = optax.adamw(optax.join_schedules([optax.constant_schedule(1.0)], [])).init(params)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)

@@ -1,0 +1,115 @@
+"""Scaling of the low-rank readout: what the thesis gives, and that layers change by the orders of its table 1.1."""
+
+import jax
+import numpy as np
+import pytest
+
+from esnlm.config import TrainingConfig
+from esnlm.errors import InputError
+from esnlm.readout import linear
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.readout.scaling import readout_rates, readout_sigmas, sigmas_and_rates
+from esnlm.training.update import make_optimizer
+from tests import oracle
+
+N, R, V = 400, 100, 900
+WIDTHS = (30, 70, 20, 70, 40, 60, 10)
+
+
+def test_the_readout_s_standard_deviations_and_rates():
+    """SPEC S5 by hand: B (r, N), A (V, r), and b_out = sqrt(r) b_2."""
+    expected = {  # sigma of B, A, b_out; rate of each under SGD, then under Adam
+        "ntp": ((1 / 20, 1 / 10, 1), (1 / 400, 1 / 100, 1), (1 / 4000, 1 / 100, 1)),
+        "spectral": ((1 / 40, 1 / 10, 1), (1 / 4, 9, 900), (1 / 400, 1 / 100, 1)),
+        "dynamic": ((1 / 20, 1 / 100, 1 / 10), (1 / 4, 1 / 100, 1), (1 / 400, 1 / 100, 1)),
+    }
+    for scaling, (sigmas, sgd, adam) in expected.items():
+        found = readout_sigmas(scaling, N, R, V), readout_rates(scaling, "sgd", N, R, V), readout_rates(scaling, "adamw", N, R, V)
+        for by_name, values in zip(found, (sigmas, sgd, adam), strict=True):
+            assert [by_name[name] for name in ("b", "a", "bias")] == pytest.approx(values)
+
+
+def test_standard_mup_is_dynamic_in_the_readout():
+    for found, expected in zip(sigmas_and_rates("mup", (N, R, V)), sigmas_and_rates("dynamic", (N, R, V)), strict=True):
+        np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("q", [0.0, 0.3, 0.5])
+def test_dynamic_is_what_g_gives(q):
+    """Section 2.5: a layer g_l W_l of deviation sigma_l is one of deviation g_l sigma_l that learns at g_l^2."""
+    below, least = np.array(WIDTHS[:-1]), 20
+    g, sigma = least**q / np.sqrt(below), least**-q  # (2.74), (2.77)
+    g[-1] = 1 / np.sqrt(below[-1])  # (2.73)
+    found = sigmas_and_rates("dynamic", WIDTHS, q)
+    np.testing.assert_allclose(found[0], g * sigma)
+    np.testing.assert_allclose(found[1], g**2)
+    if q == 0:
+        np.testing.assert_array_equal(found, sigmas_and_rates("ntp", WIDTHS))
+
+
+def test_spectral_is_what_g_gives():
+    below, above = np.array(WIDTHS[:-1]), np.array(WIDTHS[1:])
+    g, sigma = np.sqrt(above / below), np.where(below <= above, above**-0.5, below**-0.5)  # (3.3), (3.4)
+    found = sigmas_and_rates("spectral", WIDTHS)
+    np.testing.assert_allclose(found[1], g**2)
+    np.testing.assert_allclose(found[0], g * sigma)
+
+
+def test_mup_is_dynamic_at_equal_widths():
+    widths = (50, 50, 50, 50, 3)
+    np.testing.assert_allclose(sigmas_and_rates("mup", widths), sigmas_and_rates("dynamic", widths))
+
+
+@pytest.mark.parametrize("scaling", ["ntp", "spectral", "dynamic"])
+def test_a_scaled_readout_is_drawn_normal(scaling):
+    readout = linear.draw(ReadoutConfig(R, scaling), N, V, seed=0)
+    for name, sigma in readout_sigmas(scaling, N, R, V).items():
+        values = np.asarray(getattr(readout, name))
+        assert values.dtype == np.float32
+        assert values.std() == pytest.approx(sigma, rel=5 / np.sqrt(2 * values.size))  # five standard errors
+        assert abs(values.mean()) < 5 * sigma / np.sqrt(values.size)
+        assert np.abs(values).max() > 2.5 * sigma  # no uniform has this
+
+
+def test_without_scaling_nothing_changes():
+    """Bit by bit the draw of A, b_out and B, in this order, uniform as nn.Linear has it."""
+    readout, rng = linear.draw(ReadoutConfig(R, "none"), N, V, seed=7), np.random.default_rng([7, linear.READOUT])
+    for name, fan_in, shape in (("a", R, (V, R)), ("bias", R, V), ("b", N, (R, N))):
+        bound = np.float32(1 / np.sqrt(fan_in))
+        np.testing.assert_array_equal(getattr(readout, name)[...], rng.uniform(-bound, bound, shape).astype(np.float32))
+
+
+def test_full_rank_has_no_scaling():
+    with pytest.raises(InputError, match="model.readout.scaling is ntp, which is for W_out = A B: give model.readout.rank, or"):
+        ReadoutConfig(None, "ntp").check("model.readout")
+    with pytest.raises(InputError, match="model.readout.scaling is 'mup': choose none, ntp, spectral, dynamic"):
+        ReadoutConfig(8, "mup").check("model.readout")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("scaling, of_z", [("ntp", -0.5), ("spectral", 0.0), ("dynamic", 0.0)])
+def test_changes_go_with_width_as_in_table_1_1(optimizer, scaling, of_z):
+    """One step on one token, of N = 4 r states of order 1 and V = 10: |delta z| as of_z, the logits' change as r^0.
+
+    Sums over r units are off by about r^-1/2 of themselves, 18 % at r = 32: in the mean of ten seeds and over a factor of
+    16, 0.03 in a slope. Three of these.
+    """
+    config = TrainingConfig(optimizer=optimizer, learning_rate=0.1, weight_decay=0.0)
+    method = make_optimizer(config, 1, scaling)
+    step = jax.jit(lambda gradient, params: method.update(gradient, method.init(params), params)[0])
+    ranks = (32, 128, 512)
+    changes = [np.mean([_changes(step, scaling, rank, seed) for seed in range(10)], axis=0) for rank in ranks]
+    slopes = np.polyfit(np.log(ranks), np.log(changes), 1)[0]
+    assert slopes == pytest.approx([of_z, 0.0], abs=0.09)
+
+
+def _changes(step, scaling, rank, seed):
+    """Mean |delta z| and |delta o| of a step on a state h and the target of the same number as the seed."""
+    h = np.random.default_rng(seed).uniform(-1, 1, (1, 4 * rank))
+    readout = linear.draw(ReadoutConfig(rank, scaling), 4 * rank, 10, seed)
+    before = {name: np.asarray(getattr(readout, name), np.float64) for name in ("a", "b", "bias")}
+    _, gradient = oracle.mean_nll_and_gradient(before, h, [seed])
+    moves = step(*({"readout": {name: np.float32(part[name]) for name in before}} for part in (gradient, before)))["readout"]
+    after = {name: before[name] + np.asarray(moves[name], np.float64) for name in before}
+    z, moved = (h @ part["b"].T for part in (before, after))
+    return np.abs(moved - z).mean(), np.abs(oracle.logits(after, h) - oracle.logits(before, h)).mean()

@@ -1,0 +1,189 @@
+"""Whole runs by ridge, RLS and LMS: they finish, come back, resume to the same bits, and refuse what they cannot do."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.errors import InputError
+from esnlm.evaluation.ngrams import UnigramModel
+from esnlm.text.store import open_store
+from esnlm.training import loop, plan, regression
+from esnlm.training.tracking import Progress
+from tests import oracle
+from tests.training.test_loop import metrics, same_run
+
+SMALL = """
+data: {kind: grammar, sentences: 500, validation_sentences: 80, pairs: 2}
+model: {reservoir: {state_size: 40, mean_degree: 6}, readout: {rank: null}}
+compute: {window_tokens: 1024}
+"""
+SETTINGS = {
+    "ridge": "{kind: ridge, regularizations: [1.0e-5, 1.0e-3, 0.1]}",
+    "low rank": "{kind: ridge, regularizations: [1.0e-3]}",
+    "rls": "{kind: rls, block: 100}",
+    "lms": "{kind: lms, learning_rate: 0.1, batch_size: 8, epochs: 2}",
+}
+
+
+def experiment(folder, name, *overrides):
+    path = folder / f"{name}.yaml"
+    path.write_text(f"run: {folder / name}\n{SMALL}training: {SETTINGS[name]}\n")
+    rank = ["--model.readout.rank", "12"] if name == "low rank" else []
+    return config.read(path, [*rank, *overrides])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Trains each of SETTINGS once: name -> run directory."""
+    folder = tmp_path_factory.mktemp("regression")
+    for name in SETTINGS:
+        assert loop.train(experiment(folder, name)) == 0
+    return {name: folder / name for name in SETTINGS}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_run_is_an_ordinary_one(finished, name):
+    run = esnlm.load(finished[name])
+    summary = json.loads((finished[name] / "summary.json").read_text())
+    assert summary["status"] == "finished" and summary["step"] == run.step
+    unigram = UnigramModel.fit(open_store(finished[name] / "stores" / "train"), run.tokenizer.vocab_size)
+    assert summary["val_nll"] < unigram.nll(open_store(finished[name] / "stores" / "validation")) - 0.2
+    assert summary["train_nll"] < summary["val_nll"] + 0.1
+    assert summary["regression"]["held_out"] == pytest.approx(summary["val_nll"], abs=0.15)  # of a sample, or all of it
+    assert np.isfinite(run.log_probs(["The cats sleep.", "zzz"])).all()
+    assert {path.name for path in run.directory.iterdir()} & {"sums"} == set()
+    lines = metrics(finished[name])
+    assert "val_nll" in lines[-1] and lines[-2]["train_nll"] == summary["train_nll"]
+    assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
+
+
+def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
+    """From text to readout in NumPy: states by the oracle, one solve, and the rule of readout/log_probabilities.py."""
+    run = esnlm.load(finished["ridge"])
+    record = json.loads((finished["ridge"] / "summary.json").read_text())["regression"]
+    frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
+    store = open_store(finished["ridge"] / "stores" / "train")
+    weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)
+    h = np.concatenate([oracle.states(*weights, sentence[:-1]) for sentence in store])
+    targets = np.concatenate([sentence[1:] for sentence in store])
+    centred = h - h.mean(0)
+    covariance, d = centred.T @ centred, np.eye(vocab_size)[targets]
+    penalty = record["regularization"] * np.trace(covariance) / len(covariance)
+    w = np.linalg.solve(covariance + penalty * np.eye(len(covariance)), centred.T @ (d - d.mean(0))).T
+    counts = d.sum(0)
+    p = (counts + 1) / (len(targets) + vocab_size)
+    own = np.einsum("vn,vn->v", w, d.T @ centred) / np.maximum(counts, 1) + d.mean(0) - p
+    scale = record["beta"] / p ** record["gamma"]
+    bias = np.log(p) + scale * (d.mean(0) - w @ h.mean(0) - p - own / 2)
+    # The states are float32 in the run, 1e-6 off; the smallest penalised eigenvalue makes more of that.
+    np.testing.assert_allclose(run.model.readout.w[...], scale[:, None] * w, atol=1e-3 * np.abs(scale[:, None] * w).max())
+    np.testing.assert_allclose(run.model.readout.bias[...], bias, atol=1e-3 * np.abs(bias).max())
+
+
+@pytest.mark.parametrize("name", ["ridge", "rls", "lms"])
+def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, monkeypatch, name):
+    """Stopped at every second window, and while it validates."""
+
+    show, calls = Progress.show, []
+
+    def show_and_stop(self, *arguments, **options):
+        show(self, *arguments, **options)
+        calls.append(1)
+        if len(calls) % 2 == 0 and len(calls) < 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Progress, "show", show_and_stop)
+    statuses = []
+    while not statuses or statuses[-1] == 75:
+        statuses.append(loop.train(experiment(tmp_path, name)))
+    assert statuses[-1] == 0 and len(statuses) > 3
+    same_run(finished[name], tmp_path / name)
+
+
+def test_an_interrupted_run_has_no_readout_yet(tmp_path, monkeypatch):
+    monkeypatch.setattr(Progress, "show", lambda self, *arguments, **options: signal.raise_signal(signal.SIGTERM))
+    assert loop.train(experiment(tmp_path, "ridge")) == 75
+    with pytest.raises(InputError, match="no checkpoint yet; train it with train.py"):
+        esnlm.load(tmp_path / "ridge")
+
+
+def test_sums_are_saved_every_so_many_windows(tmp_path, monkeypatch):
+    """A killed run goes on from there."""
+
+    class Killed(BaseException):
+        pass
+
+    saved = []
+
+    def show(self, *arguments, **options):
+        saved.append(len(list((tmp_path / "ridge" / "sums").glob("[0-9]*"))))
+        if len(saved) == 4:
+            raise Killed
+
+    monkeypatch.setattr(Progress, "show", show)
+    with pytest.raises(Killed):
+        loop.train(experiment(tmp_path, "ridge", "--training.checkpoint_every", "2"))
+    assert saved == [0, 0, 1, 1]
+
+
+def test_without_validation_text_some_training_text_is_held_out(finished, tmp_path):
+    stores = finished["ridge"] / "stores"
+    (tmp_path / "store.yaml").write_text(
+        f"run: {tmp_path / 'run'}\n{SMALL.replace('kind: grammar, sentences: 500, validation_sentences: 80, pairs: 2', 'kind: store')}"
+        f"training: {SETTINGS['ridge']}\n"
+    )
+    chosen = config.read(tmp_path / "store.yaml", ["--data.train", str(stores / "train")])
+    assert loop.train(chosen) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    whole = json.loads((finished["ridge"] / "summary.json").read_text())
+    assert summary["val_nll"] is None
+    assert 0.85 * whole["tokens"] < summary["tokens"] < 0.92 * whole["tokens"]
+    assert summary["regression"]["held_out"] == pytest.approx(whole["val_nll"], abs=0.15)
+
+
+def test_a_delta_rule_that_diverges_ends_as_one(tmp_path):
+    assert loop.train(experiment(tmp_path, "lms", "--training.learning_rate", "1e6")) == 0
+    summary = json.loads((tmp_path / "lms" / "summary.json").read_text())
+    assert (summary["status"], summary["val_nll"]) == ("diverged", "nan")
+
+
+@pytest.mark.parametrize(
+    "name, overrides, line",
+    [
+        ("ridge", ["--model.train_input", "true"], "training.kind is ridge: it trains a readout only, and ESN.i 40, .* choose adamw"),
+        ("rls", ["--model.dropout", "0.1"], "model.dropout is 0.1: training.kind rls has none; set it to 0, or choose adamw"),
+        ("lms", ["--model.readout.rank", "4"], "model.readout.rank is 4: training.kind lms makes a readout of full rank"),
+        ("ridge", ["--model.readout.rank", "41"], "model.readout.rank is 41: of 40 features ridge makes at most that rank"),
+        ("ridge", ["--training.epochs", "2"], "training.epochs: ridge has no such setting; choose from kind, regularizations"),
+    ],
+)
+def test_what_a_regression_cannot_do(tmp_path, name, overrides, line):
+    with pytest.raises(InputError, match=line):
+        experiment(tmp_path, name, *overrides)
+
+
+def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypatch):
+    """At N 65,536 and GPT-2's vocabulary: G and Q take 34.4 GB each, C 26.3."""
+    large = experiment(tmp_path, "ridge", "--model.reservoir.state_size", "65536")
+    assert 95e9 < regression.memory(large, 50_257) < 99e9
+    monkeypatch.setattr(regression, "memory", lambda *_: 10**15)
+    with pytest.raises(InputError, match="at 40 features and .* it needs 1,000,000.0 GB of memory and this machine has "):
+        loop.train(experiment(tmp_path, "ridge"))
+
+
+@pytest.mark.parametrize("name", ["ridge", "rls", "lms"])
+def test_a_plan_can_be_made(tmp_path, capsys, name):
+    assert plan.show(experiment(tmp_path, name)) == 0
+    assert f"trained with {name}" in capsys.readouterr().out
+    assert not (tmp_path / name).exists()
+
+
+def test_the_default_is_adamw(tmp_path):
+    (tmp_path / "plain.yaml").write_text("run: runs/x")
+    assert config.read(tmp_path / "plain.yaml").training == config.TrainingConfig()
+    assert config.TrainingConfig().kind == "adamw"
