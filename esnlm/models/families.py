@@ -21,9 +21,9 @@ from esnlm.config import ComputeConfig, ModelConfig
 from esnlm.features import dropout, recurrence
 from esnlm.features.lanes import Sheet
 from esnlm.features.stream import FeatureStream
-from esnlm.models import echo_state, gpt2, lstm
+from esnlm.models import echo_state, gpt2, jaeger, lstm
 
-FAMILIES = {"esn": echo_state, "lstm": lstm, "gpt2": gpt2}
+FAMILIES = {"esn": echo_state, "lstm": lstm, "gpt2": gpt2, "jaeger": jaeger}
 
 
 def of(config: ModelConfig) -> ModuleType:

@@ -12,6 +12,7 @@ import numpy as np
 from flax import traverse_util
 
 from esnlm.errors import InputError
+from esnlm.files import parse_json
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from esnlm.text.vocabulary import ENDOFTEXT, Tokenizer, load_tokenizer
@@ -195,8 +196,8 @@ def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
 def _read_json(file: Path) -> dict:
     text = _read_text(file)
     try:
-        tree = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        tree = parse_json(text)
+    except ValueError as error:
         raise InputError(f"{file}: not JSON ({error}): copy it again") from None
     if not isinstance(tree, dict):
         raise InputError(f"{file}: not a JSON object: copy it again")

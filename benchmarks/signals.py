@@ -1,0 +1,284 @@
+"""Jaeger's network on real-valued sequences: errors beside published ones, and beside reservoirpy in the same script.
+
+    python benchmarks/signals.py
+    python benchmarks/signals.py --tasks follower generator --seeds 3 --out signals
+
+Three contenders a task, medians over seeds of the weights:
+
+    esnlm                       esnlm.signals
+    reservoirpy, same weights   reservoirpy's states and ridge regression with esnlm's W, W_in and W_back; the fed back
+                                output is an input there, which is the same network. Its states must agree with esnlm's.
+    reservoirpy, its defaults   Reservoir(N) >> Ridge() as it comes, on the same data; where a task has no input, the
+                                output is its input
+"""
+
+import argparse
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import measure
+import numpy as np
+from reservoirpy.nodes import Reservoir, Ridge
+
+from esnlm.signals import network as networks
+from esnlm.signals.network import Network
+from esnlm.signals.series import mackey_glass, narma10, nrmse, sine
+
+GMD = "Jaeger 2001, GMD report 148"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Sequences, the network they are given to, and what is compared."""
+
+    title: str
+    network: Callable[[int], Network]  # from a seed
+    u: np.ndarray  # (T, K), the training text
+    teacher: np.ndarray  # (T, L)
+    washout: int
+    ridge: float
+    test: Callable[["Contender"], dict[str, float]]  # errors by name
+    published: dict[str, tuple[float, str]]  # of these errors: figure and source
+    settings: str
+
+
+# ---- contenders: each gives outputs one step ahead, and outputs that feed on themselves
+
+
+class Ours:
+    def __init__(self, task: Task, seed: int):
+        self.network = networks.train(task.network(seed), task.u, task.teacher, washout=task.washout, ridge=task.ridge)
+
+    def ahead(self, u, teacher):
+        return networks.run(self.network, u, teacher)[0]
+
+    def alone(self, u, teacher, steps):
+        """`steps` outputs after the teacher's end, (steps, L, B) for teacher (T, L, B) and u (T + steps, K)."""
+        _, state = networks.run(self.network, u[: len(teacher)], teacher)
+        return networks.generate(self.network, state, steps, u[len(teacher) :])[0].reshape(steps, *teacher.shape[1:])
+
+
+class Peer:
+    """reservoirpy; the output of f_out is undone and made by hand, as it has none."""
+
+    def __init__(self, task: Task, seed: int, same_weights: bool):
+        ours = task.network(seed)
+        self.feeds_back, self.reads, self.tanh = ours.w_back is not None, ours.reads, ours.output == "tanh"
+        if same_weights:
+            lr = float(ours.decay * ours.leak[0])
+            back = np.zeros((len(ours.leak), 0)) if ours.w_back is None else ours.w_back
+            f = (lambda x: np.tanh(x) / ours.decay) if ours.decay != 1 else "tanh"  # x' = (1 - lr) x + lr f(.) / alpha
+            self.reservoir = Reservoir(W=ours.w, Win=np.hstack([ours.w_in, back]), lr=lr, activation=f)
+            self.ridge = Ridge(ridge=task.ridge, fit_bias=False)
+        else:
+            self.reservoir, self.ridge, self.reads = Reservoir(len(ours.leak), seed=seed), Ridge(), "x"
+        x, inputs = self._states(task.u, task.teacher)
+        self.difference = float(np.abs(x - networks.states(ours, task.u, task.teacher)).max()) if same_weights else None
+        target = np.arctanh(task.teacher) if self.tanh else task.teacher
+        self.ridge.fit(self._seen(x, inputs)[task.washout :], target[task.washout :])
+
+    def ahead(self, u, teacher):
+        return self._output(self.ridge.run(self._seen(*self._states(u, teacher))))
+
+    def alone(self, u, teacher, steps):
+        made = []
+        for b in range(teacher.shape[2]):
+            self._states(u[: len(teacher)], teacher[..., b])
+            y, own = teacher[-1, :, b], []
+            for n in range(len(teacher), len(teacher) + steps):
+                inputs = np.concatenate([u[n], y])
+                x = self.reservoir.step(inputs)
+                y = self._output(self.ridge.run(self._seen(x[None], inputs[None])))[0]
+                own.append(y)
+            made.append(own)
+        return np.moveaxis(np.array(made), 0, 2)
+
+    def _states(self, u, teacher):
+        inputs = u if not self.feeds_back else np.hstack([u, np.vstack([np.zeros(teacher.shape[1]), teacher[:-1]])])
+        if self.reservoir.initialized:
+            self.reservoir.reset()
+        return self.reservoir.run(inputs), inputs
+
+    def _seen(self, x, inputs):
+        return x if self.reads == "x" else np.hstack([inputs[:, : inputs.shape[1] - self.feeds_back], x, inputs[:, -1:]][: len(self.reads)])
+
+    def _output(self, o):
+        return np.tanh(o) if self.tanh else o
+
+
+Contender = Ours | Peer
+
+
+# ---- tasks
+
+
+def follower() -> Task:
+    """1/2 sin^7(n/5) from the input sin(n/5), without feedback."""
+    u, y = 2 * sine(1000), sine(1000, power=7)
+
+    def test(contender):
+        return {"MSE": float(np.mean((contender.ahead(u[300:], y[300:])[100:] - y[400:]) ** 2))}
+
+    def network(seed):
+        return _signs(networks.draw(100, inputs=1, mean_degree=5, spectral_radius=0.88, output="tanh", reads="x", seed=seed), seed)
+
+    settings = "N 100, radius 0.88, W_in -1 or 1, f_out tanh, 300 steps, the first 100 dropped"
+    return Task("1/2 sin^7 from sin", network, u[:300], y[:300], 100, 0.0, test, {"MSE": (3.7e-15, f"{GMD}, 3.1")}, settings)
+
+
+def generator() -> Task:
+    """1/2 sin^7(n/5) from nothing but the own output."""
+    y = sine(1400, power=7)
+
+    def test(contender):
+        found = contender.alone(np.zeros((1100, 0)), y[300:400, :, None], 1000)[..., 0]
+        error = (found - y[400:1400]) ** 2
+        return {"MSE of the first 100 steps alone": float(error[:100].mean()), "MSE of steps 901 .. 1000": float(error[900:].mean())}
+
+    def network(seed):
+        options = {"mean_degree": 5, "spectral_radius": 0.88, "feedback_scale": 1.0, "output": "tanh", "reads": "x"}
+        return _signs(networks.draw(100, **options, seed=seed), seed)
+
+    settings = "as before, without input, W_back -1 or 1, ridge 1e-8; 100 steps of teacher forcing, then alone"
+    published = {
+        "MSE of the first 100 steps alone": (2.6e-8, f"{GMD}, 3.4"),
+        "MSE of steps 901 .. 1000": (1.0e-5, f"{GMD}, 3.4: after 1000 steps"),
+    }
+    return Task("1/2 sin^7 generator", network, np.zeros((300, 0)), y[:300], 100, 1e-8, test, published, settings)
+
+
+def mackey(size: int, trials: int, published: dict) -> Task:
+    """Jaeger's: learn 3000 steps, then 84 steps alone after each of `trials` stretches of 1000, which follow one another."""
+    raw = mackey_glass(3000 + trials * 1084)
+    y, variance = np.tanh(raw - 1), float(raw.var())
+    bias = np.full((3000, 1), 0.2)
+    cut = y[3000:].reshape(trials, 1084).T[:, None]  # (1084, 1, trials)
+
+    def test(contender):
+        after = contender.alone(bias[:1084], cut[:1000], 84)[-1]  # (1, trials)
+        with np.errstate(divide="ignore"):
+            alone = nrmse(np.arctanh(after), np.arctanh(cut[-1]), variance)
+        ahead = contender.ahead(bias[:1084], cut[..., 0])[1000:]
+        return {"NRMSE 84": alone, "NRMSE 1": nrmse(np.arctanh(ahead), np.arctanh(cut[1000:, :, 0]), variance)}
+
+    def network(seed):
+        leaky = {"leak": 0.44, "decay": 0.9, "spectral_radius": 0.79, "mean_degree": 5}
+        drawn = networks.draw(size, inputs=1, feedback_scale=0.56, **leaky, output="tanh", reads="x", seed=seed)
+        w_in = np.random.default_rng([seed, 0]).choice([0, 0, 0.14, -0.14], drawn.w_in.shape)
+        return dataclasses.replace(drawn, w_in=w_in)
+
+    settings = f"tau 17, tanh(y - 1), N {size}, radius 0.79, C 0.44, a 0.9, bias 0.2, no noise, 3000 steps less 1000; {trials} trials"
+    return Task(f"Mackey-Glass, N {size}", network, bias, y[:3000], 1000, 0.0, test, published, settings)
+
+
+def narma(size: int = 200) -> Task:
+    u, y = narma10(4200, seed=0)
+    u = np.hstack([u, np.ones_like(u)])
+
+    def test(contender):
+        return {"NRMSE": nrmse(contender.ahead(u[2200:], y[2200:])[200:], y[2400:])}
+
+    def network(seed):
+        return networks.draw(size, inputs=2, input_scale=0.2, spectral_radius=0.95, mean_degree=10, seed=seed)
+
+    settings = f"N {size}, radius 0.95, input and bias scaled by 0.2, 2000 steps to learn after 200, 1800 to test"
+    return Task("NARMA-10", network, u[:2200], y[:2200], 200, 1e-8, test, {}, settings)
+
+
+def _signs(network: Network, seed: int) -> Network:
+    """W_in and W_back of -1 and 1, as in Jaeger's report."""
+    rng = np.random.default_rng([seed, 0])
+    signs = {name: rng.choice([-1.0, 1.0], part.shape) for name in ("w_in", "w_back") if (part := getattr(network, name)) is not None}
+    return dataclasses.replace(network, **signs)
+
+
+TASKS: dict[str, Callable[[], Task]] = {
+    "follower": follower,
+    "generator": generator,
+    "narma": narma,
+    "mackey": lambda: mackey(400, 20, {"NRMSE 84": (0.00028, f"{GMD}, 6.4, from the same settings")}),
+    "mackey1000": lambda: mackey(1000, 50, {"NRMSE 84": (10**-4.2, "Jaeger and Haas 2004; other settings may differ")}),
+}
+
+
+# ---- measuring
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=measure.RESULTS)
+    args = parser.parse_args(arguments)
+    before, found = measure.load(), []
+    for name in args.tasks:
+        began = time.perf_counter()
+        found.append(compare(TASKS[name](), args.seeds))
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+    record = {"command": measure.command(), "machine": measure.machine(), "tasks": found, "seeds": args.seeds}
+    record |= {"load_before": before, "load_after": measure.load()}
+    measure.write(args.out, "signals", "Real-valued sequences", markdown(record), record)
+    return record
+
+
+def compare(task: Task, seeds: int) -> dict:
+    errors, differences = {}, []
+    for seed in range(seeds):
+        contenders = {
+            "esnlm": lambda seed=seed: Ours(task, seed),
+            "reservoirpy, same weights": lambda seed=seed: Peer(task, seed, same_weights=True),
+            "reservoirpy, its defaults": lambda seed=seed: Peer(task, seed, same_weights=False),
+        }
+        for name, make in contenders.items():
+            with warnings.catch_warnings():  # an ill-conditioned regression shows in its error
+                warnings.simplefilter("ignore")
+                contender = make()
+                own = task.test(contender)
+            differences += [contender.difference] if getattr(contender, "difference", None) is not None else []
+            for error, value in own.items():
+                errors.setdefault(error, {}).setdefault(name, []).append(value)
+    return {
+        "title": task.title,
+        "settings": task.settings,
+        "ridge": task.ridge,
+        "state_difference": max(differences),
+        "published": {error: {"value": value, "source": source} for error, (value, source) in task.published.items()},
+        "errors": {
+            error: {name: {"median": float(np.median(all_)), "all": all_} for name, all_ in by.items()} for error, by in errors.items()
+        },
+    }
+
+
+def markdown(record: dict) -> list[str]:
+    rows, notes, sources = [], [], []
+    for task in record["tasks"]:
+        for error, by in task["errors"].items():
+            published = task["published"].get(error)
+            rows.append([task["title"], error, published and f"{published['value']:.2g}", *(f"{own['median']:.2g}" for own in by.values())])
+            sources += [
+                f"- {task['title']}, {error}: {published['source']}." if published else f"- {task['title']}, {error}: not compared."
+            ]
+        notes.append(f"- {task['title']}: {task['settings']}. States differ from reservoirpy's by at most {task['state_difference']:.1e}.")
+    return [
+        f"Medians over {record['seeds']} seeds of the weights, in float64; what Jaeger leaves open of W is drawn as everywhere in esnlm.",
+        "The same weights give the same states; what then differs is the regression: singular values here, normal equations there.",
+        "",
+        *measure.table(["task", "error", "published", "esnlm", "reservoirpy, same weights", "reservoirpy, its defaults"], rows),
+        "",
+        "Settings:",
+        "",
+        *notes,
+        "",
+        "Published figures:",
+        "",
+        *sources,
+        "",
+        "Jaeger's Mackey-Glass series was made by Euler steps of 0.1, this one by Runge-Kutta of fourth order with the same step.",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,311 @@
+"""Jaeger's echo state network for real-valued sequences (echo_state_approach_summary_ja, eq. 1 and 2).
+
+    x(n+1) = (1 - alpha a) x(n) + a f(W_in u(n+1) + W x(n) + W_back y(n))
+    y(n+1) = f_out(W_out (u(n+1), x(n+1), y(n)))
+
+At a = alpha = 1 these are the paper's equations. The output is fed back by W_back: the teacher's in training (teacher
+forcing), the network's own in `generate`. W_out alone is trained, by ridge regression.
+
+    network = draw(400, inputs=1, leak=0.44, feedback_scale=0.56, output="tanh")
+    network = train(network, bias, teacher, washout=1000)
+    _, state = run(network, bias, teacher)          # ends where the teacher ends
+    found, _ = generate(network, state, 84, bias)   # and goes on by itself
+
+Everything is float64: a network that feeds on its own output is a loop, and the roundings of float32 would be the floor
+of its error. A sequence is (T, K), or (T, K, B) for B sequences side by side, each from a state of its own.
+
+The echo state property is defined without feedback only (definition 1): with W_back, a spectral radius below 1 is a
+habit, no guarantee.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+from jax import lax
+
+from esnlm.errors import InputError
+from esnlm.reservoir import sparse, weights
+from esnlm.reservoir.frozen import as_scipy, bcoo
+from esnlm.reservoir.topology import ErdosRenyi, Topology
+from esnlm.reservoir.weights import ReservoirConfig
+
+# Streams of their own beside those of reservoir/weights.py, which W is drawn from.
+INPUT, FEEDBACK, NOISE = 20, 21, 22
+
+ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}  # f
+OUTPUTS = {"identity": lambda o: o, "tanh": jnp.tanh}  # f_out
+
+
+@dataclass(frozen=True)
+class Network:
+    """The weights, float64; `draw` makes them, and `dataclasses.replace` puts others in their place."""
+
+    w: scipy.sparse.csr_array  # (N, N)
+    w_in: np.ndarray  # (N, K)
+    w_back: np.ndarray | None  # (N, L); None: no feedback
+    leak: np.ndarray  # a, (N,)
+    decay: float  # alpha
+    activation: str  # f: tanh or relu
+    output: str  # f_out: identity or tanh
+    reads: str  # which of u, x and y the readout sees, in this order
+    outputs: int  # L
+    w_out: np.ndarray | None = None  # (L, as many as it reads); None before `train`
+
+    @property
+    def feeds_back(self) -> bool:
+        return self.w_back is not None or "y" in self.reads
+
+
+class State(NamedTuple):
+    """Where a network stands: its units, and the output that it is fed next."""
+
+    x: np.ndarray  # (N, B)
+    y: np.ndarray  # (L, B)
+
+
+def draw(
+    state_size: int,
+    *,
+    inputs: int = 0,
+    outputs: int = 1,
+    topology: Topology | None = None,
+    mean_degree: float = 10.0,
+    spectral_radius: float = 0.9,
+    leak: float = 1.0,
+    decay: float = 1.0,
+    input_scale: float = 1.0,
+    feedback_scale: float | None = None,
+    activation: str = "tanh",
+    output: str = "identity",
+    reads: str | None = None,
+    seed: int = 0,
+) -> Network:
+    """A network before it is trained, the same from the same seed.
+
+    W is the package's own (reservoir/weights.py); W_in ~ U(-input_scale, input_scale) and W_back ~ U(-feedback_scale,
+    feedback_scale) are dense.
+
+    Args:
+        inputs: K; a constant bias is an input like any other.
+        outputs: L.
+        topology: who feeds whom in W (reservoir/topology.py); None: erdos_renyi, of this mean_degree.
+        leak: a.
+        decay: alpha, of leaky integrator units in continuous time: a = C delta there.
+        feedback_scale: None: no W_back.
+        output: f_out, "identity" or "tanh"; it is inverted in training, so a teacher must lie within its range.
+        reads: what the readout sees: any of "u", "x", "y" in this order; None: "uxy" with feedback, "ux" without.
+
+    Raises:
+        InputError: a setting that cannot be built.
+    """
+    reads = reads or ("ux" if feedback_scale is None else "uxy")
+    _must(output in OUTPUTS, f"output is {output!r}: choose {', '.join(OUTPUTS)}")
+    _must(reads in ("u", "x", "y", "ux", "uy", "xy", "uxy"), f"reads is {reads!r}: give some of u, x, y, in this order")
+    _must(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
+    _must(decay > 0, f"decay is {decay}: it must be above 0")
+    settings = {"topology": topology or ErdosRenyi(), "spectral_radius": spectral_radius, "activation": activation}
+    # The library draws W_in by token; signals have a W_in of their own, so it is asked for one of a single token.
+    config = ReservoirConfig(state_size, mean_degree=mean_degree, input_connectivity=1.0, leak_min=leak, leak_max=leak, **settings)
+    config.check("network")
+    w = scipy.sparse.csr_array(as_scipy(weights.draw(config, 1, seed).reservoir.stored_w_rec))
+
+    def uniform(scale: float, columns: int, stream: int) -> np.ndarray:
+        return np.random.default_rng([seed, stream]).uniform(-scale, scale, (state_size, columns))
+
+    w_back = None if feedback_scale is None else uniform(feedback_scale, outputs, FEEDBACK)
+    w_in = uniform(input_scale, inputs, INPUT)
+    return Network(w, w_in, w_back, np.full(state_size, leak), decay, activation, output, reads, outputs)
+
+
+def states(
+    network: Network, u: np.ndarray | None = None, teacher: np.ndarray | None = None, *, noise: float = 0.0, seed: int = 0
+) -> np.ndarray:
+    """x(0) .. x(T-1) from the state 0, (T, N) or (T, N, B), with the teacher's outputs fed back.
+
+    Args:
+        u: (T, K) or (T, K, B); None where the network has no input.
+        teacher: (T, L) or (T, L, B); None where nothing is fed back.
+        noise: added inside f, uniform in -noise .. noise, one number a unit and step.
+
+    Raises:
+        InputError: a sequence is missing or has the wrong shape, or the network feeds back and there is no teacher.
+    """
+    u, teacher, flat = _sequences(network, u, teacher, None)
+    return _shown(_scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1], flat)
+
+
+def train(
+    network: Network,
+    u: np.ndarray | None,
+    teacher: np.ndarray,
+    *,
+    washout: int,
+    ridge: float = 0.0,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> Network:
+    """The network with the W_out that gives the teacher's outputs, while they are fed back (teacher forcing).
+
+    Minimises |f_out^-1(teacher) - W_out (u, x, y)|^2 + ridge |W_out|^2 over the steps after the washout.
+
+    Args:
+        u, teacher, noise, seed: see `states`. Noise makes a network that generates stabler and less precise.
+        washout: steps that are left out, in which the state 0 is forgotten.
+        ridge: 0 is the pseudo-inverse.
+
+    Raises:
+        InputError: as in `states`; the washout leaves nothing; a target is outside the range of f_out.
+    """
+    _must(teacher is not None, "there is no teacher: give the outputs to be learned")
+    u, teacher, _ = _sequences(network, u, teacher, None)
+    _must(0 <= washout < len(teacher), f"washout is {washout}: it must leave some of the {len(teacher)} steps of the teacher")
+    _must(ridge >= 0 and noise >= 0, f"ridge {ridge}, noise {noise}: they must not be negative")
+    target = teacher[washout:]
+    if network.output == "tanh":
+        largest = np.abs(target).max()
+        _must(largest < 1, f"the teacher reaches {largest:.6g}: f_out = tanh gives -1 .. 1 only; scale it, or draw with output='identity'")
+        target = np.arctanh(target)
+    x = _scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1]
+    y = np.concatenate([np.zeros_like(teacher[:1]), teacher[:-1]])  # y(n) beside x(n+1)
+    seen = np.concatenate([{"u": u, "x": x, "y": y}[name] for name in network.reads], axis=1)[washout:]  # (T, F, B)
+    w_out = _ridge_regression(*(np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target)), ridge)
+    return dataclasses.replace(network, w_out=w_out)
+
+
+def run(
+    network: Network, u: np.ndarray | None = None, teacher: np.ndarray | None = None, start: State | None = None
+) -> tuple[np.ndarray, State]:
+    """Outputs of a trained network one step ahead, (T, L) or (T, L, B), and the state that it ends in.
+
+    Args:
+        u, teacher: see `states`. The teacher's output is fed back, also after the last step.
+        start: the state to go on from; None: 0.
+
+    Raises:
+        InputError: as in `states`; the network is not trained.
+    """
+    _require_trained(network)
+    u, teacher, flat = _sequences(network, u, teacher, start)
+    end, y = _scan(network, start or _zeros(network, u), u, teacher, "outputs")
+    return _shown(y, flat), end
+
+
+def generate(network: Network, start: State, steps: int, u: np.ndarray | None = None) -> tuple[np.ndarray, State]:
+    """Outputs of a trained network that is fed its own, (steps, L) or (steps, L, B), and the state that it ends in.
+
+    Args:
+        start: as `run` gave it.
+        u: (steps, K), for all of the start's columns alike, or (steps, K, B); None where the network has no input.
+
+    Raises:
+        InputError: u has the wrong shape; the network is not trained, or feeds nothing back.
+    """
+    _require_trained(network)
+    _must(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
+    _must(steps >= 1, f"steps is {steps}: it must be at least 1")
+    u = np.zeros((steps, 0)) if u is None else u
+    _must(len(u) == steps, f"u has {len(u)} steps, not the {steps} that are asked for")
+    u, _, flat = _sequences(network, u, None, start, own=True)
+    end, y = _scan(network, start, u, None, "outputs")
+    return _shown(y, flat), end
+
+
+def _sequences(network, u, teacher, start, own=False):
+    """u (T, K, B) and teacher (T, L, B) or None, and whether B is to be left out of what is returned."""
+    needs = network.feeds_back and not own
+    _must(not needs or teacher is not None, "this network feeds its output back: give the teacher's outputs, or call generate for its own")
+    _must(u is not None or network.w_in.shape[1] == 0, f"u is missing: the network has {network.w_in.shape[1]} input(s)")
+    _must(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
+    given = {"u": np.zeros((len(teacher), 0)) if u is None else u, "teacher": teacher}
+    given = {name: np.asarray(array, np.float64) for name, array in given.items() if array is not None}
+    widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
+    columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
+    wide = next(iter(columns), 1)
+    for name, array in given.items():
+        fits = array.ndim in (2, 3) and len(array) and array.shape[1] == widths[name] and len(columns) < 2
+        _must(bool(fits), f"{name} has the shape {array.shape}: it must be (T, {widths[name]}) or (T, {widths[name]}, {wide})")
+        _must(bool(np.isfinite(array).all()), f"{name} holds a number that is not finite")
+        _must(len(array) == len(given["u"]), f"teacher has {len(array)} steps, u has {len(given['u'])}: give as many of both")
+    flat = wide == 1 and all(array.ndim == 2 for array in given.values())
+    whole = {name: array if array.ndim == 3 else np.repeat(array[..., None], wide, axis=2) for name, array in given.items()}
+    return whole["u"], whole.get("teacher"), flat
+
+
+def _scan(network, start, u, teacher, collect, noise=0.0, seed=0):
+    """Runs the network: the state it ends in, and every x (T, N, B) or y (T, L, B); without a teacher on its own outputs."""
+    added = None
+    if noise:
+        added = np.random.default_rng([seed, NOISE]).uniform(-noise, noise, (len(u), len(network.leak), u.shape[2]))
+    w = network.w.tocoo()
+    with jax.enable_x64(True):
+        matrix = bcoo(jnp.asarray(w.data), jnp.asarray(np.stack(w.coords, axis=1)), w.shape)
+        arrays = {
+            "w": sparse.prepare(matrix, sparse.choose_kernel(w.shape[0], w.nnz, jax.default_backend())),
+            "w_in": network.w_in,
+            "w_back": network.w_back,
+            "w_out": network.w_out if collect == "outputs" else None,
+            "leak": network.leak[:, None],
+            "decay": network.decay,
+        }
+        names = network.activation, network.output, network.reads
+        end, found = _compiled(arrays, start, (u, teacher, added), names, network.feeds_back and teacher is None)
+        return State(*map(np.asarray, end)), np.asarray(found)
+
+
+@partial(jax.jit, static_argnames=("names", "own"))
+def _compiled(arrays, start, sequences, names, own):
+    f, f_out, reads = ACTIVATIONS[names[0]], OUTPUTS[names[1]], names[2]
+    multiply = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+    def step(state, at):
+        u, taught, noise = at  # (K, B), (L, B), (N, B)
+        drive = multiply(arrays["w_in"], u) + sparse.matmul(arrays["w"], state.x)
+        if arrays["w_back"] is not None:
+            drive += multiply(arrays["w_back"], state.y)
+        if noise is not None:
+            drive += noise
+        leak = arrays["leak"]
+        x = (1 - arrays["decay"] * leak) * state.x + leak * f(drive)
+        if arrays["w_out"] is None:
+            return State(x, state.y if taught is None else taught), x
+        seen = jnp.concatenate([{"u": u, "x": x, "y": state.y}[name] for name in reads])  # (F, B)
+        y = f_out(multiply(arrays["w_out"], seen))
+        fed = y if own else state.y if taught is None else taught
+        return State(x, fed), y
+
+    return lax.scan(step, start, sequences)
+
+
+def _ridge_regression(seen: np.ndarray, target: np.ndarray, ridge: float) -> np.ndarray:
+    """W (L, F) of least |target - seen W^T|^2 + ridge |W|^2 for seen (T, F) and target (T, L).
+
+    By singular values: the normal equations would square the condition of `seen`, whose columns are nearly dependent.
+    """
+    left, values, right = scipy.linalg.svd(seen, full_matrices=False)
+    kept = values > values[0] * max(seen.shape) * np.finfo(np.float64).eps
+    gain = np.where(kept, values, 0) / np.where(kept, values**2 + ridge, 1)
+    return ((left.T @ target) * gain[:, None]).T @ right
+
+
+def _zeros(network, u):
+    return State(np.zeros((len(network.leak), u.shape[2])), np.zeros((network.outputs, u.shape[2])))
+
+
+def _shown(found, flat):
+    return found[..., 0] if flat else found
+
+
+def _require_trained(network):
+    _must(network.w_out is not None, "this network has no W_out yet: train it")
+
+
+def _must(holds: bool, message: str) -> None:
+    if not holds:
+        raise InputError(message)

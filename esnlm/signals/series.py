@@ -1,0 +1,75 @@
+"""Real-valued sequences on which echo state networks are compared, and the error they are compared by."""
+
+import math
+
+import numpy as np
+
+from esnlm.errors import InputError
+
+
+def sine(steps: int, rate: float = 0.2, power: int = 1) -> np.ndarray:
+    """y(n) = 1/2 sin(rate n)^power, (steps, 1); Jaeger's first examples are rate 1/5 and power 7 (GMD report 148)."""
+    return 0.5 * np.sin(rate * np.arange(steps))[:, None] ** power
+
+
+def mackey_glass(steps: int, tau: float = 17.0, *, step: float = 0.1, start: float = 1.2, discard: int = 1000) -> np.ndarray:
+    """dy/dt = 0.2 y(t - tau) / (1 + y(t - tau)^10) - 0.1 y(t), at t = discard, discard + 1, ...: (steps, 1) float64.
+
+    Fourth-order Runge-Kutta with a fixed step; y(t - tau) at half a step is the cubic through its neighbours and their
+    slopes, so that the whole stays of fourth order. Chaotic above tau 16.8.
+
+    Args:
+        step: of the integration; tau and 1 must be multiples of it.
+        start: y(t) for all t <= 0.
+        discard: units of time before the first that is returned.
+
+    Raises:
+        InputError: tau or 1 is no multiple of the step.
+    """
+    lag, every = round(tau / step), round(1 / step)
+    if lag < 1 or abs(lag * step - tau) > 1e-9 or abs(every * step - 1) > 1e-9:
+        raise InputError(f"mackey_glass: step {step}: tau {tau} and 1 must be multiples of it; choose another step")
+
+    def production(y):
+        return 0.2 * y / (1 + y**10)
+
+    # y[i] is y(i step - tau), halfway[i] lies between it and the next.
+    y, halfway = [start] * (lag + 1), [start] * lag
+    for i in range((discard + steps - 1) * every):
+        now, early, middle, late = y[-1], production(y[i]), production(halfway[i]), production(y[i + 1])
+        k1 = early - 0.1 * now
+        k2 = middle - 0.1 * (now + step / 2 * k1)
+        k3 = middle - 0.1 * (now + step / 2 * k2)
+        k4 = late - 0.1 * (now + step * k3)
+        following = now + step / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        y.append(following)
+        halfway.append((now + following) / 2 + step / 8 * (k1 - (late - 0.1 * following)))
+    return np.array(y[lag + discard * every :: every])[:steps, None]
+
+
+def narma10(steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A nonlinear system of order 10 and its input: (u, y), each (steps, 1) float64 (Atiya and Parlos 2000).
+
+        y(n+1) = 0.3 y(n) + 0.05 y(n) (y(n) + ... + y(n-9)) + 1.5 u(n-9) u(n) + 0.1,   u ~ U(0, 0.5)
+
+    What is returned beside u(n) is y(n+1), the first output that u(n) decides. The first steps start from y = 0.
+
+    Raises:
+        InputError: this seed's sequence grows without bound, as few do.
+    """
+    u = np.random.default_rng(seed).uniform(0, 0.5, steps + 9)
+    y = [0.0] * 10
+    for n in range(9, steps + 9):
+        y.append(0.3 * y[-1] + 0.05 * y[-1] * sum(y[-10:]) + 1.5 * u[n - 9] * u[n] + 0.1)
+        if not math.fabs(y[-1]) < 10:
+            raise InputError(f"narma10: the sequence of seed {seed} diverges at step {n - 9}; choose another seed")
+    return u[9:, None], np.array(y[10:])[:, None]
+
+
+def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) -> float:
+    """sqrt(mean (found - target)^2 / variance), without a unit: 1 is what predicting the mean scores.
+
+    Args:
+        variance: of the signal, where the target is too short to tell; otherwise the target's own.
+    """
+    return float(np.sqrt(np.mean((found - target) ** 2) / (np.var(target) if variance is None else variance)))

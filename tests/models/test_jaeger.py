@@ -1,0 +1,202 @@
+"""Jaeger's network is its equations, step by step, and its gradient that of the readout alone."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.config import ComputeConfig
+from esnlm.errors import InputError
+from esnlm.features.lanes import on_sheet
+from esnlm.models import families, jaeger
+from esnlm.models.jaeger import JaegerConfig
+from esnlm.reservoir import diagnose
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
+from esnlm.training import batches, loop, within
+from tests import oracle
+
+V, N, R, LONGEST = 23, 40, 7, 20
+
+
+def settings(**reservoir):
+    return JaegerConfig(reservoir=ReservoirConfig(**{"state_size": N, "mean_degree": 6.0} | reservoir), rank=R, feedback_scale=3.0)
+
+
+# A step sums at most N + V terms of order 1; feedback passes an error on at most about twice, over the steps it lives.
+TOLERANCE = 2 * LONGEST * np.sqrt(N + V) * float(np.finfo(np.float32).eps)
+COMPUTE = ComputeConfig(lanes=16, window_tokens=64)
+
+
+def drawn(model_config):
+    """A model whose weights are large enough for its predictions to matter."""
+    frozen, _ = jaeger.draw_frozen(model_config, V, seed=1)
+    model = jaeger.untrained(model_config, V, 1, frozen)
+    params = jax.tree.map(lambda array: 3 * array, model.params)
+    return model.with_params(params)
+
+
+def sentences():
+    """Of 1 to LONGEST tokens, among which are few different ones, so that many share their beginning."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 3, length).astype(np.int32) for length in [1, LONGEST, *rng.integers(1, LONGEST, 9)]]
+
+
+def steps(model, sentence):
+    """x (T, N), p (T, V) as fed back at each step, and z (T, r): eq. 1 and 2 with dense matrices, in float64."""
+    reservoir, params = model.reservoir, jax.tree.map(lambda array: np.asarray(array, np.float64), model.params)
+    w_rec, w_in, w_back = (np.asarray(part.todense(), np.float64) for part in (reservoir.w_rec, reservoir.w_in, model.w_back))
+    leak, decay = np.asarray(reservoir.leak, np.float64), model.config.reservoir.decay
+    vocab_size = w_in.shape[1]
+    x, p, xs, ps, zs = np.zeros(len(leak)), np.zeros(vocab_size), [], [], []
+    for token in sentence:
+        u = np.eye(vocab_size)[token]
+        x = (1 - decay * leak) * x + leak * np.tanh(w_in @ u + w_rec @ x + w_back @ p)
+        z = params["readout"]["b"] @ x + params["b_u"].T @ u + params["b_y"] @ p
+        xs.append(x), ps.append(p), zs.append(z)
+        o = params["readout"]["a"] @ z + params["readout"]["bias"]
+        p = np.exp(o - o.max()) / np.exp(o - o.max()).sum()
+    return np.array(xs), np.array(ps), np.array(zs)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+@pytest.mark.parametrize(
+    "reservoir", [{}, {"connectivity": 0.5}, {"continuous": ContinuousTime(decay=0.9, step=0.44)}], ids=["sparse", "dense", "continuous"]
+)
+def test_features_are_the_equations(reservoir, shared):
+    """As they are made for scoring and validation, also where prefixes are shared."""
+    model = drawn(settings(**reservoir))
+    stream = families.stream(model.config, model.prepare("auto"), model.params, COMPUTE)
+    buffer, rows = stream.read(sentences(), shared=shared)
+    for sentence, row in zip(sentences(), rows, strict=True):
+        np.testing.assert_allclose(buffer[row], steps(model, sentence)[2], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_features_inside_the_gradient_and_token_by_token_are_the_same():
+    model, texts = drawn(settings()), sentences()
+    frozen = model.prepare("auto")
+    sheet, rows = on_sheet(texts, texts)
+    assert sheet.tokens.shape[1] < len(texts)  # sentences follow each other in lanes
+    found = jax.jit(families.features, static_argnames=("config", "precision"))(model.config, frozen, model.params, sheet, None, "float32")
+    for text, row in zip(texts, rows, strict=True):
+        np.testing.assert_allclose(found[row], steps(model, text)[2], atol=TOLERANCE, rtol=TOLERANCE)
+    read = families.step_by_step(model.config, frozen, model.params, COMPUTE, lanes=2)
+    for t, expected in enumerate(steps(model, texts[1])[2]):
+        np.testing.assert_allclose(read(texts[1][[t, t]])[1], expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_the_comparisons_above_would_notice_lost_feedback():
+    """Without W_back, or without B_y, the equations give other features, by far more than the tolerance."""
+    model, text = drawn(settings()), sentences()[1]
+    z = steps(model, text)[2]
+    nothing = {"values": 0 * model.w_back.data, "indices": model.w_back.indices}
+    silent = jaeger.Jaeger(model.config, model.reservoir, nothing, model.readout, model.b_u[...], model.b_y[...])
+    unread = model.with_params(model.params | {"b_y": 0 * model.b_y[...]})
+    assert np.array_equal(steps(silent, text)[2][0], z[0]) and np.abs(steps(silent, text)[2] - z).max() > 0.05
+    assert np.array_equal(steps(unread, text)[2][0], z[0]) and np.abs(steps(unread, text)[2] - z).max() > 0.05
+
+
+def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
+    """Finite differences of the mean NLL in float64, x and p staying what they were; five directions an array."""
+    model = drawn(settings())
+    texts = [np.append(0, text) for text in sentences()]
+    update = batches.Sentences([text[:-1] for text in texts], [text[1:] for text in texts], [text[:-1] for text in texts])
+    sheet, rows = on_sheet(update.inputs, update.places)
+    count = update.predictions()
+    packed = batches.pack(update, rows, batches.pack_size(count), count)
+    gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+    loss, found = gradient(model.config, model.prepare("auto"), model.params, sheet, packed, None, precision="float32")
+
+    x, p = (np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2])
+    tokens, targets = np.concatenate(update.inputs), np.concatenate(update.targets)
+
+    def held(a, b, bias, b_u, b_y):
+        o = (x @ b.T + b_u[tokens] + p @ b_y.T) @ a.T + bias
+        return -oracle.log_softmax(o)[np.arange(len(o)), targets].mean()
+
+    flat = {name: np.asarray(array, np.float64) for name, array in (model.params["readout"] | _tables(model.params)).items()}
+    assert loss == pytest.approx(held(**flat), rel=TOLERANCE)
+    rng, step = np.random.default_rng(0), 1e-6
+    for name, slope in (found["readout"] | _tables(found)).items():
+        for _ in range(5):
+            direction = rng.standard_normal(flat[name].shape)
+            change = [held(**flat | {name: flat[name] + sign * step * direction}) for sign in (1, -1)]
+            # The loss is rounded to about 1e-16, so the difference quotient to 1e-10; the slope's rounding adds up as a norm does.
+            bound = TOLERANCE * np.linalg.norm(slope) * np.linalg.norm(direction) / np.sqrt(direction.size) + 1e-8
+            assert np.vdot(slope, direction) == pytest.approx((change[0] - change[1]) / (2 * step), abs=10 * bound), name
+
+
+def _tables(params):
+    return {name: params[name] for name in ("b_u", "b_y")}
+
+
+def test_expected_counts_are_those_of_a_draw():
+    """Exactly what is trained and all entries; nonzeros within five standard deviations of their binomials."""
+    model_config = settings(state_size=300)
+    model = jaeger.untrained(model_config, 500, 0, jaeger.draw_frozen(model_config, 500, 0)[0])
+    expected, found = jaeger.expected_counts(model_config, 500), jaeger.actual_counts(model)
+    trainable = (300 + 500) * R + 500 + 2 * 500 * R
+    assert expected.trainable == found.trainable == trainable == sum(array.size for array in jax.tree.leaves(model.params))
+    assert expected.entries == found.entries == trainable + 300 * 300 + 2 * 300 * 500 + 300
+    assert abs(expected.total - found.total) < 5 * np.sqrt(6 * (300 + 2 * 500))
+
+
+def test_w_back_has_a_stream_and_a_scale_of_its_own():
+    small = settings()
+    large = dataclasses.replace(small, feedback_scale=6.0)
+    one, two = (jaeger.draw_frozen(each, V, 0)[0] for each in (small, large))
+    np.testing.assert_array_equal(2 * one["feedback"]["values"], two["feedback"]["values"])
+    np.testing.assert_array_equal(one["recurrent"]["values"], two["recurrent"]["values"])
+    assert not np.array_equal(one["feedback"]["indices"], one["input"]["indices"])
+
+
+SMALL = """
+data: {kind: grammar, sentences: 300, validation_sentences: 40, pairs: 4}
+model: {family: jaeger, reservoir: {state_size: 48, mean_degree: 6}, rank: 8}
+training: {epochs: 1, learning_rate: 0.01, log_every: 5, checkpoint_every: 7}
+"""
+
+
+def test_a_run_trains_loads_scores_and_generates(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(f"run: {tmp_path / 'run'}\n{SMALL}")
+    assert loop.train(config.read(path)) == 0
+    summary, run = json.loads((tmp_path / "run" / "summary.json").read_text()), esnlm.load(tmp_path / "run")
+    before = esnlm.load(tmp_path / "run", untrained=True)
+    text = "The cats sleep."
+    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
+    readout = {name: np.asarray(array, np.float64) for name, array in families.of(run.config.model).readout(run.model.params).items()}
+    z = steps(run.model, ids[:-1])[2]
+    expected = oracle.log_softmax(z @ readout["w"].T + readout["bias"])[np.arange(len(ids) - 1), ids[1:]].sum()
+    assert run.log_probs([text])[0] == pytest.approx(expected, abs=len(ids) * TOLERANCE)
+    assert summary["status"] == "finished" and summary["val_nll"] < np.log(run.tokenizer.vocab_size)
+    assert run.log_probs([text])[0] > before.log_probs([text])[0]
+    for name, array in run.arrays().items():  # all that is trained has moved, nothing frozen has
+        moved = not np.array_equal(array, before.arrays()[name])
+        assert moved == name.startswith(("readout", "b_")), name
+    assert len(run.generate("The", count=2, length=5)) == 2
+    with pytest.raises(InputError, match="output feedback"):
+        diagnose.diagnose(run=tmp_path / "run")
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    path = tmp_path / "wrong.yaml"
+    for model, message in {
+        "{family: jaeger, rank: 0}": "model.rank is 0",
+        "{family: jaeger, feedback_scale: 0.0}": "model.feedback_scale is 0.0",
+        "{family: jaeger, readout: {rank: 8}}": "jaeger has no such setting",
+        "{family: jaeger, reservoir: {state_size: 8}}": "model.reservoir.mean_degree",
+    }.items():
+        path.write_text(f"run: {tmp_path}\nmodel: {model}\n")
+        with pytest.raises(InputError, match=message):
+            config.read(path)
+
+
+def test_the_configuration_is_what_is_written(tmp_path):
+    experiment = config.read(Path(__file__).resolve().parents[2] / "configs" / "jaeger" / "esn_feedback.yaml")
+    config.write(experiment, tmp_path / "again.yaml")
+    assert config.read(tmp_path / "again.yaml") == experiment and isinstance(experiment.model, JaegerConfig)

@@ -1,0 +1,156 @@
+"""Jaeger's network is his equations, step by step, and its readout the solution of the regression."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.reservoir.topology import Ring
+from esnlm.signals import network as networks
+from esnlm.signals.network import State, draw, generate, run, states, train
+from esnlm.signals.series import sine
+
+# Sums of about 30 float64 terms of order 1, over 40 contracting steps.
+TOLERANCE = 40 * 30 * float(np.finfo(np.float64).eps)
+STEPS, K, L = 40, 2, 3
+RNG = np.random.default_rng(0)
+U, TEACHER = RNG.uniform(-1, 1, (STEPS, K)), RNG.uniform(-0.9, 0.9, (STEPS, L))
+
+
+def small(**settings):
+    options = {"inputs": K, "outputs": L, "leak": 0.6, "decay": 0.8, "feedback_scale": 0.5, "output": "tanh"}
+    return draw(25, **options | settings)
+
+
+def oracle(network, u, teacher, start=None, own=False):
+    """Eq. 1 and 2 with dense matrices, one step at a time: x (T, N), y (T, L)."""
+    f = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[network.activation]
+    f_out = {"tanh": np.tanh, "identity": lambda x: x}[network.output]
+    x, y = start or (np.zeros(25), np.zeros(L))
+    xs, ys = [], []
+    for n in range(len(u)):
+        drive = network.w_in @ u[n] + network.w.toarray() @ x
+        if network.w_back is not None:
+            drive = drive + network.w_back @ y
+        x = (1 - network.decay * network.leak) * x + network.leak * f(drive)
+        xs.append(x)
+        if network.w_out is not None:
+            seen = {"u": u[n], "x": x, "y": y}
+            ys.append(f_out(network.w_out @ np.concatenate([seen[name] for name in network.reads])))
+        y = ys[-1] if own else teacher[n]
+    return np.array(xs), np.array(ys)
+
+
+VARIANTS = {
+    "as in the paper": {"leak": 1.0, "decay": 1.0},
+    "leaky, readout on x": {"reads": "x"},
+    "dense, relu, linear output": {"mean_degree": 20.0, "activation": "relu", "output": "identity", "spectral_radius": 0.5},
+    "ring, y read but not fed to the units": {"topology": Ring(), "feedback_scale": None, "reads": "uxy"},
+}
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_a_network_is_its_equations(settings):
+    """States and outputs with the teacher fed back, then outputs with the network's own fed back."""
+    network = train(small(**settings), U, TEACHER, washout=5, ridge=0.1)
+    x, y = oracle(network, U, TEACHER)
+    np.testing.assert_allclose(states(network, U, TEACHER), x, atol=TOLERANCE, rtol=0)
+    found, end = run(network, U, TEACHER)
+    np.testing.assert_allclose(found, y, atol=TOLERANCE, rtol=0)
+    np.testing.assert_allclose(end.x[:, 0], x[-1], atol=TOLERANCE, rtol=0)
+    assert np.array_equal(end.y[:, 0], TEACHER[-1])
+    found, _ = generate(network, end, 10, U[:10])
+    _, y = oracle(network, U[:10], None, (x[-1], TEACHER[-1]), own=True)
+    np.testing.assert_allclose(found, y, atol=10 * TOLERANCE, rtol=1e-12)  # feedback may double an error, not more
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("output", ["identity", "tanh"])
+def test_the_readout_solves_the_regression(ridge, output):
+    """The normal equations hold: Z^T (Z W^T - D) + ridge W^T = 0 with Z = (u, x, y) after the washout."""
+    u, teacher = RNG.uniform(-1, 1, (80, K)), RNG.uniform(-0.9, 0.9, (80, L))
+    network = train(small(output=output), u, teacher, washout=7, ridge=ridge)
+    before = np.vstack([np.zeros(L), teacher[:-1]])
+    z = np.hstack([u, oracle(network, u, teacher)[0], before])[7:]
+    target = np.arctanh(teacher[7:]) if output == "tanh" else teacher[7:]
+    assert network.w_out.shape == (L, K + 25 + L)
+    np.testing.assert_allclose(z.T @ (z @ network.w_out.T - target) + ridge * network.w_out.T, 0, atol=1e-11)
+
+
+def test_sequences_side_by_side_are_those_one_by_one():
+    network = train(small(), U, TEACHER, washout=5, ridge=0.1)
+    u, teacher = RNG.uniform(-1, 1, (STEPS, K, 4)), RNG.uniform(-0.9, 0.9, (STEPS, L, 4))
+    together, end = run(network, u, teacher)
+    onward, _ = generate(network, end, 5, U[:5])  # u is the same for all
+    assert together.shape == (STEPS, L, 4) and onward.shape == (5, L, 4)
+    for b in range(4):
+        alone, state = run(network, u[..., b], teacher[..., b])
+        np.testing.assert_allclose(together[..., b], alone, atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(onward[..., b], generate(network, state, 5, U[:5])[0], atol=10 * TOLERANCE, rtol=0)
+
+
+def test_a_run_can_be_cut_in_two():
+    network = train(small(), U, TEACHER, washout=5, ridge=0.1)
+    first, state = run(network, U[:15], TEACHER[:15])
+    second, _ = run(network, U[15:], TEACHER[15:], state)
+    np.testing.assert_allclose(np.concatenate([first, second]), run(network, U, TEACHER)[0], atol=TOLERANCE, rtol=0)
+
+
+def test_noise_is_inside_f_and_bounded():
+    """From the state 0 without a leak, arctanh of the first state is the drive with its noise."""
+    network = small(leak=1.0, decay=1.0)
+    noisy, silent = (np.arctanh(states(network, U, TEACHER, noise=noise)[0]) for noise in (0.01, 0.0))
+    assert 0.005 < np.abs(noisy - silent).max() < 0.01
+    same, other = (states(network, U, TEACHER, noise=0.01, seed=seed) for seed in (0, 1))
+    assert np.array_equal(np.arctanh(same[0]), noisy) and not np.array_equal(same, other)
+
+
+def test_each_part_has_a_stream_of_its_own():
+    one, again, other = draw(30, inputs=2, feedback_scale=1.0), draw(30, inputs=3, feedback_scale=2.0), draw(30, inputs=2, seed=1)
+    assert (one.w != again.w).nnz == 0 and (one.w != other.w).nnz > 0
+    np.testing.assert_array_equal(2 * one.w_back, again.w_back)
+    assert not np.any(one.w_in == other.w_in) and not np.any(one.w_in[:, :1] == one.w_back)
+    assert np.abs(one.w_in).max() < 1 and np.abs(again.w_back).max() > 1
+    assert np.abs(np.linalg.eigvals(one.w.toarray())).max() == pytest.approx(0.9, rel=1e-5)
+
+
+def test_it_learns_to_generate_a_sine():
+    teacher = sine(500)
+    network = train(draw(50, feedback_scale=1.0, output="tanh"), None, teacher[:300], washout=100, ridge=1e-12)
+    _, state = run(network, None, teacher[:300])
+    found, _ = generate(network, state, 200)
+    assert np.abs(found - teacher[300:]).max() < 1e-3
+
+
+def test_what_cannot_be_is_refused():
+    network, trained = small(), train(small(), U, TEACHER, washout=5)
+    without = train(small(feedback_scale=None), U, TEACHER, washout=5)
+    for message, call in {
+        "feeds its output back: give the teacher": lambda: run(trained, U),
+        "or call generate": lambda: states(trained, U),
+        "no teacher": lambda: train(network, U, None, washout=5),
+        "teacher reaches 1.8: f_out = tanh": lambda: train(network, U, TEACHER * 0 + 1.8, washout=5),
+        "no W_out yet": lambda: run(network, U, TEACHER),
+        "feeds nothing back": lambda: generate(without, State(None, None), 5, U[:5]),
+        r"washout is 40: .* 40 steps": lambda: train(network, U, TEACHER, washout=STEPS),
+        r"u has the shape \(40, 3\)": lambda: run(trained, TEACHER, TEACHER),
+        "teacher has 39 steps, u has 40": lambda: run(trained, U, TEACHER[1:]),
+        "u is missing": lambda: run(trained, None, TEACHER),
+        "u holds a number that is not finite": lambda: run(trained, U * np.nan, TEACHER),
+        "reads is 'yx'": lambda: small(reads="yx"),
+        "output is 'relu'": lambda: small(output="relu"),
+        "spectral_radius is -1": lambda: small(spectral_radius=-1),
+    }.items():
+        with pytest.raises(InputError, match=message):
+            call()
+
+
+def test_other_weights_can_be_put_in_place():
+    network = dataclasses.replace(small(), w_back=np.ones((25, L)))
+    np.testing.assert_allclose(states(network, U, TEACHER), oracle(network, U, TEACHER)[0], atol=TOLERANCE, rtol=0)
+
+
+def test_no_trace_of_float64_is_left():
+    states(small(), U, TEACHER)
+    assert networks.jnp.ones(1).dtype == np.float32
