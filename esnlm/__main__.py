@@ -4,6 +4,7 @@
     score      log-probabilities of sentences under a trained run
     generate   text from a trained run
     import     a GPT-2 in Hugging Face's format to a run
+    study      the runs of a study file, and their table
     diagnose   a reservoir: does it forget, and what does it hold
     report     a table of several runs
 """
@@ -15,22 +16,23 @@ from pathlib import Path
 from esnlm.commands import Parser, exit_with
 
 
-def main() -> None:
+def main() -> int | None:
     parser = Parser("python -m esnlm", description="Echo state network language models at scale.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_prepare(commands)
     _add_score(commands)
     _add_generate(commands)
     _add_import(commands)
+    _add_study(commands)
     _add_diagnose(commands)
     _add_report(commands)
     known, overrides = parser.parse_known_args()
     arguments = vars(known)
-    if arguments.pop("command") == "diagnose":
+    if arguments.pop("command") in ("study", "diagnose"):
         arguments["overrides"] = overrides
     elif overrides:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
-    arguments.pop("call")(**arguments)
+    return arguments.pop("call")(**arguments)
 
 
 def _add_prepare(commands) -> None:
@@ -91,7 +93,7 @@ def _add_generate(commands) -> None:
         from esnlm import load
 
         for text in load(run, step).generate(prompt, **options):
-            print(prompt + text)
+            print((prompt + text).encode(errors="replace").decode())  # a prompt may have bytes that are no text
 
     command.set_defaults(call=call)
 
@@ -105,6 +107,22 @@ def _add_import(commands) -> None:
         from esnlm.training.imported import import_gpt2
 
         print(f"{import_gpt2(folder, out).model.title} is in {out}")
+
+    command.set_defaults(call=call)
+
+
+def _add_study(commands) -> None:
+    command = commands.add_parser("study", help="the runs of a study file, and their table; --section.key value is for all of them")
+    add = command.add_argument
+    add("file", type=Path, metavar="FILE", help="a study, such as those in configs/studies")
+    add("--out", type=Path, metavar="DIR", help="where runs and table go (default: the file's out)")
+    add("--blimp", type=Path, metavar="PATH", help="minimal pairs to score with each run (default: the file's blimp)")
+    add("--plan", dest="only_plan", action="store_true", help="list the runs, what is done, and the time left; trains nothing")
+
+    def call(**options) -> int:
+        from esnlm.studies.study import study
+
+        return study(**options, command=shlex.join(["python", "-m", "esnlm", *sys.argv[1:]]))
 
     command.set_defaults(call=call)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from esnlm import config as configuration
 from esnlm.errors import InputError
+from esnlm.evaluation.report import read as read_report
 from esnlm.files import write_atomically
 from esnlm.training.run_directory import RunDirectory
 
@@ -21,7 +22,7 @@ def report(runs: list[Path], out: Path | None = None) -> str:
     Raises:
         InputError: a directory is not that of a finished run.
     """
-    rows = [_row(Path(run)) for run in runs]
+    rows = [row(Path(run)) for run in runs]
     table = "\n".join([*_losses(rows), "", *_scores(rows)]) + "\n"
     if out is not None:
         write_atomically(out.with_suffix(".json"), json.dumps(rows, indent=1) + "\n")
@@ -29,7 +30,12 @@ def report(runs: list[Path], out: Path | None = None) -> str:
     return table
 
 
-def _row(run: Path) -> dict:
+def row(run: Path) -> dict:
+    """A finished run: {run, model, summary, minimal_pairs}, the last by the name of the report in evaluation/.
+
+    Raises:
+        InputError: it is not that of a finished run.
+    """
     directory = RunDirectory(run)
     summary = directory.read_summary()
     if summary is None or summary["status"] == "interrupted":
@@ -37,11 +43,16 @@ def _row(run: Path) -> dict:
     experiment = configuration.read(directory.config)
     scores = {}
     for file in sorted((directory.path / "evaluation").glob("*.json")):
-        found = json.loads(file.read_text())
+        found = read_report(file)
         baselines = found["baselines"]
         figures = {name: baselines[name]["overall"]["accuracy"] if name in baselines else None for name in ("length", "unigram")}
         scores[file.stem] = found["overall"] | figures | {"step": found["step"], "status": found["status"]}
-    return {"run": directory.path.name, "model": experiment.model.title, "summary": summary, "minimal_pairs": scores}
+    found = {"run": directory.path.name, "model": experiment.model.title, "summary": summary, "minimal_pairs": scores}
+    try:
+        _losses([found]), _scores([found])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{directory.summary}: damaged, not as train.py wrote it; restore it from a copy of the run") from None
+    return found
 
 
 def _losses(rows: list[dict]) -> list[str]:

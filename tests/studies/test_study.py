@@ -1,0 +1,425 @@
+"""A study of kind `grid`: every run of its file, one table; stopped and gone on with; and every mistake before the first run."""
+
+import csv
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from esnlm.errors import InputError
+from esnlm.studies import grid, grid_plot, grid_table, study
+from esnlm.training.loop import INTERRUPTED
+
+STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
+BASE = """
+data: {kind: grammar, sentences: 100, validation_sentences: 20, pairs: 2}
+model: {reservoir: {state_size: 24, mean_degree: 4}, readout: {rank: 4}}
+"""
+STUDY = """
+kind: grid
+note: Trend only.
+base: base.yaml
+runs: {grid: {model.reservoir.spectral_radius: [0.5, 0.9]}}
+seeds: [0, 1]
+reference:
+  source: a paper
+  cells:
+    spectral_radius=0.9: {val_nll: [5.25, 0.125], blimp: 56}
+    people: {blimp: [88.6, 0.2]}
+"""
+
+
+def write(folder, text=STUDY, name="radius"):
+    folder.mkdir(exist_ok=True)
+    (folder / "base.yaml").write_text(BASE)
+    (folder / f"{name}.yaml").write_text(text)
+    return folder / f"{name}.yaml"
+
+
+def here(call, *arguments):
+    """In this process, which is quicker."""
+    return call(*arguments) or 0
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A study file and its folder, when all is done."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "in_a_process_of_its_own", here)
+        assert study.study(write(folder), folder / "out", command="the command") == 0
+    return folder / "radius.yaml", folder / "out"
+
+
+@pytest.fixture
+def copying(finished, monkeypatch):
+    """Runs that are copied from the finished study instead of being trained; [names of those that were asked for]."""
+    asked = []
+
+    def copy(call, *arguments):
+        if call is not study.train_and_score:
+            return here(call, *arguments)
+        run = Path(arguments[0].run)
+        asked.append(run.name)
+        shutil.copytree(finished[1] / "runs" / run.name, run)
+        return 0
+
+    monkeypatch.setattr(study, "in_a_process_of_its_own", copy)
+    return asked
+
+
+def test_the_table_has_mean_and_standard_error_of_each_cell(finished):
+    _, out = finished
+    table = json.loads((out / "table.json").read_text())
+    assert (table["study"], table["command"], table["note"]) == ("radius", "the command", "Trend only.")
+    assert [cell["cell"] for cell in table["cells"]] == ["spectral_radius=0.5", "spectral_radius=0.9"]
+    for cell in table["cells"]:
+        runs = [json.loads((out / "runs" / f"{cell['cell']}-seed{seed}" / "summary.json").read_text()) for seed in (0, 1)]
+        assert [run["seed"] for run in runs] == [0, 1] and all(run["status"] == "finished" for run in runs)
+        for name in ("trainable_params", "total_params", "train_nll", "val_nll", "val_bits_per_byte", "perplexity", "seconds"):
+            one, two = (run[name] for run in runs)
+            # Of two values the standard deviation (n - 1) is |x - y| / sqrt 2, and sqrt n the same again.
+            assert cell["means"][name] == {"mean": pytest.approx((one + two) / 2), "se": pytest.approx(abs(one - two) / 2), "n": 2}
+        scores = [json.loads((out / "runs" / run["run"] / "evaluation" / "blimp-paper.json").read_text()) for run in cell["runs"]]
+        assert cell["means"]["blimp"]["mean"] == pytest.approx(sum(score["overall"]["accuracy"] for score in scores) / 2)
+
+
+def test_the_page_shows_them_beside_the_published_values(finished):
+    page = (finished[1] / "table.md").read_text()
+    lines = page.splitlines()
+    assert lines[0] == "# radius" and lines[2] == "Trend only." and "Published: a paper" in lines
+    assert "Made by `the command`" in lines and "![radius](table.png)" in lines
+    header, _, *rows = [[text.strip() for text in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    table = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [row[""] for row in table] == ["spectral_radius=0.5", "spectral_radius=0.9", "people"]
+    assert [row["val NLL, published"] for row in table] == ["", "5.250 (0.125)", ""]
+    assert [row["minimal pairs, %, published"] for row in table] == ["", "56.0", "88.6 (0.2)"]
+    assert [row["runs"] for row in table] == ["2", "2", "published only"]
+    means = json.loads((finished[1] / "table.json").read_text())["cells"][0]["means"]
+    assert table[0]["val NLL"] == f"{means['val_nll']['mean']:.3f} ({means['val_nll']['se']:.3f})"
+    assert table[0]["trained"] == f"{means['trainable_params']['mean']:,.0f}"  # the same in both runs
+
+
+def test_a_finished_study_is_shown_and_nothing_is_trained(finished, copying, capsys):
+    file, out = finished
+    before = (out / "table.json").read_text()
+    assert study.study(file, out, command="the command") == 0
+    assert copying == [] and (out / "table.json").read_text() == before
+    assert capsys.readouterr().out == (out / "table.md").read_text()
+
+
+def test_a_stopped_study_goes_on_where_it_stopped(finished, copying, monkeypatch, tmp_path, capsys):
+    file, copy = write(tmp_path), study.in_a_process_of_its_own
+
+    def stop_at_the_third(call, *arguments):
+        return INTERRUPTED if call is study.train_and_score and len(copying) == 2 else copy(call, *arguments)
+
+    monkeypatch.setattr(study, "in_a_process_of_its_own", stop_at_the_third)
+    assert study.study(file, tmp_path / "out", command="the command") == INTERRUPTED
+    told = capsys.readouterr().err
+    assert re.search(r"run 3 of 4: spectral_radius=0.9-seed0, about \d+:\d\d left\n", told)
+    assert told.endswith("stopped in spectral_radius=0.9-seed0; the same command goes on\n")
+    assert "| spectral_radius=0.9 | 0 of 2 |" in (tmp_path / "out" / "table.md").read_text()
+    monkeypatch.setattr(study, "in_a_process_of_its_own", copy)
+    assert study.study(file, tmp_path / "out", command="the command") == 0
+    assert copying == [f"spectral_radius={radius}-seed{seed}" for radius in (0.5, 0.9) for seed in (0, 1)]
+    assert (tmp_path / "out" / "table.json").read_text() == (finished[1] / "table.json").read_text()
+
+
+def test_a_run_that_is_killed_ends_the_study(copying, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(study, "in_a_process_of_its_own", lambda *_: -9)
+    assert study.study(write(tmp_path), tmp_path / "out") == 1
+    assert "spectral_radius=0.5-seed0 ended with status -9; the same command tries it again" in capsys.readouterr().err
+
+
+def test_a_changed_study_is_refused_and_the_run_named(finished, copying):
+    file, out = finished
+    with pytest.raises(InputError, match="spectral_radius=0.5-seed0/config.yaml: the run was begun with .*training.epochs 1 -> 2"):
+        study.study(file, out, overrides=["--training.epochs", "2"])
+    assert copying == []
+
+
+def test_the_plan_tells_what_is_done_and_trains_nothing(finished, copying, tmp_path, capsys):
+    file, out = finished
+    shutil.copytree(out, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "runs" / "spectral_radius=0.9-seed1")
+    assert study.study(file, tmp_path / "out", only_plan=True) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told[:4]] == ["done", "done", "done", "to"]
+    assert told[4].startswith("3 of 4 runs are done; the rest takes 0:0")
+    assert study.study(file, tmp_path / "new", only_plan=True) == 0
+    assert copying == [] and not (tmp_path / "new").exists()
+
+
+def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(study, "in_a_process_of_its_own", here)
+    run = finished[1] / "runs" / "spectral_radius=0.5-seed0"
+    file = write(tmp_path, "{kind: grid, base: base.yaml, runs: {cases: {one: {}}}}")
+    (tmp_path / "base.yaml").write_text(
+        f"data: {{kind: store, train: {run / 'stores' / 'train'}, validation: {run / 'stores' / 'validation'}}}\n"
+        "model: {reservoir: {state_size: 24, mean_degree: 4}, readout: {rank: 4}}"
+    )
+    pairs = next((run / "minimal_pairs").glob("*.jsonl"))
+    assert study.study(file, tmp_path / "out", blimp=pairs) == 0
+    report = tmp_path / "out" / "runs" / "one-seed0" / "evaluation" / "blimp-paper.json"
+    found, made = json.loads(report.read_text())["overall"]["accuracy"], report.stat().st_mtime_ns
+    assert json.loads((tmp_path / "out" / "table.json").read_text())["cells"][0]["means"]["blimp"]["mean"] == found
+    assert study.study(file, tmp_path / "out", blimp=pairs) == 0 and report.stat().st_mtime_ns == made
+    with pytest.raises(InputError, match="one-seed0/evaluation/blimp-paper.json: is of other minimal pairs than"):
+        study.study(file, tmp_path / "out", blimp=run / "minimal_pairs")
+
+
+GRID = "{model.reservoir.spectral_radius: [0.5, 0.9]}"
+REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {cells: {a: "
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("[]", "kind is None: a study is one of grid, alignment, coordinate_check, training_curves"),
+        ("kind: table", "kind is 'table': a study is one of"),
+        ("kind: [", "not a YAML file"),
+        ("kind: grid", "runs is missing: give grid, cases or both"),
+        (f"kind: grid\nruns: {{grid: {GRID}}}", "base is None: name a configuration file"),
+        (f"kind: grid\nbase: none.yaml\nruns: {{grid: {GRID}}}", "none.yaml: No such file or directory"),
+        (f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}}}\nseed: [0]", "unknown key seed: choose from kind, note, base"),
+        (f"kind: grid\nbase: base.yaml\nruns: {{grids: {GRID}}}", "unknown key runs.grids: choose from base, cases, grid"),
+        ("kind: grid\nbase: base.yaml\nruns: []", "runs is empty"),
+        ("kind: grid\nbase: base.yaml\nruns: {grid: {}}", "runs.grid is {}: it must be a section that is not empty"),
+        ("kind: grid\nbase: base.yaml\nruns: {grid: {seed: [1, 2]}}", "seed=1: seed is for seeds and out to give: leave it out"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {grid: {model.dropout: []}}",
+            r"runs.grid.model.dropout is \[\]: it must be a list that is not empty",
+        ),
+        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {model.size: 3}}}", "radius.yaml: a: model.size: esn has no such setting"),
+        (f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}, cases: {{a: {GRID}}}}}", "stands in runs.grid and in runs.cases.a"),
+        ("kind: grid\nbase: base.yaml\nruns: {cases: {a/b: {}}}", "runs.cases.a/b: a case is a name"),
+        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, a: {seed: 1}}}", "a stands twice in one section, at line 3"),
+        ("kind: grid\nbase: base.yaml\nruns: [{cases: {a: {}}}, {cases: {a: {}}}]", "two cells have the name a"),
+        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, b: {training.epochs: 1}}}", "a and b are the same configuration"),
+        ("kind: grid\nbase: base.yaml\nruns: {grid: {model.dropout: [0, 0.0]}}", "dropout=0 and dropout=0.0 are the same configuration"),
+        *(
+            (STUDY.replace("[0, 1]", seeds), "seeds is .*: it must be a list of different")
+            for seeds in ("[]", "3", "[0, 0]", "[0.5]", "[true]", "[-1]")
+        ),
+        (f"{REFERENCE}{{nll: 3}}}}}}", "unknown key reference.cells.a.nll: choose from trainable_params"),
+        (f"{REFERENCE}{{val_nll: [1, 2, 3]}}}}}}", "reference.cells.a.val_nll is .*: give a number"),
+        (f"{REFERENCE}{{val_nll: .nan}}}}}}", "reference.cells.a.val_nll is nan: give a number"),
+        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\ncolumns: [nll]", "columns is .*: list some of"),
+        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nblimp: pairs", "pairs: no such file or folder of minimal pairs"),
+        (f"kind: grid\nbase: base.yaml\nruns: {{cases: {{a: {{}}}}}}\nblimp: {STUDIES}", "no .jsonl file in this folder"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, copying, tmp_path):
+    with pytest.raises(InputError, match=line) as caught:
+        study.study(write(tmp_path, text), tmp_path / "out")
+    assert "\n" not in str(caught.value) and copying == [] and not (tmp_path / "out").exists()
+
+
+def test_all_configurations_are_checked_before_the_first_run(copying, tmp_path):
+    file = write(tmp_path, STUDY.replace("0.9]", "-0.9]"))
+    with pytest.raises(InputError, match=r"radius.yaml: spectral_radius=-0.9: model.reservoir.spectral_radius is -0.9: it must be above 0"):
+        study.study(file, tmp_path / "out")
+    with pytest.raises(InputError, match="none"):
+        study.study(write(tmp_path, STUDY.replace("grid: {", "grid: {data.kind: [store], data.train: [none], ")), tmp_path / "out")
+    assert copying == [] and not (tmp_path / "out").exists()
+
+
+def test_settings_of_the_command_line_are_for_every_run(tmp_path):
+    file = write(tmp_path)
+    runs = grid.runs_of(grid.parse(study.read(file), file), ["--data.pairs", "4", "--training.epochs=3"])
+    assert [(run.experiment.data.pairs, run.experiment.training.epochs) for run in runs] == [(4, 3)] * 4
+    assert [(run.experiment.model.reservoir.spectral_radius, run.experiment.seed) for run in runs] == [
+        (0.5, 0),
+        (0.5, 1),
+        (0.9, 0),
+        (0.9, 1),
+    ]
+    assert str(runs[3].directory) == "studies/radius/runs/spectral_radius=0.9-seed1"
+    for setting in ("--model.reservoir.spectral_radius=1", "--seed", "--run"):
+        with pytest.raises(InputError, match=f"command line: {setting.partition('=')[0]} is for .*radius.yaml to set"):
+            grid.runs_of(grid.parse(study.read(file), file), [setting, "3"])
+
+
+def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tmp_path):
+    (tmp_path / "lstm.yaml").write_text("{data: {sentences: 100}, model: {family: lstm, width: 8}}")
+    file = write(
+        tmp_path,
+        "kind: grid\nbase: base.yaml\nruns:\n"
+        "- cases: {ESN: {}, ESN+i: {model.train_input: true}}\n"
+        "  grid: {model.reservoir.state_size: [16, 32], model.readout.rank: [null, 8]}\n"
+        "- {base: lstm.yaml, cases: {LSTM: {}}}\n",
+    )
+    runs = grid.runs_of(grid.parse(study.read(file), file))
+    points = ("state_size=16,rank=null", "state_size=16,rank=8", "state_size=32,rank=null", "state_size=32,rank=8")
+    assert [run.cell for run in runs] == [f"{case},{point}" for case in ("ESN", "ESN+i") for point in points] + ["LSTM"]
+    assert [run.experiment.model.title for run in runs[3:6]] == ["ESN 32, rank 8", "ESN+i 16, full rank", "ESN+i 16, rank 8"]
+    assert runs[-1].experiment.model.family == "lstm" and all(run.seed == 0 for run in runs)
+
+
+def test_a_folder_of_something_else_is_refused(finished, copying, tmp_path):
+    other = write(tmp_path, name="other")
+    for out, holds in ((finished[1], "table.md"), (tmp_path, "base.yaml")):
+        before = (out / holds).read_bytes()
+        with pytest.raises(InputError, match="holds something else than the study other; choose another folder with --out"):
+            study.study(other, out)
+        assert (out / holds).read_bytes() == before
+    with pytest.raises(InputError, match="base.yaml: cannot be read: Not a directory"):
+        study.study(other, tmp_path / "base.yaml")
+
+
+def test_a_generated_corpus_has_its_own_minimal_pairs(finished, copying, tmp_path):
+    pairs = finished[1] / "runs" / "spectral_radius=0.5-seed0" / "minimal_pairs"
+    with pytest.raises(InputError, match="generates its corpus and has minimal pairs of its own"):
+        study.study(write(tmp_path), tmp_path / "out", blimp=pairs)
+
+
+def cell(name, values, runs):
+    """A cell as `collect` gives it."""
+    known = [
+        {"run": f"{name}-seed{i}", "seed": i, "status": status, "origin": "a CPU"} | numbers for i, (status, numbers) in enumerate(runs)
+    ]
+    runs = [dict.fromkeys(grid.MEASURES) | run for run in known]
+    means = {each: grid_table.mean_and_error([run[each] for run in runs if run[each] is not None]) for each in grid.MEASURES}
+    return {"cell": name, "case": "", "values": values, "settings": values, "runs": runs, "means": means}
+
+
+@pytest.fixture
+def diverged(tmp_path):
+    """A grid, and its cells of which one has runs that diverged."""
+    (tmp_path / "out").mkdir()
+    file = write(tmp_path)
+    ok, blown = ("finished", {"val_nll": 5.0, "blimp": 57.0}), ("diverged", {"val_nll": 2.31e17, "blimp": 51.0})
+    undefined = ("diverged", {"val_nll": math.inf, "blimp": None})
+    cells = [cell("spectral_radius=0.5", {"radius": 0.5}, [ok, ok]), cell("spectral_radius=0.9", {"radius": 0.9}, [ok, blown, undefined])]
+    return grid.parse(study.read(file) | {"out": str(tmp_path / "out"), "seeds": [0, 1, 2]}, file), cells
+
+
+def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
+    its, cells = diverged
+    assert cells[1]["means"]["val_nll"]["mean"] == math.inf and cells[1]["means"]["blimp"] == {
+        "mean": 54.0,
+        "se": pytest.approx(3.0),
+        "n": 2,
+    }
+    page = grid_table.write(its, cells, "the command", None)
+    line = next(line for line in page.splitlines() if line.startswith("| spectral_radius=0.9 |"))
+    assert line.startswith("| spectral_radius=0.9 | 3, 2 diverged |") and "| inf (nan) |" in line and "| 54.0 (3.0) of 2 |" in line
+    assert "| spectral_radius=0.5 | 2 of 3 |" in page
+    assert "- spectral_radius=0.9-seed1: val NLL 2.31e+17, minimal pairs, % 51.000" in page
+    assert "- spectral_radius=0.9-seed2: val NLL inf" in page
+    found = json.loads((its.out / "table.json").read_text())["cells"][1]
+    assert found["runs"][2]["val_nll"] == found["means"]["val_nll"]["mean"] == "inf"
+
+
+def test_the_plot_has_what_is_finite(diverged):
+    its, cells = diverged
+    assert grid_plot.draw(its, cells).startswith(b"\x89PNG")
+    assert grid_plot.draw(its, [cell("a", {}, [("finished", {"val_nll": 5.0})])]) is None
+    assert grid_plot.draw(its, [cell(name, {"radius": 0.5 + len(name)}, []) for name in ("a", "bb")]) is None
+
+
+@pytest.mark.parametrize(
+    "values, axis",
+    [
+        ([{"rank": 8}, {"rank": 16}], "rank"),
+        ([{"kind": "ring"}, {"kind": "orthogonal"}], None),
+        ([{"rank": None}, {"rank": 8}], None),
+        ([{"rank": 8}], None),
+        ([{"rank": r, "radius": rho} for r in (8, 16) for rho in (0.5, 0.9, 1.3)] + [{}], "radius"),
+        ([{"train_input": False}, {"train_input": True}], None),
+    ],
+)
+def test_the_axis_is_the_numeric_setting_with_the_most_values(values, axis):
+    assert grid_plot.axis([cell(str(i), each, []) for i, each in enumerate(values)]) == axis
+
+
+def test_another_kind_of_study_has_a_room_of_its_own(monkeypatch, tmp_path):
+    from esnlm.studies import bottleneck
+
+    asked = []
+    monkeypatch.setattr(bottleneck, "run", lambda *arguments: asked.append(arguments))
+    file = write(tmp_path, "{kind: alignment, seeds: 3, out: here}", "narrow")
+    assert study.study(file) == study.study(file, tmp_path) == 0
+    assert asked == [({"kind": "alignment", "seeds": 3}, out, str(file)) for out in (Path("here"), tmp_path)]
+    with pytest.raises(InputError, match="a study of kind alignment takes --out alone"):
+        study.study(file, overrides=["--seed", "1"])
+
+
+def test_a_process_of_its_own_gives_its_status_and_passes_a_stop_on():
+    assert study.in_a_process_of_its_own(int, "3") == 3
+    before = signal.getsignal(signal.SIGTERM)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    assert study.in_a_process_of_its_own(time.sleep, 300) == INTERRUPTED
+    assert time.monotonic() - began < 200 and signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_stopped_goes_on_to_the_same_table(finished, tmp_path, number):
+    file, out = write(tmp_path), tmp_path / "out"
+    command = [sys.executable, "-m", "esnlm", "study", str(file), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while not (out / "runs" / "spectral_radius=0.5-seed1" / "config.yaml").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.002)
+    process.send_signal(number)
+    printed, told = process.communicate(timeout=300)
+    assert (process.returncode, printed) == (75, "") and told.endswith("stopped in spectral_radius=0.5-seed1; the same command goes on\n")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "run 2 of 4" in done.stderr and "run 1 of 4" not in done.stderr
+    assert done.stdout == (out / "table.md").read_text()
+    tables = [json.loads((folder / "table.json").read_text()) for folder in (out, finished[1])]
+    found, expected = ([cell["means"]["val_nll"] for cell in table["cells"]] for table in tables)
+    assert found == expected
+
+
+GRIDS = [file for file in sorted(STUDIES.rglob("*.yaml")) if yaml.safe_load(file.read_text())["kind"] == "grid"]
+
+
+@pytest.mark.parametrize("file", GRIDS, ids=lambda file: str(file.relative_to(STUDIES)))
+def test_every_grid_of_the_repository_can_be_run(file):
+    its = grid.parse(study.read(file), file)
+    assert grid.runs_of(its)
+    assert its.published.keys() - {cell.name for cell in its.cells} <= {"GPT-2, as released"}
+
+
+@pytest.mark.parametrize(
+    "name, table, cell",
+    [
+        ("scale_table3", "scale_table3", lambda row: f"state_size={row['state_size']}"),
+        ("connectivity_table4", "scale_table4_connectivity", lambda row: f"connectivity={2.0 ** int(row['log2_connectivity'])}"),
+        ("leak_table5", "scale_table5_leak", lambda row: f"leak_min={row['leak_min']}"),
+        ("dense_frozen_table1", "frozen_table1", lambda row: f"{row['model']},state_size={row['state_size']}"),
+        ("radius_frozen_table2", "frozen_table2_radius", lambda row: f"spectral_radius={row['spectral_radius']}"),
+        ("online_ppl_s3", "online_ppl", lambda row: f"D_emb_{row['embedding_dim']},spectral_radius={float(row['spectral_radius'])}"),
+    ],
+)
+def test_published_values_are_the_papers(data, name, table, cell):
+    """What stands in the study files stands so in the CSV files beside the data, and no row is missing."""
+    reference = data.parent / "reference"
+    if not reference.is_dir():
+        pytest.skip(f"needs the papers' tables, which are not at {reference}")
+    lines = [line for line in (reference / f"{table}.csv").read_text().splitlines() if not line.startswith("#")]
+    other = {"GPT2 Scratch": "GPT-2", "LSTM": "LSTM", "GPT2 OpenAI": "GPT-2, as released"}
+    expected = {
+        other.get(row.get("model"), cell(row)): {
+            measure: (float(row[measure]), float(row[f"{measure}_se"]) if row.get(f"{measure}_se") else None)
+            for measure in ("train_nll", "val_nll", "blimp", "perplexity")
+            if row.get(measure)
+        }
+        for row in csv.DictReader(lines)
+    }
+    file = STUDIES / f"{name}.yaml"
+    assert grid.parse(study.read(file), file).published == expected
