@@ -227,7 +227,7 @@ class Esnlm:
     def updates(self, i: int, count: int | None = None) -> np.ndarray:
         """The first updates of window i, whose packs are there; their losses."""
         last = self.count if count is None else count
-        self.params, self.state, losses, _ = self.run_updates(self.params, self.state, self.buffer, self.packs, None, 0, last)
+        self.params, self.state, losses, *_ = self.run_updates(self.params, self.state, self.buffer, self.packs, None, 0, last)
         jax.block_until_ready((self.params, self.state))
         return np.asarray(losses)[:last]
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from esnlm.allocator import keep_freed_memory
 from esnlm.errors import InputError
+from esnlm.files import ADVICE, refusal
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,6 +29,14 @@ def exit_with(main: Callable[[], int | None]) -> int:
         return main() or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # from where no file is named: a result that cannot be written, say
+        if error.errno not in ADVICE:
+            raise
+        print(f"error: {refusal(error, error.filename or 'a file')}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"error: not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

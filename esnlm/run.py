@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import jax
@@ -16,11 +16,14 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, generation, scoring
 from esnlm.evaluation.ngrams import UnigramModel
 from esnlm.models import families
+from esnlm.text.store import npy_header
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer
 from esnlm.training import checkpoint
 from esnlm.training.resolution import choose_compute
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.tracking import Progress
+
+STATES = 8 << 30  # bytes, of one sequence: nothing bounds a sentence but this
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,15 @@ class Run:
         Args:
             scoring: the convention, "paper" (BOS .. EOS), "lm-eval" or "babylm"; see evaluation/conventions.py.
         """
-        return conventions.log_probs(sentences, self.tokenizer, scoring, self.token_log_probs_of)
+        found = conventions.log_probs(sentences, self.tokenizer, scoring, self.token_log_probs_of)
+        self._warn_of(found)
+        return found
 
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """log p(w_{t+1} | w_1 .. w_t) of BOS, the sentence's tokens and EOS: one (T - 1,) float32 array a sentence."""
-        return self.token_log_probs_of([self._with_ends(sentence) for sentence in sentences])
+        found = self.token_log_probs_of([self._with_ends(sentence) for sentence in sentences])
+        self._warn_of([np.sum(each) for each in found])
+        return found
 
     def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]:
         """The same for token ids as they stand: no BOS or EOS is added, and the first id only conditions.
@@ -65,12 +72,14 @@ class Run:
 
         options = (self.config.compute.precision, min(256, self.config.compute.chunk_tokens))
         readout = families.of(self.config.model).readout(self.model.params)
-        return scoring.token_log_probs(self._stream, readout, sequences, *options, report if progress else lambda *_: None)
+        told = report if progress else lambda *_: None
+        return scoring.token_log_probs(self._stream, readout, sequences, *options, told, self.config.compute.window_tokens)
 
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """The states h_1 .. h_T over BOS, the sentence's tokens and EOS: one (T, N) float32 array a sentence."""
         found = []
         for sentence in sentences:
+            self._check([self._with_ends(sentence)])
             buffer, rows = self._stream.read([self._with_ends(sentence)])
             found.append(np.asarray(buffer[rows[0]]))
         return found
@@ -108,11 +117,15 @@ class Run:
         """The unigram model of the training text, to score beside this one; None for a model that was imported."""
         if isinstance(self.config.data, ImportedData):
             return None
-        file = RunDirectory(self.directory).unigram
-        try:
-            return UnigramModel.from_counts(np.load(file, allow_pickle=False))
-        except (OSError, ValueError, EOFError):
-            raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
+        directory = RunDirectory(self.directory)
+        file = directory.unigram
+        directory.require_intact(file)
+        head, size = npy_header("<i8", self.tokenizer.vocab_size), self.tokenizer.vocab_size
+        data = file.read_bytes() if file.is_file() else b""
+        counts = np.frombuffer(data[len(head) :], "<i8") if len(data) == len(head) + 8 * size and data.startswith(head) else None
+        if counts is None or counts.min() < 0 or counts.max() > 1 << 48:
+            raise InputError(f"{file}: missing or damaged; restore it from a copy of the run")
+        return UnigramModel.from_counts(counts)
 
     @cached_property
     def _stream(self):
@@ -129,6 +142,19 @@ class Run:
             longest = self.config.model.longest
             if longest is not None and len(sequence) - 1 > longest:
                 raise InputError(f"sequence {i} has {len(sequence)} ids: this model reads at most {longest} + 1; shorten it")
+            if (size := 4 * len(sequence) * self.config.model.feature_size) > STATES:
+                raise InputError(
+                    f"sequence {i} has {len(sequence):,} ids: its states would take {size / 1e9:.1f} GB, and at most"
+                    f" {STATES / 1e9:.1f} GB are used; split it"
+                )
+
+    def _warn_of(self, log_probs) -> None:
+        undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
+        if undefined:
+            names = [name for name, array in configuration.flatten(self.model.params).items() if not np.isfinite(array).all()]
+            cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
+            line = f"{undefined} of {len(log_probs)} sentences have a log-probability that is not a number{cause}"
+            warnings.warn(line, stacklevel=3)
 
 
 def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
@@ -146,6 +172,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         InputError: not a run directory, or without a good checkpoint.
     """
     directory = RunDirectory(Path(run))
+    directory.require_intact(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
     if not directory.config.exists():
         raise InputError(f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote")
     experiment = configuration.read(directory.config)

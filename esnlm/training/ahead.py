@@ -13,7 +13,7 @@ from esnlm.features import dropout
 from esnlm.features.stream import FeatureStream
 from esnlm.text.store import TokenStore
 from esnlm.training import batches
-from esnlm.training.update import add, make_apply, make_optimizer, make_updates, readout_gradient
+from esnlm.training.update import add, make_apply, make_look, make_optimizer, make_updates, no_fault, readout_gradient
 
 
 class FeaturesAhead:
@@ -28,9 +28,10 @@ class FeaturesAhead:
         self.seed, self.text, self.stream = experiment.seed, text, stream
         self.most = compute.window_tokens
         self.shapes = batches.shapes(epochs, compute.window_tokens)
-        optimizer = make_optimizer(training, sum(len(epoch.updates) for epoch in epochs))
+        optimizer = make_optimizer(training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
         options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "rate": experiment.model.dropout}
         self.run_updates = make_updates(optimizer, training.on_nonfinite, self.shapes.sizes, **options)
+        self.look = make_look(training.on_nonfinite)
         self.gradient = jax.jit(partial(readout_gradient, **options))
         self.apply = jax.jit(make_apply(optimizer, training.on_nonfinite), donate_argnums=(0, 1))
 
@@ -56,7 +57,8 @@ class FeaturesAhead:
         """Updates first .. last - 1 of the window: (params, optimizer state, losses, applied), the last two (U,)."""
         if self.too_large is not None:
             return self._run_in_parts(params, state)
-        return self.run_updates(params, state, self.buffer, self.packs, self.key, first, last)
+        *done, self.fault = self.run_updates(params, state, self.buffer, self.packs, self.key, first, last)
+        return tuple(done)
 
     def _run_in_parts(self, params, state):
         total = None
@@ -67,6 +69,7 @@ class FeaturesAhead:
             found = self.gradient(params, buffer, packed, self.key)
             total = found if total is None else add(total, found)
         loss, gradient = total
+        self.fault = self.look(no_fault(params), loss, params, gradient, buffer, packed.rows)  # of its last part
         params, state, applied = self.apply(params, state, loss, gradient)
         return params, state, loss[None], applied[None]
 

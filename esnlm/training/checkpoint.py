@@ -12,6 +12,7 @@ Orbax restores flipped bits without a word, so nothing is loaded from here befor
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from esnlm.errors import InputError
+from esnlm.files import alive, parse_json, sealed
 
 ARRAYS, METADATA, MANIFEST = "arrays", "metadata.json", "manifest.json"
 TEMPORARY = re.compile(r"\.tmp-checkpoint-(\d{1,9})-[0-9a-f]{8}")  # the number is its owner's process id
@@ -159,6 +161,8 @@ def prune(checkpoints: Path, keep: int = 2) -> None:
     """
     if keep < 1:
         raise InputError(f"keep: {keep} checkpoints would leave nothing to resume from; give 1 or more")
+    if Path(checkpoints).is_dir():
+        _remove_stale_temporaries(Path(checkpoints))
     found = steps(checkpoints)
     if len(found) <= keep:
         return
@@ -169,6 +173,20 @@ def prune(checkpoints: Path, keep: int = 2) -> None:
             good += verify(folder) is None
         elif not _maybe_permanent(folder):
             _remove(folder)
+
+
+def metadata(folder: Path) -> dict[str, Any]:
+    """The metadata of a checkpoint, empty where there is none; not verified."""
+    file = Path(folder) / METADATA
+    return json.loads(file.read_bytes()) if file.exists() else {}
+
+
+def digest(arrays: Arrays) -> str:
+    """sha256 of arrays with their names, dtypes and shapes: what is drawn again from the same seed has the same."""
+    whole = hashlib.sha256()
+    for name, array in sorted(_named(jax.tree.map(np.asarray, arrays)).items()):
+        whole.update(f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes())
+    return whole.hexdigest()
 
 
 def require_free_space(folder: Path, bytes_needed: int) -> None:
@@ -199,9 +217,10 @@ def _first_difference(folder: Path) -> str | None:
         return f"{MANIFEST}: missing"
     raw = (folder / MANIFEST).read_bytes()
     try:
-        manifest = json.loads(raw)
+        manifest = parse_json(raw)
         intact = raw == _manifest(manifest["files"], manifest["empty_arrays"])
-    except (ValueError, KeyError, TypeError):
+        intact = intact and all(entry.keys() == {"size", "sha256"} for entry in manifest["files"].values())
+    except (AttributeError, ValueError, KeyError, TypeError):
         intact = False
     if not intact:
         return f"{MANIFEST}: changed since it was saved"
@@ -219,15 +238,29 @@ def _first_difference(folder: Path) -> str | None:
 
 
 def _load(folder: Path, template: Arrays | None) -> tuple[Arrays, dict[str, Any]]:
-    with _quiet_orbax(), ocp.PyTreeCheckpointer() as orbax:
-        arrays = orbax.restore(folder.absolute() / ARRAYS)
-    empty = json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
-    arrays = jax.tree_util.tree_map_with_path(
-        lambda path, array: np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array, arrays
-    )
+    arrays, metadata = _arrays(folder), parse_json((folder / METADATA).read_bytes())
     if template is not None:
         _require_match(folder, _named(arrays), _named(template))
-    return arrays, json.loads((folder / METADATA).read_bytes())
+    return arrays, metadata
+
+
+def _arrays(folder: Path) -> Arrays:
+    path, empty = folder.absolute() / ARRAYS, json.loads((folder / MANIFEST).read_bytes())["empty_arrays"]
+    try:
+        with _quiet_orbax(), ocp.PyTreeCheckpointer() as orbax:
+            stored = jax.tree.leaves(orbax.metadata(path).item_metadata.tree)
+            size = sum(math.prod(array.shape) * np.dtype(array.dtype).itemsize for array in stored)
+            # Nothing is compressed: arrays larger than their files would fill the memory with zeros.
+            arrays = None if size > sum(size for _, size in _sizes(path)) else orbax.restore(path)
+        whole = all(isinstance(array, np.ndarray) for array in _named(arrays).values())
+        whole = whole and not any(math.prod(shape) for shape in empty.values())
+    except Exception:  # the sums agree, so an enemy made these files; of what Orbax raises then there is no list
+        whole = False
+    if not whole:
+        raise InputError(f"{folder}: damaged checkpoint: its sums agree, but esnlm did not save it; use another step or a copy of this one")
+    return jax.tree_util.tree_map_with_path(
+        lambda path, array: np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array, arrays
+    )
 
 
 def _require_match(folder: Path, arrays: dict[str, Any], template: dict[str, Any]) -> None:
@@ -265,10 +298,7 @@ def _name(path: tuple) -> str:
 
 
 def _manifest(files: dict[str, Any], empty_arrays: dict[str, Any]) -> bytes:
-    """The one spelling of a manifest: any other bytes than these are a damaged one."""
-    content = {"files": files, "empty_arrays": empty_arrays}
-    seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return json.dumps(content | {"sha256": seal}, sort_keys=True, indent=1).encode()
+    return sealed({"files": files, "empty_arrays": empty_arrays})
 
 
 def _sizes(folder: Path | str, prefix: str = "") -> Iterator[tuple[str, int | None]]:
@@ -318,18 +348,8 @@ def _remove_stale_temporaries(parent: Path) -> None:
     for path in parent.iterdir():
         owner = TEMPORARY.fullmatch(path.name)
         # Our own id is stale too: a restarted container often gives a run the id of the one before.
-        if owner and (int(owner[1]) == os.getpid() or not _alive(int(owner[1]))):
+        if owner and (int(owner[1]) == os.getpid() or not alive(int(owner[1]))):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _remove(folder: Path) -> None:
@@ -341,7 +361,7 @@ def _remove(folder: Path) -> None:
 
 def _maybe_permanent(folder: Path) -> bool:
     try:
-        return bool(json.loads((folder / METADATA).read_bytes()).get("permanent", False))
+        return bool(parse_json((folder / METADATA).read_bytes()).get("permanent", False))
     except (OSError, ValueError, AttributeError):
         return True
 

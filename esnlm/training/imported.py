@@ -51,6 +51,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
         checkpoint.save(partial.checkpoints / "0", {"params": model.params}, {"step": 0})
         configuration.write(experiment, partial.config)
         write_atomically(partial.summary, json.dumps(summary, indent=1) + "\n")
+        partial.vouch_for(*partial.beginnings, partial.summary)
         if out.exists():
             out.rmdir()
         partial.path.rename(out)

@@ -1,4 +1,4 @@
-"""Stopping between two updates when SIGTERM or Ctrl-C asks for it."""
+"""Stopping when SIGTERM or Ctrl-C asks for it: at once, or where updates are under way, between two of them."""
 
 import contextlib
 import os
@@ -11,23 +11,34 @@ class Interruption:
     """True once the process was asked to stop."""
 
     def __init__(self):
-        self.asked = False
+        self.asked = self.patient = False
 
     def __bool__(self) -> bool:
         return self.asked
 
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Within it, who asks must wait: only the flag is set, as there is something to save first."""
+        self.patient = True
+        try:
+            yield
+        finally:
+            self.patient = False
+
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Within it, SIGTERM and SIGINT set the flag instead of ending the process; a second SIGINT ends it at once."""
+    """Within it, SIGTERM and SIGINT raise KeyboardInterrupt, or set the flag; a second SIGINT ends the process at once."""
     interruption = Interruption()
 
     def ask(number, frame):
         if interruption.asked and number == signal.SIGINT:
             os._exit(130)
-        if not interruption.asked:
+        asked, interruption.asked = interruption.asked, True
+        if not interruption.patient:
+            raise KeyboardInterrupt
+        if not asked:
             print("\nstopping after this update; Ctrl-C again leaves at once, without saving", file=sys.stderr, flush=True)
-        interruption.asked = True
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from esnlm.training.state import State
 from esnlm.training.tracking import Metrics, Progress, say
+from esnlm.training.update import Fault
 
 # Between two calls a run can be stopped and shows how far it is.
 SECONDS_PER_CALL = 3.0
@@ -26,6 +27,7 @@ class Call(NamedTuple):
     tokens: int
     words: int
     log: bool
+    fault: Fault | None
 
 
 class Ledger:
@@ -40,15 +42,16 @@ class Ledger:
         self.warned = False
         self.updates_per_call = 1
 
-    def enter(self, losses: jax.Array, applied: jax.Array, first: int, last: int, log: bool) -> None:
+    def enter(self, losses: jax.Array, applied: jax.Array, first: int, last: int, log: bool, fault: Fault | None = None) -> None:
         """Takes note of a call whose outcome is still on the device, and settles the one before.
 
         Args:
             losses, applied: (U,), of which first .. last - 1 are this call's.
             log: a line of metrics is due after it.
+            fault: what was not finite in it first.
         """
         state = self.state
-        self.waiting.append(Call(losses, applied, first, last, state.step, state.tokens, state.words, log))
+        self.waiting.append(Call(losses, applied, first, last, state.step, state.tokens, state.words, log, fault))
         if len(self.waiting) > 1:
             self._settle(self.waiting.pop(0))
 
@@ -56,6 +59,7 @@ class Ledger:
         """Waits for what is still on the device: the state is then as after its last update."""
         while self.waiting:
             self._settle(self.waiting.pop(0))
+        self.state.metrics_sha256 = self.metrics.sha256
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -74,7 +78,7 @@ class Ledger:
         epoch = (call.step - 1) // self.per_epoch
         if call.step - len(losses) == epoch * self.per_epoch:
             state.epoch_loss, state.epoch_updates = 0.0, 0
-        self._warn_of(losses, applied, call.step - len(losses) + 1)
+        self._warn_of(losses, applied, call.step - len(losses) + 1, call.fault)
         for loss in losses[applied]:  # one by one, so that the sum's rounding does not depend on how the run was cut into calls
             state.epoch_loss += float(loss)
         state.epoch_updates += int(applied.sum())
@@ -95,12 +99,26 @@ class Ledger:
         text = f"epoch {epoch + 1}/{self.epochs}  update {call.step}/{last}  train NLL {loss:.3f}"
         self.progress.show(call.tokens, text, final=call.step == last)
 
-    def _warn_of(self, losses, applied, step):
+    def _warn_of(self, losses, applied, step, fault):
         """Says once in a run at which update numbers stopped being finite, and what was done."""
         bad = np.flatnonzero(~applied | ~np.isfinite(losses))
         if len(bad) == 0 or self.warned:
             return
         self.warned, first = True, int(bad[0])
         what = f"the loss is {losses[first]}" if not np.isfinite(losses[first]) else "a gradient is not finite"
+        what += self._named(fault) if fault is not None and fault.seen else ""
         done = "applied all the same" if applied[first] else "left out"
         say(f"warning: update {step + first}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only")
+
+    def _named(self, fault: Fault) -> str:
+        """The largest |h|, and where it all began: in the states, in the arrays as they were before, or in this gradient."""
+        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(self.state.params)]
+        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
+        before, gradient = ([name for name, bad in zip(names, flags, strict=True) if bad] for flags in (fault.params, fault.gradient))
+        if before:
+            where = f"not finite since the update before: {', '.join(before)}"
+        elif not np.isfinite(fault.largest):
+            where = "the states are not finite"
+        else:
+            where = f"not finite: the gradient of {', '.join(gradient)}" if gradient else "all arrays and gradients are finite"
+        return f" (largest |h| {float(fault.largest):.3g}; {where})"

@@ -1,5 +1,6 @@
 """Training, from a configuration to a run directory."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from esnlm.config import Experiment
 from esnlm.evaluation import scoring
 from esnlm.models import families
 from esnlm.text.store import TokenStore
-from esnlm.training import batches
+from esnlm.training import batches, checkpoint, regression
 from esnlm.training.ahead import FeaturesAhead
 from esnlm.training.corpus import Corpus, open_corpus
 from esnlm.training.interruption import Interruption, interruptible
@@ -17,16 +18,19 @@ from esnlm.training.ledger import Ledger
 from esnlm.training.resolution import require_same, resolve
 from esnlm.training.results import references, show_results
 from esnlm.training.run_directory import RunDirectory
-from esnlm.training.state import State, open_model, open_state, save_state
+from esnlm.training.state import State, note_changes, open_model, open_state, save_state, warn_of_damage
 from esnlm.training.summary import Likelihood, summarize, write_summary
-from esnlm.training.tracking import Metrics, Progress, say
+from esnlm.training.tracking import Metrics, Progress, say, warn
 from esnlm.training.within import FeaturesWithin
 
 INTERRUPTED = 75
 
 
-def train(experiment: Experiment) -> int:
+def train(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
+
+    Args:
+        allowed: settings that may differ from those that the run was begun with (training/resolution.py).
 
     Returns:
         0 when it is done (also when it was before), 75 when it was interrupted and the same call resumes it.
@@ -35,32 +39,47 @@ def train(experiment: Experiment) -> int:
         InputError: the data, the configuration or the run directory cannot be used.
     """
     directory = RunDirectory(Path(experiment.run))
-    with directory.locked():
-        before = directory.read_summary()
-        if before is not None and before["status"] in ("finished", "diverged"):
-            require_same(experiment, directory)
-            say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
-            return 0
-        with directory.cleared_if_not_begun():
-            experiment = resolve(experiment, directory)
-            corpus = open_corpus(experiment, directory)
-            model = open_model(experiment, corpus, directory)
-            state = open_state(experiment, corpus, model, directory)
-        frozen = model.prepare(experiment.compute.kernel)
-        metrics = Metrics(directory.metrics, state.step)
-        with interruptible() as interruption:
-            validation = _epochs(experiment, corpus, frozen, state, metrics, directory, interruption)
-        metrics.close()
-        if interruption:
-            write_summary(directory, {"status": "interrupted", "step": state.step})
-            say(f"stopped at update {state.step} and saved; the same command resumes")
-            return INTERRUPTED
-        summary = summarize(experiment, corpus, model, state, validation)
-        summary["references"] = references(experiment, corpus)
-        show_results(experiment, directory, corpus, summary)
-        # Last: a run that was killed while its results were made resumes there.
-        write_summary(directory, summary)
+    try:
+        with interruptible() as interruption, directory.locked():
+            return _train(experiment, directory, interruption, allowed)
+    except KeyboardInterrupt:  # while nothing was to be saved
+        say("stopped; the same command resumes")
+        return INTERRUPTED
+
+
+def _train(experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]) -> int:
+    directory.require_intact(*directory.beginnings, warn=warn)
+    if (before := directory.read_summary(warn)) is not None:
+        require_same(experiment, directory, allowed)
+        warn_of_damage(directory, before["step"])
+        say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
         return 0
+    with directory.cleared_if_not_begun():
+        experiment, changes = resolve(experiment, directory, allowed)
+        corpus = open_corpus(experiment, directory)
+        is_regression = experiment.training.kind in regression.METHODS
+        if is_regression:
+            regression.require_memory(experiment, corpus.tokenizer.vocab_size)
+        model = open_model(experiment, corpus, directory)
+        state = (regression.open_state if is_regression else open_state)(experiment, corpus, model, directory)
+        if not directory.manifest.exists():
+            directory.vouch_for(*directory.beginnings, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256"))
+    note_changes(state, changes)
+    frozen = model.prepare(experiment.compute.kernel)
+    with Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics, interruption.awaited():
+        train_readout = _regression if is_regression else _epochs
+        validation = train_readout(experiment, corpus, frozen, state, metrics, directory, interruption)
+    if interruption:
+        write_summary(directory, {"status": "interrupted", "step": state.step})
+        say(f"stopped at update {state.step} and saved; the same command resumes")
+        return INTERRUPTED
+    summary = summarize(experiment, corpus, model, state, validation)
+    summary["references"] = references(experiment, corpus)
+    show_results(experiment, directory, corpus, summary)
+    # Last: a run that was killed while its results were made resumes there.
+    write_summary(directory, summary)
+    directory.vouch_for(directory.metrics, directory.summary)
+    return 0
 
 
 def _epochs(
@@ -125,7 +144,7 @@ def _epochs(
                 state.step = begin + last
                 state.tokens += int(epoch.tokens[first:last].sum())
                 state.words += int(words[first:last].sum())
-                ledger.enter(losses, applied, *inside, due(state.step, training.log_every))
+                ledger.enter(losses, applied, *inside, due(state.step, training.log_every), updates.fault)
                 stop = bool(interruption)
                 if due(state.step, training.checkpoint_every) or state.step in keep or stop or training.on_nonfinite == "stop":
                     ledger.settle()
@@ -142,6 +161,17 @@ def _epochs(
         if validation is not None:
             nll, bits = validation.nll, validation.bits_per_byte
             metrics.write(step=state.step, epoch=number + 1, val_nll=nll, val_bits_per_byte=bits)
+    return validation
+
+
+def _regression(experiment, corpus, frozen, state, metrics, directory, interruption) -> Likelihood | None:
+    """What is left of a regression, then validation."""
+    stream = families.stream(experiment.model, frozen, state.params, experiment.compute)
+    regression.fit(experiment, corpus, stream, state, metrics, directory, interruption)
+    validation = None if interruption else _validate(experiment, corpus.validation, stream, state.params, interruption)
+    if validation is not None:
+        epoch, nll, bits = experiment.training.epochs, validation.nll, validation.bits_per_byte
+        metrics.write(step=state.step, epoch=epoch, val_nll=nll, val_bits_per_byte=bits)
     return validation
 
 

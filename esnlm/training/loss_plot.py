@@ -1,9 +1,11 @@
 """The loss of a run over the tokens it has seen, beside what it should be held against."""
 
+import io
 import json
 
 import numpy as np
 
+from esnlm.files import write_atomically, writing
 from esnlm.training.run_directory import RunDirectory
 
 POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis: what lies between two is averaged
@@ -26,9 +28,9 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     from matplotlib import pyplot
 
     lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
-    training = np.array([(line["tokens"], float(line["train_nll"])) for line in lines if "train_nll" in line])
+    training = np.array([(line["tokens"], float(line["train_nll"])) for line in lines if {"tokens", "train_nll"} <= line.keys()])
     tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
-    validation = np.array([(tokens_at[line["step"]], float(line["val_nll"])) for line in lines if "val_nll" in line])
+    validation = np.array([(tokens_at[line["step"]], float(line["val_nll"])) for line in lines if "val_nll" in line and line["step"] in tokens_at])
     training, validation = (points[np.isfinite(points).all(axis=1)] if len(points) else points for points in (training, validation))
     if not len(training):
         return "none, as no loss was finite"
@@ -49,10 +51,12 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     axes.xaxis.set_major_formatter(pyplot.FormatStrFormatter("%g"))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper right")
-    directory.plots.mkdir(exist_ok=True)
-    file = directory.plots / "loss.png"
-    figure.savefig(file, dpi=150)
+    file, picture = directory.plots / "loss.png", io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
     pyplot.close(figure)
+    with writing(file):
+        directory.plots.mkdir(exist_ok=True)
+    write_atomically(file, picture.getvalue())
     return str(file)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -10,12 +11,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from esnlm.config import Experiment, GrammarData
+from esnlm.config import Experiment, GrammarData, StoreData
 from esnlm.models import families
 from esnlm.readout.cross_entropy import product
 from esnlm.text import grammar
 from esnlm.text.store import open_store
 from esnlm.text.vocabulary import word_tokenizer
+from esnlm.training import regression
 from esnlm.training.resolution import choose_compute
 from esnlm.training.tracking import clock
 
@@ -26,26 +28,29 @@ def show(experiment: Experiment) -> int:
     Raises:
         InputError: its token store cannot be used.
     """
-    sentences, tokens, vocab_size = _size_of_corpus(experiment)
+    sentences, tokens, vocab_size = _size_of_corpus(experiment.data)
     compute = choose_compute(experiment, jax.default_backend())
     family = families.of(experiment.model)
-    counts, epochs = family.expected_counts(experiment.model, vocab_size), experiment.training.epochs
-    updates = epochs * math.ceil(sentences / experiment.training.batch_size)
+    training, is_regression = experiment.training, experiment.training.kind in regression.METHODS
+    counts, epochs = family.expected_counts(experiment.model, vocab_size), training.epochs
     frozen, logits = family.frozen_bytes(experiment.model, vocab_size), 4 * 2 * vocab_size * compute.chunk_tokens
     states = 4 * experiment.model.feature_size * (compute.window_tokens + compute.lanes)
-    kept = experiment.training.keep_checkpoints + len(experiment.training.checkpoint_words)
-    seconds = epochs * tokens * family.flops_per_token(experiment.model, vocab_size) / _matmul_speed(compute.precision)
+    if is_regression:
+        how, trained, kept, size = training.kind, regression.memory(experiment, vocab_size), 1, 4 * counts.trainable
+    else:
+        how, trained, size = "AdamW", 16 * counts.trainable, 12 * counts.trainable
+        kept = training.keep_checkpoints + len(training.checkpoint_words) + 1
+    seconds = flops(experiment) / matmul_speed(compute.precision)
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",
-        "updates": f"{updates:,} of {experiment.training.batch_size} sentences",
+        **_updates(experiment, sentences),
         "predicted tokens": f"{epochs * tokens:,} in {epochs} epoch(s)",
-        "memory": f"{_gigabytes(frozen + 16 * counts.trainable + states + logits)}: frozen {_gigabytes(frozen)}, trained with"
-        f" AdamW {_gigabytes(16 * counts.trainable)}, features {_gigabytes(states)}, logits {_gigabytes(logits)}",
-        "disk": f"{_gigabytes(frozen + (kept + 1) * 12 * counts.trainable)}: {kept + 1} checkpoints of"
-        f" {_gigabytes(12 * counts.trainable)}, frozen {_gigabytes(frozen)}",
+        "memory": f"{_gigabytes(frozen + trained + states + logits)}: frozen {_gigabytes(frozen)}, trained with {how}"
+        f" {_gigabytes(trained)}, features {_gigabytes(states)}, logits {_gigabytes(logits)}",
+        "disk": f"{_gigabytes(frozen + kept * size)}: {kept} checkpoints of {_gigabytes(size)}, frozen {_gigabytes(frozen)}",
         "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
         " expect half as much again",
         "chosen for this device": f"kernel {compute.kernel}, lanes {compute.lanes}, window of {compute.window_tokens:,} tokens",
@@ -55,16 +60,38 @@ def show(experiment: Experiment) -> int:
     return 0
 
 
-def _size_of_corpus(experiment: Experiment) -> tuple[int, int, int]:
+def flops(experiment: Experiment) -> int:
+    """Of the whole training, in matrix products.
+
+    Raises:
+        InputError: its token store cannot be used.
+    """
+    _, tokens, vocab_size = _size_of_corpus(experiment.data)
+    model, training = experiment.model, experiment.training
+    if training.kind in regression.METHODS:
+        return regression.METHODS[training.kind].flops(model.feature_size, vocab_size, training.epochs * tokens)
+    return training.epochs * tokens * families.of(model).flops_per_token(model, vocab_size)
+
+
+def _updates(experiment: Experiment, sentences: int) -> dict[str, str]:
+    training = experiment.training
+    if training.kind in regression.METHODS:
+        return {"readout": {"ridge": "in closed form", "rls": "by recursive least squares", "lms": "by least mean squares"}[training.kind]}
+    return {"updates": f"{training.epochs * math.ceil(sentences / training.batch_size):,} of {training.batch_size} sentences"}
+
+
+@cache
+def _size_of_corpus(data: StoreData | GrammarData) -> tuple[int, int, int]:
     """Sentences, predicted tokens and vocabulary size of the training text."""
-    if isinstance(experiment.data, GrammarData):
-        tokens = experiment.data.sentences * grammar.entropy().tokens_per_sentence
-        return experiment.data.sentences, round(tokens), word_tokenizer(grammar.words()).vocab_size
-    store = open_store(Path(experiment.data.train), verify=False)
+    if isinstance(data, GrammarData):
+        tokens = data.sentences * grammar.entropy().tokens_per_sentence
+        return data.sentences, round(tokens), word_tokenizer(grammar.words()).vocab_size
+    store = open_store(Path(data.train), verify=False)
     return len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"]
 
 
-def _matmul_speed(precision: str) -> float:
+@cache
+def matmul_speed(precision: str) -> float:
     """Flops a second of one matrix product, the best of five."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), jnp.float32)
     multiply = jax.jit(lambda x: product(x, x, (1, 1), precision))

@@ -63,7 +63,8 @@ def _losses(summary: dict) -> Table:
     table = Table("", "nats per token", "perplexity", "above the model", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    table.add_row("training, mean over the last epoch", *_row(summary["train_nll"], None))
+    of_what = "a sample of it" if "regression" in summary else "mean over the last epoch"
+    table.add_row(f"training, {of_what}", *_row(summary["train_nll"], None))
     if summary["val_nll"] is not None:
         table.add_row("[bold]validation[/]", *_row(summary["val_nll"], None))
         for name, nll in summary["references"].items():

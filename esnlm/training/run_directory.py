@@ -4,11 +4,14 @@ import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from esnlm.errors import InputError
+from esnlm.files import sealed, sha256, unsealed, write_atomically
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class RunDirectory:
         return self.path / "checkpoints"
 
     @property
+    def sums(self) -> Path:  # of a regression that is under way, one folder a step
+        return self.path / "sums"
+
+    @property
     def unigram(self) -> Path:  # how often each token is predicted in the training text, (V,) int64
         return self.path / "unigram.npy"
 
@@ -61,11 +68,73 @@ class RunDirectory:
     def stores(self) -> Path:  # token stores of a generated corpus
         return self.path / "stores"
 
-    def read_summary(self) -> dict | None:
-        """The summary, or None where there is none that can be read."""
+    @property
+    def manifest(self) -> Path:  # sha256 of the files that no longer change
+        return self.path / "manifest.json"
+
+    @property
+    def beginnings(self) -> tuple[Path, ...]:  # what is there before the first update, and stays as it is
+        return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
+
+    def vouch_for(self, *paths: Path, **facts: Any) -> None:
+        """Puts the sha256 of files, and of all files in folders, into manifest.json, and what else is to be remembered."""
+        known = self.vouched() or {}
+        found = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()]
+        files = known.get("files", {}) | {file.relative_to(self.path).as_posix(): sha256(file) for file in found}
+        write_atomically(self.manifest, sealed(known | facts | {"files": files}))
+
+    def vouched(self) -> dict | None:
+        """What manifest.json holds; None where there is none.
+
+        Raises:
+            InputError: it is damaged.
+        """
         try:
-            return json.loads(self.summary.read_text())
-        except (OSError, ValueError):
+            raw = self.manifest.read_bytes()
+        except FileNotFoundError:
+            return None
+        if (content := unsealed(raw)) is None:
+            raise InputError(
+                f"{self.manifest}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
+                " files that nothing vouches for"
+            )
+        return content
+
+    def damage(self, *paths: Path) -> list[str]:
+        """A line for each file that is not as manifest.json has it, of `paths` (files, and folders for all in them)."""
+        problems = []
+        for name, expected in (self.vouched() or {"files": {}})["files"].items():
+            file = self.path / name
+            if file in paths or any(path in file.parents for path in paths):
+                if not file.is_file():
+                    problems.append(f"{file}: missing")
+                elif sha256(file) != expected:
+                    problems.append(f"{file}: changed since it was written")
+        return problems
+
+    def require_intact(self, *paths: Path, warn: Callable[[str], Any] = warnings.warn) -> None:
+        """Calls `warn` with a line where the run has no manifest.json to check `paths` against.
+
+        Raises:
+            InputError: a file is damaged or missing.
+        """
+        if self.vouched() is None and self.checkpoints.exists():
+            warn(f"{self.manifest}: missing: nothing vouches for the files of this run")
+        if problems := self.damage(*paths):
+            raise InputError(f"{problems[0]}; restore it from a copy of the run")
+
+    def read_summary(self, warn: Callable[[str], Any] = warnings.warn) -> dict | None:
+        """The summary of a run that came to its end, or None. Calls `warn` with a line where it is damaged."""
+        if problems := self.damage(self.summary):
+            warn(f"{problems[0]}; the command that made the run makes it again")
+            return None
+        known = self.vouched()
+        if known is not None and self.summary.name not in known["files"]:
+            return None  # interrupted, or killed before it was whole
+        try:
+            summary = json.loads(self.summary.read_bytes())
+            return summary if summary["status"] in ("finished", "diverged") else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     @contextlib.contextmanager
@@ -76,8 +145,9 @@ class RunDirectory:
             yield
         except InputError:
             if not begun:
-                for path in (self.config, self.data, self.unigram):
-                    path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # where nothing can be written, nothing was
+                    for path in (self.config, self.data, self.unigram, self.manifest):
+                        path.unlink(missing_ok=True)
                 for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen):
                     shutil.rmtree(path, ignore_errors=True)
             raise
@@ -91,12 +161,14 @@ class RunDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = open(self.path / ".lock", "w")
+            handle = open(self.path / ".lock", "a")
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run") from None
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise InputError(f"{self.path}: another training is writing to this run directory; choose another with --run") from None
+            except OSError as error:
+                warnings.warn(f"{self.path}: no lock ({error.strerror}): see to it that no other training writes there", stacklevel=3)
             yield

@@ -66,7 +66,7 @@ def summarize(
     train_nll = state.epoch_loss / state.epoch_updates if state.epoch_updates else math.nan
     val_nll = validation.nll if validation else None
     counts = families.of(experiment.model).actual_counts(model)
-    stopped = experiment.training.on_nonfinite == "stop" and state.skipped > 0
+    stopped = state.skipped > 0 and experiment.training.on_nonfinite == "stop"
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
@@ -87,11 +87,12 @@ def summarize(
         "seconds": state.seconds,
         "precision": experiment.compute.precision,
         "seed": experiment.seed,
+        "changes": state.changes,
         "versions": versions(),
         "device": describe_device(),
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
-    }
+    } | ({"regression": state.regression} if state.regression else {})
 
 
 def write_summary(directory: RunDirectory, summary: dict) -> None:
@@ -108,7 +109,8 @@ def versions() -> dict[str, str]:
 def describe_device() -> dict[str, str | int]:
     """What the numbers were computed on."""
     device = jax.devices()[0]
-    return {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": os.cpu_count()}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # those that JAX may use
+    return {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
 
 
 def hash_config(experiment: Experiment) -> str:

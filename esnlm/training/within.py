@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from esnlm.config import Experiment
 from esnlm.features import dropout
@@ -12,7 +13,7 @@ from esnlm.models import families
 from esnlm.readout import linear
 from esnlm.text.store import TokenStore
 from esnlm.training import batches
-from esnlm.training.update import add, drop, make_apply, make_optimizer
+from esnlm.training.update import add, drop, make_apply, make_look, make_optimizer, no_fault
 
 LANES = 8  # a sheet is at least so wide, so that an epoch's last batches need no size of their own
 
@@ -27,8 +28,9 @@ class FeaturesWithin:
     def __init__(self, experiment: Experiment, frozen, text: TokenStore, epochs: list[batches.Epoch]):
         self.config, self.compute, self.seed = experiment.model, experiment.compute, experiment.seed
         self.text, self.frozen = text, frozen
-        optimizer = make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs))
-        self.gradient = jax.jit(partial(loss_and_gradient, self.config, precision=self.compute.precision))
+        optimizer = make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
+        self.gradient = jax.jit(partial(watched_gradient, self.config, precision=self.compute.precision))
+        self.look = make_look(experiment.training.on_nonfinite)
         self.apply = jax.jit(make_apply(optimizer, experiment.training.on_nonfinite), donate_argnums=(0, 1))
         self.stop = experiment.training.on_nonfinite == "stop"
 
@@ -44,8 +46,10 @@ class FeaturesWithin:
     def run(self, params: dict, state, first: int, last: int):
         """Updates first .. last - 1 of the window: (params, optimizer state, losses, applied), the last two (U,)."""
         losses, applied = [jnp.float32(0)] * len(self.updates), [jnp.bool(False)] * len(self.updates)
+        self.fault = no_fault(params)
         for u in range(first, last):
-            loss, gradient = self._update(params, batches.sentences(self.text, self.updates[u]))
+            loss, gradient, largest = self._update(params, batches.sentences(self.text, self.updates[u]))
+            self.fault = self.look(self.fault, loss, params, gradient, largest)
             params, state, applied[u] = self.apply(params, state, loss, gradient)
             losses[u] = loss
             if self.stop and not applied[u]:
@@ -64,7 +68,13 @@ class FeaturesWithin:
 
 
 def loss_and_gradient(config, frozen, params: dict, sheet, packed: batches.Packed, key, *, precision: str):
-    """The weighted sum of -log p of packed predictions in nats, and its gradient in all that is trained.
+    """The first two of `watched_gradient`."""
+    return watched_gradient(config, frozen, params, sheet, packed, key, precision=precision)[:2]
+
+
+def watched_gradient(config, frozen, params: dict, sheet, packed: batches.Packed, key, *, precision: str):
+    """The weighted sum of -log p of packed predictions in nats, its gradient in all that is trained, and, where the sum is
+    not finite, the largest |h| (0 elsewhere).
 
     Args:
         frozen: see models/families.py.
@@ -75,8 +85,11 @@ def loss_and_gradient(config, frozen, params: dict, sheet, packed: batches.Packe
     def loss(params):
         features = families.features(config, frozen, params, sheet, key, precision)[packed.rows]  # (C, F)
         rate = config.output_dropout if key is not None else 0.0
-        features = drop(features, packed.places, key, rate)
+        seen = drop(features, packed.places, key, rate)
         readout = families.of(config).readout(params)
-        return linear.weighted_nll(readout, features, packed.targets, packed.weights, precision)
+        nll = linear.weighted_nll(readout, seen, packed.targets, packed.weights, precision)
+        h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
+        return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())
 
-    return jax.value_and_grad(loss)(params)
+    (nll, largest), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+    return nll, gradient, largest

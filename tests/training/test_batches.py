@@ -53,7 +53,7 @@ def test_shapes_fit_every_update_of_a_run():
 
 def test_packs_hold_every_prediction_and_weigh_it_equally():
     updates = [some_sentences(count) for count in (88, 30, 200)]
-    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 224), slots=5))
+    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 208), slots=5))
     assert list(packs.size[:3]) == [1, 0, 2]
     for u, (some, rows) in enumerate(updates):
         real = packs.weights[u] > 0

@@ -69,7 +69,7 @@ def test_a_run_leaves_what_it_promises(finished):
     assert summary["train_nll"] < 5.2 and summary["val_nll"] < 5.0  # ln V is 6
     assert {path.name for path in run.iterdir() if not path.name.startswith(".")} == {
         *("config.yaml", "tokenizer", "frozen", "checkpoints", "metrics.jsonl", "summary.json", "plots", "unigram.npy", "data.json"),
-        *("stores", "minimal_pairs", "evaluation"),
+        *("stores", "minimal_pairs", "evaluation", "manifest.json"),
     }
     lines = metrics(run)
     assert [line["step"] for line in lines if "train_nll" in line] == [5, 10, 15, 20, 22, 25, 30, 35, 40, 44]
@@ -212,8 +212,8 @@ def test_data_changed_under_a_run_is_refused(finished, tmp_path):
 
     shutil.copytree(finished[0], tmp_path / "small")
     (tmp_path / "small" / "summary.json").unlink()
-    told = json.loads((tmp_path / "small" / "data.json").read_text())
-    (tmp_path / "small" / "data.json").write_text(json.dumps(told | {"validation": "0" * 64}))
+    shutil.rmtree(tmp_path / "small" / "stores" / "validation")
+    shutil.copytree(tmp_path / "small" / "stores" / "train", tmp_path / "small" / "stores" / "validation")
     with pytest.raises(InputError, match="not the validation store that .* was begun with"):
         loop.train(config.read(finished[1], ["--run", str(tmp_path / "small")]))
 

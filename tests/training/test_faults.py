@@ -1,0 +1,124 @@
+"""Numbers that stop being numbers are named: what, at which update, how large the states were; and no score hides them."""
+
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.errors import InputError
+from esnlm.evaluation.report import evaluate_run
+from esnlm.training import checkpoint, loop
+from esnlm.training.update import look, no_fault
+
+DATA = """
+data: {kind: grammar, sentences: 60, validation_sentences: 10, pairs: 4}
+training: {batch_size: 4, log_every: 5}
+"""
+ESN = "model: {reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 4}}"
+ESN_I = """
+model:
+  reservoir: {state_size: 24, connectivity: 0.5, input_connectivity: 1, leak_min: 0.8, leak_max: 0.8, activation: relu}
+  readout: {rank: null}
+  train_input: true
+"""
+
+
+def train(folder, model, *overrides):
+    (folder / "small.yaml").write_text(f"run: {folder / 'run'}\n{DATA}\n{model}")
+    assert loop.train(config.read(folder / "small.yaml", list(overrides))) == 0
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    "params, gradient, loss, largest, expected",
+    [
+        (1.0, 2.0, 3.0, 4.0, None),
+        (np.nan, np.nan, np.nan, 4.0, ([True, False], [True, True])),
+        (1.0, np.inf, np.inf, np.inf, ([False, False], [True, True])),
+    ],
+)
+def test_only_what_is_not_finite_is_looked_at(params, gradient, loss, largest, expected):
+    tree = {"a": jnp.array([params, 1.0]), "b": jnp.ones(2)}
+    found = look(
+        no_fault(tree),
+        jnp.float32(loss),
+        tree,
+        {"a": tree["b"] * gradient, "b": tree["b"] * gradient},
+        lambda: jnp.float32(largest),
+        "continue",
+    )
+    assert bool(found.seen) == (expected is not None)
+    if expected:
+        assert (found.params.tolist(), found.gradient.tolist()) == expected and float(found.largest) == largest
+        assert look(found, jnp.float32(loss), tree, tree, lambda: jnp.float32(0), "continue").largest == largest
+
+
+def test_a_gradient_alone_is_looked_at_where_it_decides():
+    tree, bad = {"a": jnp.ones(2)}, {"a": jnp.array([1.0, np.nan])}
+    looked = [
+        bool(look(no_fault(tree), jnp.float32(1), tree, bad, lambda: jnp.float32(1), how).seen) for how in ("continue", "skip", "stop")
+    ]
+    assert looked == [False, True, True]
+
+
+def test_states_that_grow_without_bound_are_named(tmp_path, capsys):
+    """S2: radius 1.7 under ReLU; here so far above it that float32 ends within a sentence."""
+    train(tmp_path, ESN_I, "--model.reservoir.spectral_radius", "1e30", "--training.on_nonfinite", "skip")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
+    assert line.startswith("warning: update 1: the loss is nan (largest |h| ")
+    assert "; the states are not finite); the update was left out" in line
+
+
+def test_arrays_that_the_update_before_broke_are_named(tmp_path, capsys):
+    train(tmp_path, ESN, "--training.learning_rate", "1e38", "--training.weight_decay", "1e10")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
+    assert line.startswith("warning: update 2: the loss is ") and "(largest |h| 0." in line
+    assert "not finite since the update before: readout.a, readout.b" in line and "applied all the same" in line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("run"), ESN)
+
+
+def with_readout(run, folder, change):
+    """A copy of the run whose newest checkpoint has another readout."""
+    shutil.copytree(run, folder / "run")
+    newest = checkpoint.steps(folder / "run" / "checkpoints")[-1]
+    place = folder / "run" / "checkpoints" / str(newest)
+    arrays, metadata = checkpoint.restore(place)
+    shutil.rmtree(place)
+    checkpoint.save(place, arrays | {"params": jax.tree.map(change, arrays["params"])}, metadata)
+    return folder / "run"
+
+
+def test_a_model_that_is_not_finite_has_no_score_and_says_nothing(trained, tmp_path, capsys):
+    run = with_readout(trained, tmp_path, lambda array: np.full_like(array, np.nan))
+    step = esnlm.load(run).step
+    names = f"readout.a, readout.b, readout.bias of step {step} has values that are not finite"
+    with pytest.warns(UserWarning, match=f"^2 of 2 sentences have a log-probability that is not a number: {names}$"):
+        assert np.isnan(esnlm.load(run).log_probs(["The cats sleep.", "Who?"])).all()
+    found = evaluate_run(run)
+    assert found.result["status"] == "not defined" and found.result["overall"]["accuracy"] is None
+    assert "no accuracy is given" in capsys.readouterr().out
+    assert json.loads((run / "evaluation" / "blimp-paper.json").read_text())["status"] == "not defined"
+    for temperature in (0, 1):
+        with pytest.raises(InputError, match="^the model's logits are not finite after 0 tokens: it has diverged; try another --step$"):
+            esnlm.load(run).generate("The", temperature=temperature)
+
+
+def test_a_model_whose_readout_is_zero_has_collapsed(trained, tmp_path, capsys):
+    run = with_readout(trained, tmp_path, np.zeros_like)
+    found = evaluate_run(run)
+    assert found.result["status"] == "collapsed" and found.result["overall"]["accuracy"] is None
+    pairs = tmp_path / "lengths.jsonl"
+    pairs.write_text('{"sentence_good": "The cats sleep.", "sentence_bad": "The cats that the dog likes sleep."}\n' * 3)
+    found = evaluate_run(run, [pairs], out=tmp_path / "lengths.json")
+    assert found.result["status"] == "collapsed"
+    assert found.result["warnings"] == ["every token has the same log-probability: nothing but length decides, and no accuracy is given"]
+    assert "collapsed: every token has the same log-probability" in capsys.readouterr().out
