@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 
+from esnlm.errors import InputError
 from esnlm.readout import linear
 
 
@@ -33,6 +34,9 @@ def generate(
 
     Returns:
         One int32 array of ids a lane, without prompt and EOS.
+
+    Raises:
+        InputError: a logit is not a number, so that nothing can be chosen.
     """
     rng = np.random.default_rng(seed)
     for token in prompt:
@@ -40,6 +44,8 @@ def generate(
     chosen, going = np.zeros((count, 0), np.int32), np.ones(count, bool)
     while going.any() and chosen.shape[1] < length:
         logits = np.asarray(_logits(readout, found, precision), np.float64)
+        if not np.isfinite(logits.max(axis=1)[going]).all():
+            raise InputError(f"the model's logits are not finite after {chosen.shape[1]} tokens: it has diverged; try another --step")
         tokens = np.where(going, [_choose(row, temperature, top_k, rng) for row in logits], eos).astype(np.int32)
         going &= tokens != eos
         chosen = np.column_stack([chosen, tokens])

@@ -19,6 +19,7 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, statistics
+from esnlm.files import parse_json
 
 FORMAT_VERSION = 1
 
@@ -130,7 +131,8 @@ def evaluate(
 
     unigram = run.unigram()
     others = ({} if unigram is None else {"unigram": unigram}) | (baselines or {})
-    status, warnings = _verdict(log_prob, outcome, identical, accuracies)
+    length_only = statistics.sees_length_only(log_prob, tokens - 1)
+    status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
     result = {
         "format": "esnlm minimal pairs",
         "format_version": FORMAT_VERSION,
@@ -214,7 +216,9 @@ def digest(pairs: Sequence[Pair]) -> str:
     return content.hexdigest()
 
 
-def _verdict(log_prob: np.ndarray, outcome: np.ndarray, identical: np.ndarray, accuracies: dict) -> tuple[str, list]:
+def _verdict(
+    log_prob: np.ndarray, outcome: np.ndarray, identical: np.ndarray, accuracies: dict, length_only: bool
+) -> tuple[str, list]:
     """("ok" | "not defined" | "collapsed", warnings); takes the accuracies of a collapsed model away."""
     undefined = int(np.sum(np.isnan(log_prob) | np.isposinf(log_prob)))
     if undefined:
@@ -223,10 +227,12 @@ def _verdict(log_prob: np.ndarray, outcome: np.ndarray, identical: np.ndarray, a
             f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number, in {where} of "
             f"{len(accuracies['paradigms'])} paradigms: no accuracy is given for these, nor for a mean over them"
         ]
-    if statistics.has_collapsed(outcome, identical):
+    if length_only or statistics.has_collapsed(outcome, identical):
         for entry in (accuracies["overall"], *accuracies["phenomena"].values(), *accuracies["paradigms"].values()):
             entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))
         tied = int(np.sum((outcome == 0.5) & ~identical))
+        if not statistics.has_collapsed(outcome, identical):
+            return "collapsed", ["every token has the same log-probability: nothing but length decides, and no accuracy is given"]
         return "collapsed", [
             f"{tied} of the {int(np.sum(~identical))} pairs of different sentences have equal log-probabilities: the "
             "model tells them apart by nothing, or by length alone, and no accuracy is given"
@@ -253,11 +259,13 @@ def _records(file: Path) -> Iterator[tuple[str, dict]]:
             continue
         empty, where = False, f"{file}:{number}"
         try:
-            record = json.loads(line.decode("utf-8"))
+            record = parse_json(line.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise InputError(f"{where}: not UTF-8 (byte {error.start} of the line)") from None
         except json.JSONDecodeError as error:
             raise InputError(f"{where}: not JSON ({error.msg}, column {error.colno}): one object a line") from None
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON ({error}): one object a line") from None
         if not isinstance(record, dict):
             raise InputError(f"{where}: a JSON {type(record).__name__}, not an object with sentence_good, sentence_bad")
         yield where, record

@@ -4,6 +4,7 @@
 A report is four files of one name: NAME.json, NAME.pairs.jsonl, NAME.md and, with matplotlib, NAME.png.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -21,6 +22,8 @@ import esnlm
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, plots, statistics
 from esnlm.evaluation.minimal_pairs import Evaluation
+from esnlm.files import alive, parse_json, writing
+from esnlm.training.run_directory import RunDirectory
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
@@ -52,13 +55,14 @@ def evaluate_run(
         own = loaded.directory / "minimal_pairs"
         if not own.is_dir():
             raise InputError(f"{loaded.directory}: this run has no minimal pairs of its own: name some with --data")
+        RunDirectory(loaded.directory).require_intact(own)
         pairs = minimal_pairs.load(own)
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
     path = Path(out) if out else loaded.directory / "evaluation" / f"blimp-{scoring}{suffix}.json"
     names = _names(path)
     if not overwrite:
         _refuse_to_overwrite(names, loaded, scoring, minimal_pairs.digest(pairs))
-    other = _read_other(Path(compare), scoring, minimal_pairs.digest(pairs)) if compare else None
+    other = _read_other(Path(compare), scoring, pairs) if compare else None
     _make_folder(path.parent)
 
     evaluation = minimal_pairs.evaluate(loaded, pairs, scoring, progress=True)
@@ -81,17 +85,20 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
     _make_folder(names["json"].parent)
     parts = {kind: name.with_name(f".{name.name}.{os.getpid()}.part") for kind, name in names.items()}
     try:
-        parts["pairs"].write_text("".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)), "utf-8")
-        pairs_sha256 = hashlib.sha256(parts["pairs"].read_bytes()).hexdigest()
-        result["pairs_file"] = {"name": names["pairs"].name, "sha256": pairs_sha256}
-        parts["json"].write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", "utf-8")
-        parts["md"].write_text(markdown(result), "utf-8")
-        note = plots.save(result, parts["png"])
-        if note:
-            names["png"].unlink(missing_ok=True)  # of an earlier report
-            del parts["png"]
-        for kind in sorted(parts, key=lambda kind: kind == "json"):
-            os.replace(parts[kind], names[kind])
+        with writing(names["json"]):
+            parts["pairs"].write_text("".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)), "utf-8")
+            pairs_sha256 = hashlib.sha256(parts["pairs"].read_bytes()).hexdigest()
+            result["pairs_file"] = {"name": names["pairs"].name, "sha256": pairs_sha256}
+            parts["json"].write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", "utf-8")
+            parts["md"].write_text(markdown(result), "utf-8")
+            note = plots.save(result, parts["png"])
+            if note:
+                names["png"].unlink(missing_ok=True)  # of an earlier report
+                del parts["png"]
+            for kind in sorted(parts, key=lambda kind: kind == "json"):
+                os.replace(parts[kind], names[kind])
+            for left in _left_by_a_kill(names):
+                left.unlink()
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)
@@ -101,25 +108,42 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
 def read(path: str | Path) -> dict:
     """The JSON of a report. Raises InputError if it is none, or of a version this library does not know."""
     try:
-        result = json.loads(Path(path).read_text("utf-8"))
+        result = parse_json(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such report") from None
     except ValueError as error:
         raise InputError(f"{path}: not a report of minimal pairs ({error})") from None
     if not isinstance(result, dict) or result.get("format") != "esnlm minimal pairs":
         raise InputError(f"{path}: not a report of minimal pairs")
-    if result["format_version"] != minimal_pairs.FORMAT_VERSION:
+    if result.get("format_version") != minimal_pairs.FORMAT_VERSION:
         raise InputError(
-            f"{path}: format version {result['format_version']}, this library reads {minimal_pairs.FORMAT_VERSION}: "
+            f"{path}: format version {result.get('format_version')}, this library reads {minimal_pairs.FORMAT_VERSION}: "
             "score the run again"
         )
+    if not _is_complete(result):
+        raise InputError(f"{path}: damaged, not as it was written: score the run again")
     return result
+
+
+def _is_complete(result: dict) -> bool:
+    """Whether what is read of a report is there, in the types that it has."""
+    try:
+        texts = [result["run"], result["status"], result["config_sha256"], result["scoring"]["name"]]
+        texts += [result["data"]["sha256"], result["tokenizer"]["sha256"], result["pairs_file"]["name"], result["pairs_file"]["sha256"]]
+        step, accuracy, name = result["step"], result["overall"]["accuracy"], result["pairs_file"]["name"]
+        numbers = [baseline["overall"]["accuracy"] for baseline in result["baselines"].values()]
+        numbers += [number for interval in [result["overall"]["interval"]] if interval is not None for number in interval]
+        known = accuracy is None if result["status"] != "ok" else 0 <= accuracy <= 100
+        known = known and type(step) is int and all(number is None or 0 <= number <= 100 for number in numbers)
+        return known and all(isinstance(text, str) for text in texts) and name == Path(name).name != ""
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def show(result: dict, console: Console | None = None) -> None:
     """Print a report: sentences that say what was measured, and tables by phenomenon and, where few, by paradigm."""
     # Off a terminal rich assumes 80 columns and would cut the figures of the tables.
-    console = console or Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = console or Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
     left_out = {"identical"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
     for line in _headline(result):
         console.print(line, markup=False)
@@ -244,7 +268,7 @@ def _right(evaluation: Evaluation) -> np.ndarray:
     return evaluation.outcome >= least
 
 
-def _read_other(path: Path, scoring: str, data_sha256: str) -> tuple[dict, np.ndarray]:
+def _read_other(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair]) -> tuple[dict, np.ndarray]:
     """The report to compare with, and which pairs it has right: (n,) bool."""
     if path.is_dir():
         path = path / "evaluation" / f"blimp-{scoring}.json"
@@ -254,7 +278,7 @@ def _read_other(path: Path, scoring: str, data_sha256: str) -> tuple[dict, np.nd
     if result["scoring"]["name"] != scoring:
         theirs = result["scoring"]["name"]
         raise InputError(f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like")
-    if result["data"]["sha256"] != data_sha256:
+    if result["data"]["sha256"] != minimal_pairs.digest(own):
         raise InputError(f"{path}: a report on other pairs: runs are compared on the same ones")
     if result["status"] != "ok":
         raise InputError(f"{path}: its accuracy is {result['status']}: there is nothing to compare with")
@@ -262,7 +286,13 @@ def _read_other(path: Path, scoring: str, data_sha256: str) -> tuple[dict, np.nd
     content = pairs.read_bytes() if pairs.exists() else b""
     if hashlib.sha256(content).hexdigest() != result["pairs_file"]["sha256"]:
         raise InputError(f"{pairs}: missing, or not the file {path.name} was written with: score that run again")
-    return result, np.array([json.loads(line)["right"] for line in content.splitlines()])
+    try:
+        right = [parse_json(line)["right"] for line in content.splitlines()]
+    except (ValueError, KeyError, TypeError):
+        right = []
+    if len(right) != len(own) or not all(isinstance(each, bool) for each in right):
+        raise InputError(f"{pairs}: not the outcomes of these {len(own):,} pairs: score that run again")
+    return result, np.array(right)
 
 
 def _comparison(evaluation: Evaluation, other: dict, other_right: np.ndarray) -> dict | None:
@@ -311,8 +341,14 @@ def _refuse_to_overwrite(names: dict[str, Path], run: Any, scoring: str, data_sh
                 f"{path}: holds a report of another {', '.join(differing)}: name another file with --out, or replace "
                 "it with --overwrite"
             )
-    elif stray := [name for name in names.values() if name.exists()]:
+    elif (stray := [name for name in names.values() if name.exists()]) and not _left_by_a_kill(names):
         raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")
+
+
+def _left_by_a_kill(names: dict[str, Path]) -> list[Path]:
+    """Parts of the report that a dead process never put in place: files without their JSON are then the report's own."""
+    parts = [part for name in names.values() for part in name.parent.glob(f".{glob.escape(name.name)}.*.part")]
+    return [part for part in parts if (owner := part.name.split(".")[-2]).isdecimal() and not alive(int(owner))]
 
 
 def _make_folder(folder: Path) -> None:

@@ -51,6 +51,7 @@ def token_log_probs(
     precision: str,
     chunk: int,
     report: Callable[[int, int], None] = lambda done, total: None,
+    window_tokens: int = 1 << 16,
 ) -> list[np.ndarray]:
     """log p(w_{t+1} | w_1 .. w_t) in nats for each sequence; each distinct prefix is evaluated once.
 
@@ -58,6 +59,7 @@ def token_log_probs(
         sequences: int arrays; a sequence of fewer than two tokens has nothing to predict.
         chunk: states whose logits exist at once.
         report: called with the sequences done so far and their number.
+        window_tokens: states held at once, but for those of one sequence.
 
     Returns:
         One (T - 1,) float32 array a sequence.
@@ -65,7 +67,7 @@ def token_log_probs(
     keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
     distinct = sorted(key for key in set(keys) if len(key) > 4)
     found = {key: np.empty(0, np.float32) for key in keys}
-    blocks = [distinct[start : start + stream.lanes] for start in range(0, len(distinct), stream.lanes)]
+    blocks = list(_blocks(distinct, stream.lanes, 4 * window_tokens))
     begun, done = None, 0
     for block in [*blocks, None]:
         # A block is fetched when the next one is under way, so that the device never waits for the host.
@@ -75,6 +77,19 @@ def token_log_probs(
             done += len(before[0])
             report(done, len(distinct))
     return [found[key] for key in keys]
+
+
+def _blocks(keys, most, size):
+    """Keys in order, at most so many in a block, and so many bytes where it is not one key."""
+    block, filled = [], 0
+    for key in keys:
+        if block and (len(block) == most or filled + len(key) > size):
+            yield block
+            block, filled = [], 0
+        block.append(key)
+        filled += len(key)
+    if block:
+        yield block
 
 
 def _begin(stream, params, block, precision, chunk):

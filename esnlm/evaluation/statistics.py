@@ -45,6 +45,16 @@ def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
 
+def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
+    """Whether every prediction has the same log-probability, as in a model whose readout is 0.
+
+    log_prob (n,) in nats, over so many predicted tokens each, (n,). Of one length the pairs tie, and `has_collapsed` tells.
+    """
+    a_token = log_prob[predicted > 0] / predicted[predicted > 0]
+    # A model's float32 has 24 bits; those of a hundred sums in other orders agree to about 20.
+    return len(a_token) > 1 and np.isfinite(a_token).all() and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
+
+
 def accuracies(
     outcome: np.ndarray,
     identical: np.ndarray,

@@ -10,6 +10,7 @@ manifest.json   counts, tokenizer, what the maker of the store has to say, and t
                 and of itself (without that entry)
 """
 
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.errors import InputError
+from esnlm.files import parse_json, writing
 from esnlm.text.vocabulary import Tokenizer, load_tokenizer
 
 FORMAT = {"format": "esnlm token store", "version": 1}
@@ -67,6 +69,8 @@ class TokenStore:
         """The tokenizer that the store was made with, from its own copy."""
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         self.require_tokenizer(tokenizer)
+        if tokenizer.name != self.manifest["tokenizer"]["name"]:
+            raise InputError(f"{self.folder / 'tokenizer' / 'tokenizer.json'}: changed since it was made; prepare the store again")
         return tokenizer
 
     def require_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -90,9 +94,9 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     counts = manifest["counts"]
     dtype = _token_dtype(manifest["tokenizer"]["vocab_size"])
     sizes = {"tokens.bin": counts["tokens"] * dtype.itemsize}
-    for name, kind in ARRAYS.items():
-        length = counts["sentences"] + (name == "offsets.npy")
-        sizes[name] = len(_npy_header(kind, length)) + length * np.dtype(kind).itemsize
+    heads = {name: npy_header(kind, counts["sentences"] + (name == "offsets.npy")) for name, kind in ARRAYS.items()}
+    lengths = {name: counts["sentences"] + (name == "offsets.npy") for name in ARRAYS}
+    sizes |= {name: len(heads[name]) + lengths[name] * np.dtype(kind).itemsize for name, kind in ARRAYS.items()}
 
     for name, size in sizes.items():
         path = folder / name
@@ -103,11 +107,14 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
         if verify and _sha256(path) != manifest["sha256"][name]:
             raise InputError(f"{path}: changed since it was made (its sha256 differs); prepare the store again")
 
+    for name, head in heads.items():  # the only head that this file can have, so nothing in it is interpreted
+        with open(folder / name, "rb") as file:
+            if file.read(len(head)) != head:
+                raise InputError(f"{folder}: damaged: {name} is not the array that belongs there; prepare the store again")
     tokens = np.memmap(folder / "tokens.bin", dtype, mode="r")
-    try:
-        arrays = [np.load(folder / name, mmap_mode="r") for name in ARRAYS]
-    except ValueError as error:
-        raise InputError(f"{folder}: damaged: {error}; prepare the store again") from None
+    arrays = [np.memmap(folder / name, kind, "r", len(heads[name]), (lengths[name],)) for name, kind in ARRAYS.items()]
+    if verify:
+        _check_contents(folder, tokens, arrays[0], manifest["tokenizer"]["vocab_size"])
     return TokenStore(folder, manifest, tokens, *arrays)
 
 
@@ -136,12 +143,18 @@ class StoreWriter:
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}; name another place") from None
         self._lock = _lock(self._partial)
-        tokenizer.save(self._partial / "tokenizer")
         self._dtype = _token_dtype(tokenizer.vocab_size)
         self._counts = dict.fromkeys(("sentences", "tokens", "words", "bytes"), 0)
-        self._files = {name: open(self._partial / name, "wb") for name in ("tokens.bin", *ARRAYS)}
+        self._files = {}
+        try:
+            with writing(folder):
+                tokenizer.save(self._partial / "tokenizer")
+                self._files |= {name: open(self._partial / name, "wb") for name in ("tokens.bin", *ARRAYS)}
+        except BaseException:
+            self.__exit__()
+            raise
         for name, kind in ARRAYS.items():
-            self._files[name].write(_npy_header(kind, 0))
+            self._files[name].write(npy_header(kind, 0))
         self._append("offsets.npy", [0])
 
     def __enter__(self) -> "StoreWriter":
@@ -149,7 +162,8 @@ class StoreWriter:
 
     def __exit__(self, *exception) -> None:
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # of a full disk, for what is still to be written
+                file.close()
         if self._lock is not None:
             os.close(self._lock)
         shutil.rmtree(self._partial, ignore_errors=True)  # after `finish` there is none
@@ -165,10 +179,11 @@ class StoreWriter:
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
         if not len(tokens) == lengths.sum() or not len(lengths) == len(words) == len(bytes):
             raise ValueError(f"{len(tokens)} tokens, {lengths.sum()} by length, {len(words)} words, {len(bytes)} bytes")
-        self._files["tokens.bin"].write(tokens.astype(self._dtype).tobytes())
-        self._append("offsets.npy", self._counts["tokens"] + np.cumsum(lengths))
-        self._append("words.npy", words)
-        self._append("bytes.npy", bytes)
+        with writing(self.folder):
+            self._files["tokens.bin"].write(tokens.astype(self._dtype).tobytes())
+            self._append("offsets.npy", self._counts["tokens"] + np.cumsum(lengths))
+            self._append("words.npy", words)
+            self._append("bytes.npy", bytes)
         added = {"sentences": len(lengths), "tokens": len(tokens), "words": np.sum(words), "bytes": np.sum(bytes)}
         self._counts = {name: count + int(added[name]) for name, count in self._counts.items()}
 
@@ -176,19 +191,21 @@ class StoreWriter:
         """Put the store in its place, with `manifest` added to manifest.json, and open it."""
         if not self._counts["sentences"]:
             raise InputError(f"{self.folder}: no sentence to store; give more text, or filters that let some pass")
-        for name, kind in ARRAYS.items():
-            self._files[name].seek(0)
-            self._files[name].write(_npy_header(kind, self._counts["sentences"] + (name == "offsets.npy")))
-        for file in self._files.values():
-            file.close()
+        with writing(self.folder):
+            for name, kind in ARRAYS.items():
+                self._files[name].seek(0)
+                self._files[name].write(npy_header(kind, self._counts["sentences"] + (name == "offsets.npy")))
+            for file in self._files.values():
+                file.close()
         tokenizer = {name: getattr(self.tokenizer, name) for name in ("name", "vocab_size", "bos", "eos", "sha256")}
         counts = self._counts | {"predicted_tokens": self._counts["tokens"] - self._counts["sentences"]}
         hashes = {name: _sha256(self._partial / name) for name in self._files}
         manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
         hashes["manifest.json"] = _manifest_sha256(manifest)
-        (self._partial / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
-        _move(self._partial, self._target)
+        with writing(self.folder):
+            (self._partial / "manifest.json").write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
+            _move(self._partial, self._target)
         return open_store(self.folder, verify=False)
 
     def _append(self, name: str, values: ArrayLike) -> None:
@@ -207,7 +224,7 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_text("utf-8"))
+        manifest = parse_json(path.read_text("utf-8"))
     except OSError:
         raise InputError(f"{path}: missing; not a token store: make one with python -m esnlm prepare") from None
     except ValueError:
@@ -215,13 +232,31 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
         known = {key: manifest[key] for key in FORMAT} == FORMAT
         changed = known and verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest)
-    except (KeyError, TypeError):
+        known = known and (changed or _is_complete(manifest))
+    except (AttributeError, KeyError, TypeError):
         known = False
     if not known:
         raise InputError(f"{path}: not the manifest of a token store of version 1; prepare the store again")
     if changed:
         raise InputError(f"{path}: changed since it was made (its sha256 differs); prepare the store again")
     return manifest
+
+
+def _is_complete(manifest: dict[str, Any]) -> bool:
+    """Whether what a store needs is there, in the types that it has; KeyError and TypeError stand for no."""
+    tokenizer, counts = manifest["tokenizer"], manifest["counts"]
+    numbers = [tokenizer["vocab_size"], *(counts[name] for name in ("sentences", "tokens", "words", "bytes"))]
+    texts = [tokenizer["name"], tokenizer["sha256"], *(manifest["sha256"][name] for name in ("tokens.bin", *ARRAYS))]
+    whole = all(type(number) is int and 0 <= number < 1 << 48 for number in numbers) and counts["sentences"] > 0
+    return whole and all(isinstance(text, str) for text in texts)
+
+
+def _check_contents(folder: Path, tokens: np.ndarray, offsets: np.ndarray, vocab_size: int) -> None:
+    """Raises InputError where a store whose sums agree was not made by a StoreWriter: nothing later looks at each id."""
+    if offsets[0] != 0 or offsets[-1] != len(tokens) or np.diff(offsets).min() < 2:
+        raise InputError(f"{folder / 'offsets.npy'}: not the bounds of sentences in tokens.bin; prepare the store again")
+    if tokens.max() >= vocab_size:
+        raise InputError(f"{folder / 'tokens.bin'}: has the id {tokens.max()} of {vocab_size} ids; prepare the store again")
 
 
 def _manifest_sha256(manifest: dict[str, Any]) -> str:
@@ -233,7 +268,7 @@ def _token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= 65_535 else "<u4")
 
 
-def _npy_header(kind: str, length: int) -> bytes:
+def npy_header(kind: str, length: int) -> bytes:
     """The head of a one-dimensional .npy file: as many bytes for any length, so it can be rewritten in place."""
     head = BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": (length,)})

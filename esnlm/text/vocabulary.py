@@ -23,6 +23,7 @@ import tiktoken
 import tiktoken.load
 
 from esnlm.errors import InputError
+from esnlm.files import parse_json
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 ENDOFTEXT = "<|endoftext|>"
@@ -236,15 +237,16 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
 def _load_saved(folder: Path) -> Tokenizer:
     described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
     try:
-        description = json.loads(described)
+        description = parse_json(described)
         if {key: description[key] for key in FORMAT} != FORMAT:
             raise ValueError
         name, pattern = description["name"], description["pattern"]
+        if pattern not in (GPT2_PATTERN, WORD_PATTERN):  # another's may take for ever, or stop the process
+            raise ValueError
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder / 'tokenizer.json'}: not a tokenizer saved by this version of esnlm") from None
     try:
-        pairs = (line.split(b" ") for line in ranks.splitlines())
-        tokenizer = Tokenizer(name, pattern, {base64.b64decode(token): int(rank) for token, rank in pairs})
+        tokenizer = Tokenizer(name, pattern, _parse_ranks(ranks))
         whole = tokenizer._description() == description
     except (TypeError, ValueError):
         whole = False
@@ -257,6 +259,15 @@ def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
     """tiktoken's own file format: a line of base64 and rank for each token."""
     ordered = sorted(ranks.items(), key=itemgetter(1))
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
+
+
+def _parse_ranks(data: bytes) -> dict[bytes, int]:
+    """What `_dump_ranks` wrote. Raises ValueError unless ids are 0, 1, ... and every byte has one: tiktoken needs it."""
+    pairs = (line.split(b" ") for line in data.splitlines())
+    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
+    if sorted(ranks.values()) != list(range(len(ranks))) or not _byte_ranks().keys() <= ranks.keys():
+        raise ValueError
+    return ranks
 
 
 def _byte_ranks() -> dict[bytes, int]:

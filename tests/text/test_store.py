@@ -298,5 +298,5 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_has_is_not(t
 
 
 def test_the_head_of_an_array_file_is_as_long_for_any_length():
-    lengths = {len(store_module._npy_header("<u4", length)) for length in (0, 1, 10**6, 2**40)}
+    lengths = {len(store_module.npy_header("<u4", length)) for length in (0, 1, 10**6, 2**40)}
     assert len(lengths) == 1

@@ -1,0 +1,384 @@
+"""Every way to be wrong has one line that says what to do, and status 2. docs/errors.md is made from this table:
+
+python -m tests.test_errors > docs/errors.md
+"""
+
+import dataclasses
+import importlib.util
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from esnlm import __main__ as esnlm_command
+from esnlm import config
+from esnlm.commands import exit_with
+from esnlm.training import loop
+from tests import hostile
+
+ROOT = Path(__file__).parents[1]
+SMALL = """run: new
+data: {kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}
+model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
+"""
+
+
+class Row(NamedTuple):
+    wrong: str
+    command: str
+    line: str
+    begin: Callable[[], object] = lambda: None  # in a folder that holds tokenizer/, store/, run/, gpt2/, small.yaml, store.yaml, text.txt
+
+
+def write(name: str, content: bytes | str) -> Callable[[], object]:
+    return lambda: Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def change(name: str, how: Callable[[bytes], bytes]) -> Callable[[], object]:
+    return lambda: Path(name).write_bytes(how(Path(name).read_bytes()))
+
+
+def weights(**other) -> Callable[[], object]:
+    """Arrays of gpt2/ replaced; None takes one away."""
+
+    def begin():
+        file = Path("gpt2/model.safetensors")
+        arrays = safetensors.numpy.load(file.read_bytes()) | {name.replace("_0_", ".0.").replace("__", "."): a for name, a in other.items()}
+        file.write_bytes(safetensors.numpy.save({name: array for name, array in arrays.items() if array is not None}))
+
+    return begin
+
+
+def gpt2_says(**settings) -> Callable[[], object]:
+    return change("gpt2/config.json", lambda content: json.dumps(json.loads(content) | settings).encode())
+
+
+def damage_checkpoints() -> None:
+    for file in Path("run/checkpoints").glob("*/metadata.json"):
+        file.write_bytes(b"{}" + file.read_bytes()[2:])
+
+
+PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
+TRAIN = "python train.py --config small.yaml"
+STORE = "python train.py --config store.yaml"
+IMPORT = "python -m esnlm import gpt2 --out new"
+SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
+BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
+TABLE = {
+    "Text and token stores": [
+        Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
+        Row("an empty file", PREPARE, "text.txt: empty, or nothing but white space; leave it out", write("text.txt", "")),
+        Row("no UTF-8", PREPARE, "text.txt:2: not UTF-8: 0xff at byte 2; give plain text in UTF-8", write("text.txt", b"a\n\xff")),
+        Row("no text", PREPARE, "text.txt:1: not a text file: 0x00 at byte 1; give plain text in UTF-8", write("text.txt", b"a\0b")),
+        Row(
+            "a line without end",
+            PREPARE,
+            "text.txt:1: longer than 4 MB; put one paragraph or one sentence on a line",
+            write("text.txt", b"word " * 1_100_000),
+        ),
+        Row(
+            "nothing left",
+            PREPARE,
+            "new: no sentence to store; give more text, or filters that let some pass",
+            write("text.txt", "a\n"),
+        ),
+        Row(
+            "the store exists",
+            f"{PREPARE} --out store",
+            "store: exists; name another place for the store, or ask to overwrite it (--overwrite)",
+        ),
+        Row("no store is there", f"{PREPARE} --out gpt2", "gpt2: exists and is not a token store; name another place for the store"),
+        Row(
+            "no such tokenizer",
+            f"{PREPARE} --tokenizer none",
+            "tokenizer 'none': neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer",
+        ),
+        Row(
+            "a vocabulary of no size",
+            f"{PREPARE} --tokenizer train:many",
+            "tokenizer 'train:many': give the number of ids to train, as in train:8192",
+        ),
+        Row(
+            "a damaged tokenizer",
+            PREPARE,
+            "tokenizer: tokenizer.json does not describe ranks.tiktoken, one is damaged: copy them again",
+            change("tokenizer/ranks.tiktoken", lambda content: content[:-9]),
+        ),
+        Row(
+            "no such store",
+            f"{STORE} --data.train none",
+            "none/manifest.json: missing; not a token store: make one with python -m esnlm prepare",
+        ),
+        Row(
+            "a store cut short",
+            f"{STORE} --data.train store",
+            "store/tokens.bin: 20 bytes where 22 belong; prepare the store again",
+            change("store/tokens.bin", lambda content: content[:-2]),
+        ),
+        Row(
+            "a store changed",
+            f"{STORE} --data.train store",
+            "store/tokens.bin: changed since it was made (its sha256 differs); prepare the store again",
+            change("store/tokens.bin", lambda content: bytes(2) + content[2:]),
+        ),
+    ],
+    "Configurations": [
+        Row(
+            "no such file",
+            "python train.py --config none.yaml",
+            "none.yaml: No such file or directory; give a configuration file with --config",
+        ),
+        Row(
+            "an unknown section",
+            TRAIN,
+            "small.yaml: unknown key 'trainng': choose from run, seed, data, model, training, compute",
+            write("small.yaml", "trainng: {epochs: 2}"),
+        ),
+        Row(
+            "an unknown setting",
+            TRAIN,
+            f"small.yaml: training.epoch: adamw has no such setting; choose from {SETTINGS}",
+            write("small.yaml", "training: {epoch: 2}"),
+        ),
+        Row(
+            "an unknown option",
+            f"{TRAIN} --training.epoch 2",
+            f"command line: training.epoch: adamw has no such setting; choose from {SETTINGS}",
+        ),
+        Row("another type", f"{TRAIN} --training.epochs two", "command line: training.epochs is two: it must be int"),
+        Row("another range", f"{TRAIN} --training.batch_size 0", "training.batch_size is 0: it must be at least 1"),
+        Row(
+            "no finite number",
+            TRAIN,
+            "training.learning_rate is inf: it must be a finite number",
+            write("small.yaml", "training: {learning_rate: .inf}"),
+        ),
+        Row(
+            "aliases without end",
+            TRAIN,
+            "small.yaml: more than 10,000 values, aliases counted as often as they are used: not a configuration",
+            write("small.yaml", "run: &a [*a]"),
+        ),
+        Row("an unknown model", f"{TRAIN} --model.family gru", "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
+        Row("an unknown kernel", f"{TRAIN} --compute.kernel coo", "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
+        Row("an unknown precision", f"{TRAIN} --compute.precision fp8", "compute.precision is 'fp8': choose float32, tf32, bf16"),
+        Row(
+            "TF32 on a CPU",
+            f"{TRAIN} --compute.precision tf32",
+            "compute.precision is tf32: a CPU has no such products; choose float32 or bf16",
+        ),
+        Row("no memory for states", f"{TRAIN} --compute.window_tokens 0", "compute.window_tokens is 0: it must be at least 1"),
+        Row("no memory for logits", f"{TRAIN} --compute.chunk_tokens 0", "compute.chunk_tokens is 0: it must be at least 1"),
+        Row("no lanes", f"{TRAIN} --compute.lanes 0", "compute.lanes is 0: it must be at least 1"),
+    ],
+    "Reservoirs and models": [
+        Row(
+            "a degree above the size",
+            f"{TRAIN} --model.reservoir.mean_degree 17",
+            "model.reservoir.mean_degree is 17.0: it must be above 0 and at most model.reservoir.state_size = 16, since connectivity = "
+            "mean_degree / state_size; lower mean_degree or raise state_size",
+        ),
+        Row(
+            "a connectivity that is no share",
+            f"{TRAIN} --model.reservoir.connectivity 1.5",
+            "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1",
+        ),
+        Row("a dropout that is no share", f"{TRAIN} --model.dropout 1", "model.dropout is 1.0: it must be at least 0 and below 1"),
+        Row(
+            "a ring with a density",
+            f"{TRAIN} --model.reservoir.topology.kind ring --model.reservoir.connectivity 0.1",
+            "model.reservoir.connectivity is 0.1: topology ring has a density of its own; leave it out, and for W_in give "
+            "input_connectivity",
+        ),
+        Row(
+            "a small world of more neighbours than units",
+            f"{TRAIN} --model.reservoir.topology.kind small_world --model.reservoir.topology.degree 16",
+            "model.reservoir.topology.degree is 16: it must be even, at least 2 and below the state size, 16",
+        ),
+        Row(
+            "the radius of a matrix of zeros",
+            f"{TRAIN} --model.reservoir.connectivity 1e-9",
+            "model.reservoir: 100 draws of W_rec at connectivity 1e-09 all have spectral radius 0; raise mean_degree or connectivity",
+        ),
+    ],
+    "Runs and checkpoints": [
+        Row(
+            "no such run",
+            "python -m esnlm score --run none --input text.txt",
+            "none: not a run directory: it has no config.yaml; give one that train.py wrote",
+        ),
+        Row(
+            "no such step",
+            "python -m esnlm score --run run --input text.txt --step 9",
+            "run/checkpoints: no checkpoint of step 9; there are: 2",
+        ),
+        Row(
+            "no good checkpoint",
+            "python -m esnlm score --run run --input text.txt",
+            "run/checkpoints: no intact checkpoint (step 2: metadata.json: changed since it was saved); restore one from a copy, or delete "
+            "this folder to train from the start",
+            damage_checkpoints,
+        ),
+        Row(
+            "another configuration",
+            f"{TRAIN} --run run --seed 7",
+            "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one, or another run "
+            "directory with --run",
+        ),
+        Row("no finished run", "python -m esnlm report none", "none: not a finished run; train it to its end with train.py"),
+        Row("another option", "python -m esnlm report run --seed 3", "unrecognized arguments: --seed 3 (see --help)"),
+        Row(
+            "no length",
+            "python -m esnlm generate --run run --length 0",
+            "count 1, length 0, temperature 1.0, top_k None: count, length and top_k must be at least 1, temperature at least 0",
+        ),
+    ],
+    "Minimal pairs": [
+        Row("no such file", BLIMP, "pairs.jsonl: no such file or folder of minimal pairs"),
+        Row("an empty file", BLIMP, "pairs.jsonl: the file is empty: one JSON object a line is needed", write("pairs.jsonl", "\n")),
+        Row("no JSON", BLIMP, "pairs.jsonl:1: not JSON (Expecting value, column 1): one object a line", write("pairs.jsonl", "a")),
+        Row(
+            "brackets without end",
+            BLIMP,
+            "pairs.jsonl:1: not JSON (nested too deeply): one object a line",
+            write("pairs.jsonl", "[" * 100_000),
+        ),
+        Row("no pair", BLIMP, "pairs.jsonl:1: field 'sentence_bad' is missing", write("pairs.jsonl", '{"sentence_good": "a"}')),
+        Row(
+            "no text",
+            BLIMP,
+            "pairs.jsonl:1: field 'sentence_bad' has half a surrogate pair, which is no text",
+            write("pairs.jsonl", r'{"sentence_good": "a", "sentence_bad": "\ud83d"}'),
+        ),
+        Row(
+            "another model's report is there",
+            f"{BLIMP} --out old.json",
+            "old.json: not a report of minimal pairs",
+            lambda: (write("pairs.jsonl", '{"sentence_good": "a", "sentence_bad": "b"}')(), write("old.json", "{}")()),
+        ),
+    ],
+    "Folders in Hugging Face's format": [
+        Row(
+            "another architecture", IMPORT, "gpt2/config.json: model_type is 'llama': only gpt2 can be read", gpt2_says(model_type="llama")
+        ),
+        Row(
+            "an array is missing",
+            IMPORT,
+            "gpt2/model.safetensors: ln_f.bias is missing (1 in all): it does not fit its config.json",
+            weights(ln_f__bias=None),
+        ),
+        Row(
+            "an array too many",
+            IMPORT,
+            "gpt2/model.safetensors: score.weight is not part of a GPT-2 of 1 layers (1 such in all)",
+            weights(score__weight=np.zeros(1, np.float32)),
+        ),
+        Row(
+            "another shape",
+            IMPORT,
+            "gpt2/model.safetensors: ln_f.bias has shape (5,) and by config.json (4,)",
+            weights(ln_f__bias=np.zeros(5, np.float32)),
+        ),
+        Row(
+            "no number",
+            IMPORT,
+            "gpt2/model.safetensors: ln_f.bias holds values that are not finite: copy it again",
+            weights(ln_f__bias=np.full(4, np.nan, np.float32)),
+        ),
+        Row(
+            "another tokenizer",
+            IMPORT,
+            "gpt2: the tokenizer has 259 ids and config.json a vocab_size of 300: copy the tokenizer that the model was trained with",
+            gpt2_says(vocab_size=300),
+        ),
+        Row(
+            "a pickle",
+            IMPORT,
+            "gpt2: pytorch_model.bin is a pickle, which can run code when it is opened: convert it to model.safetensors, as transformers' "
+            "save_pretrained does",
+            lambda: Path("gpt2/model.safetensors").rename("gpt2/pytorch_model.bin"),
+        ),
+        Row("the run exists", f"{IMPORT} --out run", "run: exists; name another run directory with --out"),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder of good things."""
+    folder = tmp_path_factory.mktemp("world")
+    hostile.tokenizer().save(folder / "tokenizer")
+    (folder / "store").mkdir()
+    hostile._make_store(folder / "store")
+    (folder / "gpt2").mkdir()
+    files = hostile._seal_folder(hostile.TARGETS["huggingface"].files(tmp_path_factory.mktemp("gpt2")))
+    for name, content in files.items():
+        (folder / "gpt2" / name).write_bytes(content)
+    (folder / "small.yaml").write_text(SMALL)
+    (folder / "store.yaml").write_text(SMALL.replace("{kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}", "{kind: store}"))
+    (folder / "text.txt").write_text("The cats sleep.\n")
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        assert loop.train(config.read("small.yaml", ["--run", "run"])) == 0
+    return folder
+
+
+def script(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(command: str, monkeypatch) -> int:
+    """The status of a command as it is typed, in this process."""
+    _, *words = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", words[1:] if words[0] == "-m" else words)
+    try:
+        if words[0] == "eval_blimp.py":
+            return script("eval_blimp").main(words[1:])
+        return exit_with(esnlm_command.main if words[0] == "-m" else script("train").main)
+    except SystemExit as stop:
+        return stop.code
+
+
+ROWS = [pytest.param(row, id=f"{part}: {row.wrong}") for part, rows in TABLE.items() for row in rows]
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkeypatch, capsys):
+    here = tmp_path / "here"
+    shutil.copytree(world, here)
+    monkeypatch.chdir(here)
+    row.begin()
+    before = sorted(here.rglob("*"))
+    assert run(row.command, monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1] == f"error: {row.line}" and out == "" and err.count("error: ") == 1
+    left = {path.relative_to(here).as_posix() for path in set(here.rglob("*")) - set(before)}
+    assert left <= {"new", "new/.lock", "run/.lock"}, "nothing half-written is left behind"
+
+
+def page() -> str:
+    lines = ["# Errors", "", "A mistake in input or configuration is one line on stderr, `error: ` and what stands below, and status 2;"]
+    lines += ["nothing half-written is left behind. This page is made by `python -m tests.test_errors`."]
+    for part, rows in TABLE.items():
+        lines += ["", f"## {part}", "", "| wrong | command | line |", "| --- | --- | --- |"]
+        lines += [f"| {row.wrong} | `{row.command}` | `{row.line}` |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_in_docs_is_this_table():
+    assert (ROOT / "docs" / "errors.md").read_text() == page()
+
+
+if __name__ == "__main__":
+    print(page(), end="")
