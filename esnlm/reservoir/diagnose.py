@@ -98,6 +98,11 @@ def diagnose(
 
 
 def _require_reservoir(experiment: Experiment, where) -> None:
+    if experiment.model.family == "jaeger":
+        raise InputError(
+            f"{where}: {experiment.model.title} has output feedback, and the echo state property is defined without it only (definition 1);"
+            " diagnose its reservoir in an echo state network"
+        )
     if experiment.model.family != "esn":
         raise InputError(f"{where}: {experiment.model.title} has no reservoir; diagnose an echo state network")
 

@@ -52,7 +52,7 @@ def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
     began = time.monotonic()
     arrays, record = family.draw_frozen(config, vocab_size, seed)
     if arrays:
-        say(f"reservoir of {config.feature_size:,} units drawn in {time.monotonic() - began:.1f} s")
+        say(f"reservoir of {config.reservoir.layers * config.reservoir.state_size:,} units drawn in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(

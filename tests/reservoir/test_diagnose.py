@@ -110,7 +110,9 @@ def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
     (tmp_path / "lstm.yaml").write_text(f"run: {tmp_path / 'lstm'}\ndata: {DATA}\nmodel: {{family: lstm, width: 8}}\n")
     (tmp_path / "lstm").mkdir()
     config.write(config.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
+    (tmp_path / "jaeger.yaml").write_text(f"run: {tmp_path / 'jaeger'}\ndata: {DATA}\nmodel: {{family: jaeger}}\n")
     title = config.read(tmp_path / "lstm.yaml").model.title
+    assert "has output feedback, and the echo state property is defined without it only" in refusal(config=tmp_path / "jaeger.yaml")
     assert refusal() == "nothing to diagnose: give a run directory (--run), a configuration (--config) or both"
     assert refusal(folder / "trained", overrides=["--seed", "3"]) == "--seed 3: settings go with --config; a run has its own"
     for options in ({"config": tmp_path / "lstm.yaml"}, {"run": tmp_path / "lstm"}):
