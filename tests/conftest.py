@@ -1,10 +1,18 @@
-"""Where tests find the text that is not ours to ship."""
+"""Where tests find the text that is not ours to ship, and what a module of tests leaves behind."""
 
 import os
 import tarfile
 from pathlib import Path
 
+import jax
 import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_compiled():
+    """Thousands of small compiled programs, kept to the end, take gigabytes and make every later test slower."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

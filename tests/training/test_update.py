@@ -117,12 +117,18 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, sca
         torch_optimizer = torch.optim.AdamW(groups)
     else:
         torch_optimizer = torch.optim.SGD(groups, momentum=0.8)
-    buffer, updates, _ = problem()
-    for rows, targets in updates:
-        features, weights = buffer[rows], np.full(len(rows), 1 / len(rows), np.float32)
+
+    @jax.jit
+    def update(params, state, features, targets, weights):
         gradient = jax.grad(linear.weighted_nll)(params["readout"], features, targets, weights, "float32")
         changes, state = ours.update({"readout": gradient}, state, params)
-        params = optax.apply_updates(params, changes)
+        return optax.apply_updates(params, changes), state
+
+    buffer, updates, _ = problem()
+    for rows, targets in updates:
+        features, padding = buffer[rows], (0, 64 - len(rows))
+        weights = np.full(len(rows), 1 / len(rows), np.float32)
+        params, state = update(params, state, np.pad(features, (padding, (0, 0))), np.pad(targets, padding), np.pad(weights, padding))
 
         logits = torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T + theirs["bias"]
         torch_optimizer.zero_grad()
