@@ -70,7 +70,8 @@ def save(result: dict, path: str | Path) -> str | None:
     # A position needs no zero to be read, so the axis begins at the ten below whatever is drawn.
     axes.set_xlim(max(0, 10 * ((min(map(min, drawn)) - 3) // 10)), 100.8)
     axes.set_ylim(y[-1] + 0.7, -0.7)
-    labels = [row.replace("_", " ").replace("npi ", "NPI ") for row in rows]
+    names = [row.replace("_", " ").replace("npi ", "NPI ") for row in rows]
+    labels = ["".join(c if c.isprintable() else "?" for c in name) for name in names]  # no font draws the others
     axes.set_yticks(y, labels, parse_math=False)
     axes.get_yticklabels()[0].set_fontweight("bold")
     axes.set_xlabel("accuracy, % (in baselines a tie counts half)", color=INK)

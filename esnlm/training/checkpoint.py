@@ -238,7 +238,11 @@ def _first_difference(folder: Path) -> str | None:
 
 
 def _load(folder: Path, template: Arrays | None) -> tuple[Arrays, dict[str, Any]]:
-    arrays, metadata = _arrays(folder), parse_json((folder / METADATA).read_bytes())
+    arrays = _arrays(folder)
+    try:
+        metadata = parse_json((folder / METADATA).read_bytes())
+    except ValueError:
+        raise _foreign(folder) from None
     if template is not None:
         _require_match(folder, _named(arrays), _named(template))
     return arrays, metadata
@@ -257,10 +261,14 @@ def _arrays(folder: Path) -> Arrays:
     except Exception:  # the sums agree, so an enemy made these files; of what Orbax raises then there is no list
         whole = False
     if not whole:
-        raise InputError(f"{folder}: damaged checkpoint: its sums agree, but esnlm did not save it; use another step or a copy of this one")
+        raise _foreign(folder)
     return jax.tree_util.tree_map_with_path(
         lambda path, array: np.zeros(empty[_name(path)], array.dtype) if _name(path) in empty else array, arrays
     )
+
+
+def _foreign(folder: Path) -> InputError:
+    return InputError(f"{folder}: damaged checkpoint: its sums agree, but esnlm did not save it; use another step or a copy of this one")
 
 
 def _require_match(folder: Path, arrays: dict[str, Any], template: dict[str, Any]) -> None:

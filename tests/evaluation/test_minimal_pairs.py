@@ -285,6 +285,7 @@ def test_a_part_of_blimp_is_set_beside_the_same_part_of_the_anchors():
     assert minimal_pairs.anchors({"ellipsis_n_bar_1": "ellipsis", "my_own": "ellipsis"}) is None
 
 
+@pytest.mark.slow
 def test_length_alone_on_blimp(blimp, data):
     from esnlm.text.vocabulary import load_tokenizer
 

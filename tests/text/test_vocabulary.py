@@ -180,7 +180,7 @@ MISSING = "{folder}/{name}: No such file or directory; a saved tokenizer needs i
         ("tokenizer.json", lambda data: data.replace(b'"version": 1', b'"version": 2'), FOREIGN),
         ("tokenizer.json", lambda data: data.replace(b"endoftext", b"endoftexT"), DAMAGED),
         ("tokenizer.json", lambda data: data.replace(b'"bos": 258', b'"bos": 3'), DAMAGED),
-        ("tokenizer.json", lambda data: data.replace(b'"pattern": "', b'"pattern": "b|'), DAMAGED),
+        ("tokenizer.json", lambda data: data.replace(b'"pattern": "', b'"pattern": "b|'), FOREIGN),
         ("tokenizer.json", None, MISSING),
     ],
 )

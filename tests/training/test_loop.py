@@ -186,7 +186,7 @@ def test_what_a_run_counts_of_its_text(finished):
     assert list(store.bytes) == [len(text.encode()) for text in texts]
 
 
-@pytest.mark.parametrize("every", [3, 10])
+@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 10])
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch, every):
     """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
     path = write_config(tmp_path, tmp_path / "stopped")
@@ -345,5 +345,5 @@ def test_a_run_without_a_good_checkpoint(finished, tmp_path):
 def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
     process = run_train(write_config(tmp_path, tmp_path / "run"), "--model.family", "gru", env=os.environ)
     out, err = process.communicate()
-    assert (process.returncode, out, err) == (2, "", "error: model.family is 'gru': choose esn, lstm, gpt2\n")
+    assert (process.returncode, out, err) == (2, "", "error: model.family is 'gru': choose esn, lstm, gpt2, jaeger\n")
     assert not (tmp_path / "run").exists()
