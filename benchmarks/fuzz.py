@@ -1,4 +1,4 @@
-"""Hostile input, guided by coverage: python benchmarks/fuzz.py [--target NAME ...] [--minutes 10] [--seed 0] --out DIR
+"""Hostile input, guided by coverage: python benchmarks/fuzz.py [--target NAME ...] [--minutes 10] [--jobs 1] [--seed 0] --out DIR
 
 Every target of tests/hostile.py reads files that an enemy made of good ones, for so many minutes each: changed by
 libFuzzer's bytes and by pieces of text, kept where they reach lines that none before did. What a target raises but
@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import atheris
@@ -222,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", nargs="+", help="names of tests/hostile.py (default: all)")
     parser.add_argument("--minutes", type=float, default=10, help="for each target (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
@@ -237,10 +239,11 @@ def main() -> None:
         parser.error("the following arguments are required: --out")
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []
-    for name in options.target or hostile.TARGETS:
-        rows.append(fuzz(name, options.minutes, options.seed, options.out))
-        print(json.dumps(rows[-1] | {"findings": list(rows[-1]["findings"])}), file=sys.stderr)
-        write(rows, options)
+    with ThreadPoolExecutor(options.jobs) as pool:  # each waits for processes of its own
+        for row in pool.map(lambda name: fuzz(name, options.minutes, options.seed, options.out), options.target or hostile.TARGETS):
+            rows.append(row)
+            print(json.dumps(row | {"findings": list(row["findings"])}), file=sys.stderr)
+            write(rows, options)
 
 
 def write(rows: list[dict], options: argparse.Namespace) -> None:
@@ -256,7 +259,7 @@ def write(rows: list[dict], options: argparse.Namespace) -> None:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     for row in rows:
         lines += [f"- {row['target']}: {kind} ({found['times']:,} times, {found['input']})" for kind, found in row["findings"].items()]
-    lines += ["", f"`python benchmarks/fuzz.py --minutes {options.minutes:g} --seed {options.seed}`"]
+    lines += ["", f"`python benchmarks/fuzz.py --minutes {options.minutes:g} --jobs {options.jobs} --seed {options.seed}`"]
     (options.out / "fuzz.md").write_text("\n".join(lines) + "\n")
 
 

@@ -1,7 +1,9 @@
 """Where tests find the text that is not ours to ship, and what a module of tests leaves behind."""
 
+import csv
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -28,6 +30,19 @@ def _unpack(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     return folder
+
+
+@pytest.fixture(scope="session")
+def papers_table(data) -> Callable[[str], list[dict[str, str]]]:
+    """Rows of a CSV file of the papers' tables, which lie beside the data, by the name of the file."""
+    folder = data.parent / "reference"
+    if not folder.is_dir():
+        pytest.skip(f"needs the papers' tables, which are not at {folder}")
+
+    def rows(name):
+        return list(csv.DictReader(line for line in (folder / name).read_text().splitlines() if not line.startswith("#")))
+
+    return rows
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Log-probabilities of token sequences under a feature stream and its readout."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -33,7 +34,7 @@ def total_nll(
     Yields:
         (nats, predictions) of each window, summed in float64.
     """
-    for window in _windows(sentences, window_tokens):
+    for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
         row, target = np.concatenate(rows), np.concatenate([sentence[1:] for sentence in window])
         nats = 0.0
@@ -67,7 +68,7 @@ def token_log_probs(
     keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
     distinct = sorted(key for key in set(keys) if len(key) > 4)
     found = {key: np.empty(0, np.float32) for key in keys}
-    blocks = list(_blocks(distinct, stream.lanes, 4 * window_tokens))
+    blocks = list(_groups(distinct, 4 * window_tokens, most=stream.lanes))
     begun, done = None, 0
     for block in [*blocks, None]:
         # A block is fetched when the next one is under way, so that the device never waits for the host.
@@ -79,17 +80,17 @@ def token_log_probs(
     return [found[key] for key in keys]
 
 
-def _blocks(keys, most, size):
-    """Keys in order, at most so many in a block, and so many bytes where it is not one key."""
-    block, filled = [], 0
-    for key in keys:
-        if block and (len(block) == most or filled + len(key) > size):
-            yield block
-            block, filled = [], 0
-        block.append(key)
-        filled += len(key)
-    if block:
-        yield block
+def _groups(sequences, size, most=sys.maxsize):
+    """Sequences in order, at most so many in a group, and no longer in all than `size` where it is not one sequence."""
+    group, filled = [], 0
+    for sequence in sequences:
+        if group and (len(group) == most or filled + len(sequence) > size):
+            yield group
+            group, filled = [], 0
+        group.append(sequence)
+        filled += len(sequence)
+    if group:
+        yield group
 
 
 def _begin(stream, params, block, precision, chunk):
@@ -112,18 +113,6 @@ def _begin(stream, params, block, precision, chunk):
 def _fetch(chunks, place, bounds):
     values = np.concatenate([np.asarray(log_probs)[:real] for log_probs, real in chunks])
     return np.split(values[place], bounds)
-
-
-def _windows(sentences, window_tokens):
-    window, filled = [], 0
-    for sentence in sentences:
-        if window and filled + len(sentence) > window_tokens:
-            yield window
-            window, filled = [], 0
-        window.append(sentence)
-        filled += len(sentence)
-    if window:
-        yield window
 
 
 def _fill(array, width):

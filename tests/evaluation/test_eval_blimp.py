@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +12,12 @@ import pytest
 import esnlm
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
+from tests.evaluation.fake_run import fake_run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "eval_blimp.py"
 spec = importlib.util.spec_from_file_location("eval_blimp", SCRIPT)
 eval_blimp = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(eval_blimp)
-
-BOS, EOS = 1, 2
 
 
 def fake_load(directory, step=None, untrained=False):
@@ -29,21 +27,10 @@ def fake_load(directory, step=None, untrained=False):
         assert progress, "somebody is waiting at a terminal"
         return [(1 if untrained else -1) * np.asarray(ids[1:], np.float32) for ids in sequences]
 
-    return SimpleNamespace(
-        name=Path(directory).name,
-        step=0 if untrained else step or 100,
-        directory=Path(directory),
-        tokenizer=SimpleNamespace(
-            name="characters",
-            sha256="2" * 64,
-            vocab_size=128,
-            bos=BOS,
-            eos=EOS,
-            encode_batch=lambda texts: [[ord(c) for c in text] for text in texts],
-        ),
-        token_log_probs_of=token_log_probs_of,
-        unigram=lambda: SimpleNamespace(token_log_probs=lambda ids: np.zeros(len(ids) - 1)),
-    )
+    step = 0 if untrained else step or 100
+    run = fake_run(Path(directory), token_log_probs_of, name=Path(directory).name, step=step)
+    run.token_log_probs_of = token_log_probs_of
+    return run
 
 
 @pytest.fixture
@@ -53,7 +40,6 @@ def run(tmp_path, monkeypatch):
     directory = tmp_path / "small"
     own = directory / "minimal_pairs"
     own.mkdir(parents=True)
-    (directory / "config.yaml").write_text("seed: 0\n")
     pairs = [{"sentence_good": good, "sentence_bad": bad, "UID": "alphabet"} for good, bad in ["ab", "cd", "fe", "gg"]]
     (own / "alphabet.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return directory

@@ -9,29 +9,10 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
+from tests.evaluation.fake_run import fake_run
 
 BOS, EOS = 1, 2
 ANCHORS_CSV = Path(minimal_pairs.__file__).with_name("anchors.csv")
-
-
-def fake_run(folder, token_log_probs_of, unigram=lambda ids: np.zeros(len(ids) - 1)):
-    """What `evaluate` asks of a run, with a tokenizer of one id a character."""
-    (folder / "config.yaml").write_text("seed: 0\n")
-    return SimpleNamespace(
-        name="fake",
-        step=7,
-        directory=folder,
-        tokenizer=SimpleNamespace(
-            name="characters",
-            sha256="0" * 64,
-            vocab_size=128,
-            bos=BOS,
-            eos=EOS,
-            encode_batch=lambda texts: [[ord(c) for c in text] for text in texts],
-        ),
-        token_log_probs_of=lambda sequences, progress=False: token_log_probs_of(sequences),
-        unigram=lambda: SimpleNamespace(token_log_probs=unigram),
-    )
 
 
 def says(table):
@@ -236,7 +217,7 @@ def test_log_probabilities_that_are_not_numbers_are_counted_and_leave_no_accurac
 @pytest.mark.parametrize("scoring", list(conventions.CONVENTIONS))
 def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     pairs = [pair("x", "ab", "ba"), pair("x", "abc", "ab"), pair("y", "cb", "ac"), pair("y", "ab", "ab")]
-    uniform = lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences]  # noqa: E731
+    uniform = lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences]
     result = minimal_pairs.evaluate(fake_run(tmp_path, uniform), pairs, scoring).result
     assert result["status"] == "collapsed"
     assert result["warnings"] == [

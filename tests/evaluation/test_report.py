@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,32 +10,21 @@ from rich.console import Console
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs, plots, report
+from tests.evaluation.fake_run import fake_run
 
 WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
 
 
 def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     """An evaluation of one paradigm in which pair i has the two log-probabilities results[i]."""
-    (folder / "config.yaml").write_text("seed: 0\n")
     score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both)}
     number = {sentence: i for i, sentence in enumerate(score)}
-    run = SimpleNamespace(
-        name="fake",
-        step=7,
-        directory=folder,
-        tokenizer=SimpleNamespace(
-            name="one id a sentence",
-            sha256="1" * 64,
-            vocab_size=len(score) + 2,
-            bos=0,
-            eos=1,
-            encode_batch=lambda texts: [[number[text] + 2] for text in texts],
-        ),
-        token_log_probs_of=lambda sequences, progress=False: [
-            np.array([list(score.values())[ids[1] - 2], 0.0]) for ids in sequences
-        ],
-        unigram=lambda: SimpleNamespace(token_log_probs=lambda ids: np.zeros(len(ids) - 1)),
-    )
+
+    def token_log_probs_of(sequences):
+        return [np.array([list(score.values())[ids[1] - 2], 0.0]) for ids in sequences]
+
+    tokenizer = {"sha256": "1" * 64, "vocab_size": len(score) + 2, "bos": 0, "eos": 1}
+    run = fake_run(folder, token_log_probs_of, encode=lambda text: [number[text] + 2], **tokenizer)
     pairs = [minimal_pairs.Pair(uid, i, f"g{i}", f"b{i}", phenomenon, "syntax", str(i)) for i in range(len(results))]
     return minimal_pairs.evaluate(run, pairs)
 

@@ -1,6 +1,5 @@
 """Parameter counts of the paper's tables, and of models that are really drawn; a deep model as a run."""
 
-import csv
 
 import jax
 import numpy as np
@@ -42,19 +41,11 @@ def test_table_4(exponent):
     assert (millions(counts.trainable), millions(counts.total)) == (28, TABLE_4[exponent])
 
 
-def test_the_tables_are_the_reference_files(data):
+def test_the_tables_are_the_reference_files(papers_table):
     """What is copied above stands so in the CSV files beside the data."""
-    reference = data.parent / "reference"
-    if not reference.is_dir():
-        pytest.skip(f"needs the papers' tables, which are not at {reference}")
-
-    def rows(name):
-        lines = [line for line in (reference / name).read_text().splitlines() if not line.startswith("#")]
-        return list(csv.DictReader(lines))
-
-    esn = {int(row["state_size"]): row for row in rows("scale_table3.csv") if row["model"] == "ESN"}
+    esn = {int(row["state_size"]): row for row in papers_table("scale_table3.csv") if row["model"] == "ESN"}
     assert {size: (int(row["trainable_params_M"]), int(row["total_params_M"])) for size, row in esn.items()} == TABLE_3
-    table_4 = {int(row["log2_connectivity"]): int(row["total_params_M"]) for row in rows("scale_table4_connectivity.csv")}
+    table_4 = {int(row["log2_connectivity"]): int(row["total_params_M"]) for row in papers_table("scale_table4_connectivity.csv")}
     assert table_4 == TABLE_4
 
 

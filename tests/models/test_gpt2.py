@@ -1,6 +1,5 @@
 """GPT-2 against its definition in NumPy, whatever lanes its sentences lie in, with dropout and without."""
 
-import csv
 import dataclasses
 from functools import cache, partial
 from operator import itemgetter
@@ -340,14 +339,10 @@ def test_parameters_of_the_papers_tables():
         assert round(counts.trainable / 1e6) == int(counts.trainable / 1e6) == trainable == total
 
 
-def test_the_tables_are_the_reference_files(data):
+def test_the_tables_are_the_reference_files(papers_table):
     """What is copied above stands so in the CSV files beside the data."""
-    reference = data.parent / "reference"
-    if not reference.is_dir():
-        pytest.skip(f"needs the papers' tables, which are not at {reference}")
     for name, table in TABLES.items():
-        lines = [line for line in (reference / name).read_text().splitlines() if not line.startswith("#")]
-        rows = [row for row in csv.DictReader(lines) if row["model"].startswith("GPT2")]
+        rows = [row for row in papers_table(name) if row["model"].startswith("GPT2")]
         columns = ("state_size", "trainable_params_M", "total_params_M")
         assert {row["model"]: tuple(int(row[column]) for column in columns) for row in rows} == table
 

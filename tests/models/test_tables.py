@@ -1,6 +1,5 @@
 """Every row of the papers' tables is a configuration, and has the parameters that its paper prints."""
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -37,15 +36,11 @@ def test_frozen_rnn_table_1(name):
     assert (found.trainable // 10**6, found.entries // 10**6) == FROZEN[name]
 
 
-def test_the_tables_are_the_reference_files(data):
+def test_the_tables_are_the_reference_files(papers_table):
     """What is copied above stands so in the CSV files beside the data, and no row is missing but OpenAI's GPT-2."""
-    reference = data.parent / "reference"
-    if not reference.is_dir():
-        pytest.skip(f"needs the papers' tables, which are not at {reference}")
 
     def rows(name, title):
-        lines = [line for line in (reference / name).read_text().splitlines() if not line.startswith("#")]
-        table = [row for row in csv.DictReader(lines) if row["model"] != "GPT2 OpenAI"]
+        table = [row for row in papers_table(name) if row["model"] != "GPT2 OpenAI"]
         return {title(row): (int(row["trainable_params_M"]), int(row["total_params_M"])) for row in table}
 
     def in_scale(row):

@@ -8,19 +8,8 @@ from esnlm.reservoir import contraction
 from esnlm.reservoir.cell import prepare
 from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
-from esnlm.reservoir.weights import ReservoirConfig, draw
 from tests import oracle
-
-V = 23
-EPSILON = float(np.finfo(np.float32).eps)
-
-
-def reservoir(**settings):
-    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
-
-
-def text(steps, lanes, seed=0):
-    return np.random.default_rng(seed).integers(0, V, (steps, lanes)).astype(np.int32)
+from tests.reservoir.small import EPSILON, V, reservoir, text
 
 
 def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():

@@ -1,6 +1,5 @@
 """A study of kind `grid`: every run of its file, one table; stopped and gone on with; and every mistake before the first run."""
 
-import csv
 import json
 import math
 import os
@@ -406,12 +405,8 @@ def test_every_grid_of_the_repository_can_be_run(file):
         ("online_ppl_s3", "online_ppl", lambda row: f"D_emb_{row['embedding_dim']},spectral_radius={float(row['spectral_radius'])}"),
     ],
 )
-def test_published_values_are_the_papers(data, name, table, cell):
+def test_published_values_are_the_papers(papers_table, name, table, cell):
     """What stands in the study files stands so in the CSV files beside the data, and no row is missing."""
-    reference = data.parent / "reference"
-    if not reference.is_dir():
-        pytest.skip(f"needs the papers' tables, which are not at {reference}")
-    lines = [line for line in (reference / f"{table}.csv").read_text().splitlines() if not line.startswith("#")]
     other = {"GPT2 Scratch": "GPT-2", "LSTM": "LSTM", "GPT2 OpenAI": "GPT-2, as released"}
     expected = {
         other.get(row.get("model"), cell(row)): {
@@ -419,7 +414,7 @@ def test_published_values_are_the_papers(data, name, table, cell):
             for measure in ("train_nll", "val_nll", "blimp", "perplexity")
             if row.get(measure)
         }
-        for row in csv.DictReader(lines)
+        for row in papers_table(f"{table}.csv")
     }
     file = STUDIES / f"{name}.yaml"
     assert grid.parse(study.read(file), file).published == expected

@@ -17,10 +17,10 @@ from esnlm import config
 from esnlm.errors import InputError
 from esnlm.text.store import open_store
 from esnlm.training import loop
-from esnlm.training.ledger import Ledger
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.summary import has_diverged
 from tests import oracle
+from tests.training.stopped import train_with_stops
 
 SMALL = """
 data: {kind: grammar, sentences: 700, validation_sentences: 100, pairs: 4}
@@ -190,20 +190,7 @@ def test_what_a_run_counts_of_its_text(finished):
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch, every):
     """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
     path = write_config(tmp_path, tmp_path / "stopped")
-    enter, calls = Ledger.enter, []
-
-    def enter_and_stop(self, *arguments):
-        enter(self, *arguments)
-        calls.append(1)
-        if len(calls) % every == 0:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(Ledger, "enter", enter_and_stop)
-    monkeypatch.setattr(Ledger, "updates_per_call", property(lambda self: 2, lambda self, value: None), raising=False)
-    statuses = []
-    while not statuses or statuses[-1] == 75:
-        statuses.append(loop.train(config.read(path)))
-    assert statuses[-1] == 0 and len(statuses) > 2
+    assert train_with_stops(path, monkeypatch, every=every, updates_per_call=2) > 1
     same_run(finished[0], tmp_path / "stopped")
 
 

@@ -1,7 +1,6 @@
 """Updates with features inside the gradient, and whole runs of the models that train more than a readout."""
 
 import json
-import signal
 from functools import partial
 
 import jax
@@ -18,10 +17,10 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.text.store import open_store
 from esnlm.training import batches, loop
-from esnlm.training.ledger import Ledger
 from esnlm.training.within import FeaturesWithin
 from tests import oracle
 from tests.training.test_ahead import BAD, LENGTHS, POISON, POISONED, RATE, UPDATES, V, dense, run_all, same_bits, start, store
+from tests.training.stopped import train_with_stops
 from tests.training.test_loop import same_run
 
 RESERVOIR = ReservoirConfig(state_size=24, connectivity=0.5, input_connectivity=1.0, leak_min=0.8, leak_max=0.8, activation="relu")
@@ -162,20 +161,7 @@ def test_training_helps_and_changes_what_is_trained_only(finished):
 def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch):
     """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
     path = write_config(tmp_path, finished[1])
-    enter, calls = Ledger.enter, []
-
-    def enter_and_stop(self, *arguments):
-        enter(self, *arguments)
-        calls.append(1)
-        if len(calls) % 4 == 0:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(Ledger, "enter", enter_and_stop)
-    monkeypatch.setattr(Ledger, "updates_per_call", property(lambda self: 3, lambda self, value: None), raising=False)
-    statuses = []
-    while not statuses or statuses[-1] == 75:
-        statuses.append(loop.train(config.read(path)))
-    assert statuses[-1] == 0 and len(statuses) > 2
+    assert train_with_stops(path, monkeypatch, every=4, updates_per_call=3) > 1
     same_run(finished[0], tmp_path / "run")
 
 

@@ -1,0 +1,36 @@
+"""What `minimal_pairs.evaluate` asks of a run, for tests that say themselves what it answers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+
+def no_unigram(ids):
+    return np.zeros(len(ids) - 1)
+
+
+def characters(text):
+    return [ord(c) for c in text]
+
+
+def fake_run(directory, token_log_probs_of, unigram=no_unigram, encode=characters, name="fake", step=7, **tokenizer):
+    """A run at `step` in `directory`, where it puts a config.yaml if there is none, with a tokenizer of one id a character unless `encode` is another.
+
+    Args:
+        token_log_probs_of: of a list of ids, one array of (T - 1,) a sentence.
+        tokenizer: what it has besides: name, sha256, vocab_size, bos, eos.
+        unigram: log-probabilities of ids, (T - 1,).
+    """
+    if not (directory / "config.yaml").exists():
+        (directory / "config.yaml").write_text("seed: 0\n")
+    return SimpleNamespace(
+        name=name,
+        step=step,
+        directory=directory,
+        tokenizer=SimpleNamespace(
+            **{"name": "characters", "sha256": "0" * 64, "vocab_size": 128, "bos": 1, "eos": 2} | tokenizer,
+            encode_batch=lambda texts: [encode(text) for text in texts],
+        ),
+        token_log_probs_of=lambda sequences, progress=False: token_log_probs_of(sequences),
+        unigram=lambda: SimpleNamespace(token_log_probs=unigram),
+    )

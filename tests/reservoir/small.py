@@ -1,0 +1,17 @@
+"""A small reservoir and text for it, of which NumPy can know everything."""
+
+import numpy as np
+
+from esnlm.reservoir.weights import ReservoirConfig, draw
+
+V = 23
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+def reservoir(**settings):
+    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+
+
+def text(steps, lanes, seed=0):
+    """Tokens, (steps, lanes)."""
+    return np.random.default_rng(seed).integers(0, V, (steps, lanes)).astype(np.int32)
