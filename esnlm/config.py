@@ -24,6 +24,7 @@ from esnlm.readout.rls import RlsConfig
 from esnlm.reservoir.sparse import KERNELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.yaml_file import read_tree
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,6 @@ DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
 TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
 MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
 
-LARGEST = 10_000  # values in a configuration file
-
 
 def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
     """The experiment of a YAML file, with `--section.key value` overrides, which win.
@@ -247,13 +246,7 @@ def _must(holds: bool, message: str) -> None:
 
 
 def _read_yaml(file: Path) -> dict:
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}; give a configuration file with --config") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or a date such as 2001-99-99
-        raise InputError(f"{file}: not a YAML file: {_one_line(error)}") from None
-    _must(_is_small(tree), f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration")
+    tree = read_tree(file, "give a configuration file with --config")
     if not isinstance(tree, dict):
         raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
     known = [field.name for field in dataclasses.fields(Experiment)]
@@ -262,15 +255,6 @@ def _read_yaml(file: Path) -> dict:
         is_section = key not in ("run", "seed")
         _must(not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings")
     return tree
-
-
-def _is_small(tree) -> bool:
-    """Whether a tree can be walked: aliases of YAML can make one that is without end."""
-    waiting, seen = [tree], 0
-    while waiting and seen <= LARGEST:
-        value, seen = waiting.pop(), seen + 1
-        waiting += value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else []
-    return seen <= LARGEST
 
 
 def _choose(file, tree, overrides, section, key, choices, default):

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from esnlm import config, run
+from esnlm import config, run, yaml_file
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, report
 from esnlm.models import families, gpt2, huggingface
@@ -393,7 +393,7 @@ def _hashed(tree, key, content) -> None:
 
 
 TARGETS = {
-    "config": Target((config,), _make_configuration, _read_configuration),
+    "config": Target((config, yaml_file), _make_configuration, _read_configuration),
     "pairs": Target((minimal_pairs,), _make_pairs, _read_pairs),
     "report": Target((report,), _make_report, _read_report, _seal_report),
     "store": Target((store, vocabulary), _make_store, _use_store, _seal_store),

@@ -223,8 +223,8 @@ def test_any_text_is_prepared_or_refused(run, tmp_path):
 
 def test_what_is_scored_together_fits_a_window_or_is_one_sentence():
     keys = [bytes(4 * length) for length in (3, 3, 3, 9, 1, 1, 1, 1)]
-    assert [len(block) for block in scoring._blocks(keys, most=3, size=4 * 7)] == [2, 1, 1, 3, 1]
-    assert [key for block in scoring._blocks(keys, 3, 28) for key in block] == keys
+    assert [len(block) for block in scoring._groups(keys, size=4 * 7, most=3)] == [2, 1, 1, 3, 1]
+    assert [key for block in scoring._groups(keys, 28, most=3) for key in block] == keys
 
 
 @pytest.mark.slow

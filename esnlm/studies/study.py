@@ -8,8 +8,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from esnlm.commands import exit_with
 from esnlm.config import Experiment, GrammarData
 from esnlm.errors import InputError
@@ -23,6 +21,7 @@ from esnlm.training.loop import INTERRUPTED
 from esnlm.training.resolution import require_same
 from esnlm.training.run_directory import RunDirectory
 from esnlm.training.tracking import clock, say
+from esnlm.yaml_file import read_tree
 
 KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
 
@@ -99,29 +98,11 @@ def read(file: Path) -> dict:
     Raises:
         InputError: it is missing or not YAML, a key stands in it twice, or its kind is unknown.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-        tree, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}; name a study file, such as those in configs/studies") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{file}: not a YAML file: {' '.join(str(error).split())}") from None
+    tree = read_tree(file, "name a study file, such as those in configs/studies")
     if not isinstance(tree, dict) or tree.get("kind") not in KINDS:
         kind = tree.get("kind") if isinstance(tree, dict) else None
         raise InputError(f"{file}: kind is {kind!r}: a study is one of {', '.join(KINDS)}")
-    _no_key_twice(file, node)
     return tree
-
-
-def _no_key_twice(file: Path, node: yaml.Node) -> None:
-    """YAML itself would quietly keep the last: of two cells of one name, one would be lost."""
-    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
-        for inner in child if isinstance(child, tuple) else (child,):
-            _no_key_twice(file, inner)
-    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    for key in keys:
-        if keys.count(key) > 1:
-            raise InputError(f"{file}: {key} stands twice in one section, at line {node.start_mark.line + 1}: name one of them otherwise")
 
 
 def train_and_score(experiment: Experiment, blimp: Path | None) -> int:

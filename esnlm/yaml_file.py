@@ -1,0 +1,63 @@
+"""YAML that is read or refused: in bounded time, and no key twice."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from esnlm.errors import InputError
+
+LARGEST = 10_000  # values
+DEEPEST = 50  # sections within sections; the time that PyYAML takes grows with the square of it
+
+
+def read_tree(file: Path, advice: str) -> Any:
+    """The value of a YAML file.
+
+    Args:
+        advice: what to do where there is no such file.
+
+    Raises:
+        InputError: it cannot be read, is not YAML, too large or too deep, or a key stands twice in one section.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        _require_shallow(text)
+        node, tree = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}; {advice}") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2001-99-99
+        raise InputError(f"{file}: not a YAML file: {' '.join(str(error).split())}") from None
+    if not _is_small(tree):
+        raise InputError(f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration")
+    _require_keys_once(file, node)
+    return tree
+
+
+def _require_shallow(text):
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"more than {DEEPEST} sections within each other, at line {event.start_mark.line + 1}")
+
+
+def _is_small(tree) -> bool:
+    """Whether a tree can be walked: aliases of YAML can make one that is without end."""
+    waiting, seen = [tree], 0
+    while waiting and seen <= LARGEST:
+        value, seen = waiting.pop(), seen + 1
+        waiting += value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else []
+    return seen <= LARGEST
+
+
+def _require_keys_once(file, node):
+    """YAML itself would quietly keep the last: of two learning rates, or two cells of one name, one would be lost."""
+    for child in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for inner in child if isinstance(child, tuple) else (child,):
+            _require_keys_once(file, inner)
+    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+    for i, key in enumerate(keys):
+        if key in keys[:i]:
+            line = node.value[i][0].start_mark.line + 1
+            raise InputError(f"{file}: {key} stands twice in one section, at line {line}: leave one of them out")
