@@ -47,9 +47,9 @@ def work(name: str, folder: Path, minutes: float, seed: int) -> None:
         from tests import hostile
     target, scratch = hostile.TARGETS[name], Path(tempfile.mkdtemp())
     (scratch / "good").mkdir()
-    files = target.files(scratch / "good")
-    names, stats = sorted(files), Stats(folder / "stats.json")
-    (folder / "corpus" / "good").write_bytes(pack(files, names, True))
+    good = target.files(scratch / "good")
+    names, stats = sorted(good), Stats(folder / "stats.json")
+    (folder / "corpus" / "good").write_bytes(pack(good, names, True))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -74,7 +74,7 @@ def work(name: str, folder: Path, minutes: float, seed: int) -> None:
         rng = random.Random(number)
         files, sealed = unpack(data, names)
         if not files:
-            return pack(target.files(scratch / "good"), names, True)
+            return pack(good, names, True)
         for _ in range(rng.randrange(1, 4)):
             chosen = rng.choice(sorted(files))
             if rng.randrange(3):

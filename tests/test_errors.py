@@ -6,6 +6,7 @@ python -m tests.test_errors > docs/errors.md
 import dataclasses
 import importlib.util
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -20,6 +21,7 @@ import safetensors.numpy
 from esnlm import __main__ as esnlm_command
 from esnlm import config
 from esnlm.commands import exit_with
+from esnlm.signals import network
 from esnlm.training import loop
 from tests import hostile
 
@@ -33,8 +35,9 @@ model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
 class Row(NamedTuple):
     wrong: str
     command: str
-    line: str
+    line: str  # "…" stands for anything
     begin: Callable[[], object] = lambda: None  # in a folder that holds tokenizer/, store/, run/, gpt2/, small.yaml, store.yaml, text.txt
+    begins_a_run: bool = False  # what is wrong shows only where all of the text was read
 
 
 def write(name: str, content: bytes | str) -> Callable[[], object]:
@@ -166,6 +169,18 @@ TABLE = {
             "small.yaml: more than 10,000 values, aliases counted as often as they are used: not a configuration",
             write("small.yaml", "run: &a [*a]"),
         ),
+        Row(
+            "a key twice",
+            TRAIN,
+            "small.yaml: seed stands twice in one section, at line 3: leave one of them out",
+            write("small.yaml", "seed: 1\nrun: new\nseed: 2"),
+        ),
+        Row(
+            "brackets without end",
+            TRAIN,
+            "small.yaml: not a YAML file: more than 50 sections within each other, at line 1",
+            write("small.yaml", "data: " + "[" * 9000),
+        ),
         Row("an unknown model", f"{TRAIN} --model.family gru", "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
         Row("an unknown kernel", f"{TRAIN} --compute.kernel coo", "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
         Row("an unknown precision", f"{TRAIN} --compute.precision fp8", "compute.precision is 'fp8': choose float32, tf32, bf16"),
@@ -207,6 +222,99 @@ TABLE = {
             f"{TRAIN} --model.reservoir.connectivity 1e-9",
             "model.reservoir: 100 draws of W_rec at connectivity 1e-09 all have spectral radius 0; raise mean_degree or connectivity",
         ),
+    ],
+    "Other readouts": [
+        Row(
+            "a regularisation that leaves the system singular",
+            f"{TRAIN} --training.kind ridge --training.regularizations [0] --data.sentences 2 --model.reservoir.state_size 600",
+            "training.regularizations: at 0 the normal equations are singular, since states depend on each other (eigenvalues from …); "
+            "leave it out, or raise it",
+            begins_a_run=True,
+        ),
+        Row(
+            "a negative regularisation",
+            f"{TRAIN} --training.kind ridge --training.regularizations [-1]",
+            "training.regularizations is (-1.0,): it must hold numbers of at least 0",
+        ),
+        Row(
+            "recursive least squares of low rank",
+            f"{TRAIN} --training.kind rls",
+            "model.readout.rank is 4: training.kind rls makes a readout of full rank; set it to null, or choose ridge or adamw",
+        ),
+        Row(
+            "forgetting everything",
+            f"{TRAIN} --training.kind rls --model.readout.rank null --training.forgetting 0",
+            "training.forgetting is 0.0: it must be above 0 and at most 1",
+        ),
+        Row(
+            "regression with dropout",
+            f"{TRAIN} --training.kind ridge --model.dropout 0.1",
+            "model.dropout is 0.1: training.kind ridge has none; set it to 0, or choose adamw",
+        ),
+        Row("an unknown scaling", f"{TRAIN} --model.readout.scaling mup", "model.readout.scaling is 'mup': choose none, ntp, spectral, dynamic"),
+        Row(
+            "a scaling of one matrix",
+            f"{TRAIN} --model.readout.scaling ntp --model.readout.rank null",
+            "model.readout.scaling is ntp, which is for W_out = A B: give model.readout.rank, or scaling none",
+        ),
+    ],
+    "Studies and diagnoses": [
+        Row(
+            "no such study",
+            "python -m esnlm study none.yaml",
+            "none.yaml: No such file or directory; name a study file, such as those in configs/studies",
+        ),
+        Row(
+            "no study",
+            "python -m esnlm study small.yaml",
+            "small.yaml: kind is None: a study is one of grid, alignment, coordinate_check, training_curves",
+        ),
+        Row(
+            "two cells of one name",
+            "python -m esnlm study study.yaml",
+            "study.yaml: a stands twice in one section, at line 3: leave one of them out",
+            write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}, a: {seed: 1}}}"),
+        ),
+        Row(
+            "what the study sets",
+            "python -m esnlm study study.yaml --seed 3",
+            "command line: --seed is for study.yaml to set: change it there",
+            write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}}}\nseeds: [0]"),
+        ),
+        Row(
+            "nothing to diagnose",
+            "python -m esnlm diagnose",
+            "nothing to diagnose: give a run directory (--run), a configuration (--config) or both",
+        ),
+    ],
+    "Signals, in Python": [
+        Row(
+            "feedback without the teacher's outputs",
+            "network.run(network.draw(20, inputs=1, feedback_scale=1.0), u)",
+            "this network has no W_out yet: train it",
+        ),
+        Row(
+            "feedback without the teacher's outputs",
+            "network.states(network.draw(20, inputs=1, feedback_scale=1.0), u)",
+            "this network feeds its output back: give the teacher's outputs, or call generate for its own",
+        ),
+        Row("no teacher", "network.train(network.draw(20, inputs=1), u, None, washout=5)", "there is no teacher: give the outputs to be learned"),
+        Row(
+            "a washout of everything",
+            "network.train(network.draw(20, inputs=1), u, y, washout=30)",
+            "washout is 30: it must leave some of the 30 steps of the teacher",
+        ),
+        Row(
+            "a teacher beyond f_out",
+            "network.train(network.draw(20, inputs=1, output='tanh'), u, 3 + y, washout=5)",
+            "the teacher reaches 3.5: f_out = tanh gives -1 .. 1 only; scale it, or draw with output='identity'",
+        ),
+        Row(
+            "other lengths",
+            "network.train(network.draw(20, inputs=1), u[:-1], y, washout=5)",
+            "teacher has 30 steps, u has 29: give as many of both",
+        ),
+        Row("no number", "network.states(network.draw(20, inputs=1), u * np.inf)", "u holds a number that is not finite"),
     ],
     "Runs and checkpoints": [
         Row(
@@ -337,8 +445,13 @@ def script(name: str):
     return module
 
 
+SIGNAL = np.linspace(-0.5, 0.5, 30)[:, None]  # (T, 1)
+
+
 def run(command: str, monkeypatch) -> int:
-    """The status of a command as it is typed, in this process."""
+    """The status of a command as it is typed, in this process; anything else is Python."""
+    if not command.startswith("python "):
+        return exit_with(lambda: eval(command, {"network": network, "np": np, "u": SIGNAL, "y": SIGNAL}) and 0)
     _, *words = shlex.split(command)
     monkeypatch.setattr(sys, "argv", words[1:] if words[0] == "-m" else words)
     try:
@@ -362,14 +475,15 @@ def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkey
     before = sorted(here.rglob("*"))
     assert run(row.command, monkeypatch) == 2
     out, err = capsys.readouterr()
-    assert err.splitlines()[-1] == f"error: {row.line}" and out == "" and err.count("error: ") == 1
+    pattern = re.escape(f"error: {row.line}").replace("…", ".+")
+    assert re.fullmatch(pattern, err.splitlines()[-1]) and out == "" and err.count("error: ") == 1
     left = {path.relative_to(here).as_posix() for path in set(here.rglob("*")) - set(before)}
-    assert left <= {"new", "new/.lock", "run/.lock"}, "nothing half-written is left behind"
+    assert row.begins_a_run or left <= {"new", "new/.lock", "run/.lock"}, "nothing half-written is left behind"
 
 
 def page() -> str:
     lines = ["# Errors", "", "A mistake in input or configuration is one line on stderr, `error: ` and what stands below, and status 2;"]
-    lines += ["nothing half-written is left behind. This page is made by `python -m tests.test_errors`."]
+    lines += ["nothing half-written is left behind. In Python it is the message of an `esnlm.InputError`. This page is made by `python -m tests.test_errors`."]
     for part, rows in TABLE.items():
         lines += ["", f"## {part}", "", "| wrong | command | line |", "| --- | --- | --- |"]
         lines += [f"| {row.wrong} | `{row.command}` | `{row.line}` |" for row in rows]
