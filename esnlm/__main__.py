@@ -136,7 +136,7 @@ def _add_diagnose(commands) -> None:
     add("--out", type=Path, metavar="DIR", help="where the report goes (default: diagnostics/ in the run directory)")
 
     def call(**options) -> None:
-        from esnlm.reservoir.diagnose import diagnose
+        from esnlm.diagnosis.diagnose import diagnose
 
         diagnose(**options, command=shlex.join(["python", "-m", "esnlm", *sys.argv[1:]]))
 

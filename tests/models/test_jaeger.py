@@ -11,11 +11,11 @@ import pytest
 import esnlm
 from esnlm import config
 from esnlm.config import ComputeConfig
+from esnlm.diagnosis import diagnose
 from esnlm.errors import InputError
 from esnlm.features.lanes import on_sheet
 from esnlm.models import families, jaeger
 from esnlm.models.jaeger import JaegerConfig
-from esnlm.reservoir import diagnose
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches, loop, within
 from tests import oracle

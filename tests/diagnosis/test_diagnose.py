@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from esnlm import config
+from esnlm.diagnosis.contraction import DistanceCurve
+from esnlm.diagnosis.diagnose import diagnose
+from esnlm.diagnosis.figures import verdict
+from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
-from esnlm.reservoir.contraction import DistanceCurve
-from esnlm.reservoir.diagnose import diagnose
-from esnlm.reservoir.diagnosis import verdict
-from esnlm.reservoir.theory import Theory
 from esnlm.training import loop
 
 MODEL = "{reservoir: {state_size: 32, mean_degree: 4, input_connectivity: 0.3}, readout: {rank: 4}}"

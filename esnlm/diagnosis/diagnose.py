@@ -15,11 +15,12 @@ from rich.table import Table
 import esnlm
 from esnlm import config as configuration
 from esnlm.config import Experiment, GrammarData, ImportedData
+from esnlm.diagnosis import contraction, figures
+from esnlm.diagnosis.contraction import DistanceCurve
+from esnlm.diagnosis.figures import Text
 from esnlm.errors import InputError
 from esnlm.files import write_atomically
-from esnlm.reservoir import contraction, diagnosis, weights
-from esnlm.reservoir.contraction import DistanceCurve
-from esnlm.reservoir.diagnosis import Text
+from esnlm.reservoir import weights
 from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.text import grammar
 from esnlm.text.sentences import read_lines
@@ -81,8 +82,8 @@ def diagnose(
     found, curves = [], {}
 
     def measure(name: str, experiment: Experiment, reservoir: Reservoir | Stack) -> None:
-        figures, of_these = diagnosis.measure(name, experiment.model, reservoir, text)
-        found.append(figures | {"seed": experiment.seed})
+        its_figures, of_these = figures.measure(name, experiment.model, reservoir, text)
+        found.append(its_figures | {"seed": experiment.seed})
         curves.update({f"{name}: {what}": curve for what, curve in of_these.items()})
 
     if loaded:
@@ -159,7 +160,7 @@ def _show(result: dict) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("", *(each["name"] for each in found)):
         table.add_column(heading)
-    columns = [diagnosis.table(each) for each in found]
+    columns = [figures.table(each) for each in found]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
     Console(width=None if Console().is_terminal else 150, highlight=False, markup=False).print(table)
@@ -169,7 +170,7 @@ def _show(result: dict) -> None:
 
 def _markdown(result: dict, note: str | None) -> str:
     found = result["reservoirs"]
-    columns = [diagnosis.table(each) for each in found]
+    columns = [figures.table(each) for each in found]
     lines = ["# Reservoir diagnostics", "", *(f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found)]
     lines += [f"| | {' | '.join(each['name'] for each in found)} |", f"| --- {'| --- ' * len(found)}|"]
     lines += [f"| {name.replace('|', '&#124;')} | {' | '.join(column[name] for column in columns)} |" for name in columns[0]]

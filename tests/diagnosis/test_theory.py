@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from esnlm.diagnosis.theory import sigma_max, theory
 from esnlm.reservoir.frozen import Reservoir, Stack
-from esnlm.reservoir.theory import sigma_max, theory
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
 from esnlm.reservoir.weights import ReservoirConfig, draw
 

@@ -1,6 +1,6 @@
 """What theory says of the echo state property: proposition 3 of S4, from norms and eigenvalues alone.
 
-At the papers' settings it decides nothing, and reservoir/contraction.py measures. No dense matrix is built from a sparse
+At the papers' settings it decides nothing, and diagnosis/contraction.py measures. No dense matrix is built from a sparse
 one.
 """
 

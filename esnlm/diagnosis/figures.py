@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 import jax
 import numpy as np
 
+from esnlm.diagnosis import capacity, contraction, theory
+from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import capacity, cell, contraction, theory
-from esnlm.reservoir.contraction import DistanceCurve
+from esnlm.reservoir import cell
 from esnlm.reservoir.frozen import Reservoir, Stack, as_scipy
 from esnlm.training.tracking import say
 

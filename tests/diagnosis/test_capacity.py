@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from esnlm.diagnosis import capacity
 from esnlm.errors import InputError
-from esnlm.reservoir import capacity
 from esnlm.reservoir.cell import prepare
 from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import ring
 from tests import oracle
-from tests.reservoir.small import EPSILON, V, reservoir, text
+from tests.diagnosis.small import EPSILON, V, reservoir, text
 
 
 @pytest.mark.parametrize("leak", [1.0, 0.6])

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from esnlm.diagnosis import contraction
 from esnlm.errors import InputError
-from esnlm.reservoir import contraction
 from esnlm.reservoir.cell import prepare
 from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
 from tests import oracle
-from tests.reservoir.small import EPSILON, V, reservoir, text
+from tests.diagnosis.small import EPSILON, V, reservoir, text
 
 
 def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
