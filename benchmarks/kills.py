@@ -344,7 +344,7 @@ def compare_reports(folder: Path) -> list[str]:
     """What differs between two reports, but for the command that names its own file."""
     one, other = (json.loads((folder / f"{name}.json").read_text()) for name in ("once", "killed"))
     for found in (one, other):
-        del found["provenance"]["command"], found["pairs_file"]["name"]
+        del found["provenance"]["command"], found["pairs_file"]["name"], found["sha256"]
     found = [f"report: {key}" for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
     left = [str(file) for file in folder.iterdir() if file.name.startswith(".")]
     return found + left + compare_files(folder / "once.pairs.jsonl", folder / "killed.pairs.jsonl", [""])

@@ -201,7 +201,7 @@ def readable(run: Path) -> bool:
 def evaluation(run: Path) -> dict:
     """The report, but for who made it, and every weight that was loaded."""
     report = json.loads((run / "evaluation" / "blimp-paper.json").read_text())
-    return {key: value for key, value in report.items() if key != "provenance"} | {"step": esnlm.load(run).step}
+    return {key: value for key, value in report.items() if key not in ("provenance", "sha256")} | {"step": esnlm.load(run).step}
 
 
 def timeless(values: dict) -> dict:

@@ -201,7 +201,11 @@ def _make_report(folder: Path) -> None:
 
 
 def _seal_report(files: Files) -> Files:
-    return _with_json(files, "blimp-paper.json", lambda tree: _hashed(tree["pairs_file"], "sha256", files["blimp-paper.pairs.jsonl"]))
+    def reseal(tree):
+        _hashed(tree["pairs_file"], "sha256", files["blimp-paper.pairs.jsonl"])
+        tree["sha256"] = report.seal(tree)
+
+    return _with_json(files, "blimp-paper.json", reseal)
 
 
 def _read_report(folder: Path) -> None:

@@ -17,7 +17,7 @@ import esnlm
 from esnlm import __main__ as command_line
 from esnlm import config
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs, scoring
+from esnlm.evaluation import conventions, minimal_pairs, report, scoring
 from esnlm.evaluation.report import evaluate_run
 from esnlm.files import write_atomically
 from esnlm.text.prepare import prepare
@@ -125,6 +125,7 @@ def test_a_report_names_no_file_elsewhere(good, tmp_path, name):
         (tmp_path / file).write_bytes(content)
     tree = json.loads((tmp_path / "blimp-paper.json").read_text())
     tree["pairs_file"]["name"] = name
+    tree["sha256"] = report.seal(tree)
     (tmp_path / "blimp-paper.json").write_text(json.dumps(tree))
     with pytest.raises(InputError, match="blimp-paper.json: damaged, not as it was written: score the run again$"):
         hostile.TARGETS["report"].call(tmp_path)

@@ -89,6 +89,7 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
             parts["pairs"].write_text("".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)), "utf-8")
             pairs_sha256 = hashlib.sha256(parts["pairs"].read_bytes()).hexdigest()
             result["pairs_file"] = {"name": names["pairs"].name, "sha256": pairs_sha256}
+            result["sha256"] = seal(result)
             parts["json"].write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", "utf-8")
             parts["md"].write_text(markdown(result), "utf-8")
             note = plots.save(result, parts["png"])
@@ -106,7 +107,7 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
 
 
 def read(path: str | Path) -> dict:
-    """The JSON of a report. Raises InputError if it is none, or of a version this library does not know."""
+    """The JSON of a report. Raises InputError if it is none, of a version this library does not know, or changed since."""
     try:
         result = parse_json(Path(path).read_text("utf-8"))
     except FileNotFoundError:
@@ -120,9 +121,15 @@ def read(path: str | Path) -> dict:
             f"{path}: format version {result.get('format_version')}, this library reads {minimal_pairs.FORMAT_VERSION}: "
             "score the run again"
         )
-    if not _is_complete(result):
+    if result.get("sha256") != seal(result) or not _is_complete(result):
         raise InputError(f"{path}: damaged, not as it was written: score the run again")
     return result
+
+
+def seal(result: dict) -> str:
+    """The sha256 of a report's content, but for the seal itself."""
+    content = {key: value for key, value in result.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _is_complete(result: dict) -> bool:

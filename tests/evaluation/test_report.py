@@ -142,3 +142,12 @@ def test_a_report_must_end_in_json(tmp_path):
     with pytest.raises(InputError) as error:
         report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.md")
     assert str(error.value) == f"{tmp_path}/a.md: the report's name must be a file that ends in .json"
+
+
+def test_a_report_with_another_figure_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    report.write(evaluation(tmp_path, [WIN, LOSE]), path)
+    path.write_text(path.read_text().replace('"accuracy": 50.0', '"accuracy": 90.0'))
+    with pytest.raises(InputError) as error:
+        report.read(path)
+    assert str(error.value) == f"{path}: damaged, not as it was written: score the run again"
