@@ -31,7 +31,7 @@ class DistanceCurve:
     """
 
     distance: np.ndarray  # (T + 1, B): before the first common token, and after each
-    rate: float  # nats a step, negative where states approach; -inf where one token was enough
+    rate: float  # nats a step, negative where states approach; -inf where one token was enough to become one, inf to leave float32
     fitted: tuple[int, int]  # first and last step that the rate was fitted to
     rate_before: float  # the same on the steps first / 2 to first; nan where they are too few
 
@@ -104,7 +104,8 @@ def _curve(distance, norm) -> DistanceCurve:
     def slope(first: int, last: int) -> float:
         return float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0]) if last > first else np.nan
 
-    rate = slope(last // 2, last) if last else -np.inf
+    grown = not np.isfinite(distance[1]).all() if len(distance) > 1 else False
+    rate = slope(last // 2, last) if last else np.inf if grown else -np.inf
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
 
 

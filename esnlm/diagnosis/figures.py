@@ -69,6 +69,8 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
     first, last = curve.fitted
     if curve.rate == -np.inf:
         measured = f"{two} become one within a token"
+    elif curve.rate == np.inf:
+        measured = f"{two} grow apart beyond float32 within a token"
     elif not curve.rate < 0:
         measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
     else:

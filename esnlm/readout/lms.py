@@ -2,8 +2,8 @@
 
     W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T,    e_k(t) = d_k(t) - y_k(t),    y_k(t) = W_out(t) r_k(t)
 
-(S3), one update a time step, over the B sentences k; d is the one-hot next token and r the features with a 1 appended,
-whose weights are the intercept. B sentences are always under way, for a new one begins in a lane as soon as one ends.
+(S3), one update a time step, over the B sentences k; d is the one-hot next token and r the features. With `intercept` a 1 is
+appended to r [ours]. B sentences are always under way, for a new one begins in a lane as soon as one ends.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from jax import lax
 from esnlm.errors import InputError
 from esnlm.readout import log_probabilities
 from esnlm.readout.cross_entropy import product
-from esnlm.readout.log_probabilities import HeldOut, Scores, own_scores
+from esnlm.readout.log_probabilities import HeldOut, linear_scores
 from esnlm.readout.ridge import add_by_target, blocks
 
 
@@ -29,8 +29,9 @@ class LmsConfig:
     epochs: int = 1
     batch_size: int = 32  # B, sentences side by side
     learning_rate: float = 0.01  # mu
+    intercept: bool = True  # learn one for each token, beside W_out r; S3 has none
     log_probs: str = "calibrated"  # from linear scores: calibrated or softmax (readout/log_probabilities.py); S3 takes softmax
-    held_out_tokens: int = 4096  # of validation text, or else of training text left out, that calibrate
+    held_out_tokens: int = 4096  # of training text, left out of it, that calibrate
     checkpoint_every: int = 50  # windows of text
 
     def check(self) -> None:
@@ -82,8 +83,8 @@ def add(config: LmsConfig, sums: dict, buffer: jax.Array, rows: list[np.ndarray]
     shape = 1 << (steps - 1).bit_length(), config.batch_size  # few shapes, so few compilations
     laid_rows, laid_targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
     laid_rows[step, lane], laid_targets[step, lane] = np.concatenate(rows), targets
-    rate = np.float32(config.learning_rate / config.batch_size)
-    sums["w"], sums["bias"] = run(sums["w"], sums["bias"], buffer, laid_rows, laid_targets, steps, rate, precision=precision)
+    rates = np.array([1, config.intercept], np.float32) * np.float32(config.learning_rate / config.batch_size)
+    sums["w"], sums["bias"] = run(sums["w"], sums["bias"], buffer, laid_rows, laid_targets, steps, rates, precision=precision)
     host, row = np.asarray(buffer), np.concatenate(rows)
     for part in blocks(len(row), host.shape[1]):
         add_by_target(sums["cross"], host[row[part]].astype(np.float64), targets[part])
@@ -92,7 +93,7 @@ def add(config: LmsConfig, sums: dict, buffer: jax.Array, rows: list[np.ndarray]
 
 
 @partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))
-def run(w, bias, buffer, rows, targets, steps, rate, *, precision: str) -> tuple[jax.Array, jax.Array]:
+def run(w, bias, buffer, rows, targets, steps, rates, *, precision: str) -> tuple[jax.Array, jax.Array]:
     """The time steps of features that lie side by side.
 
     Args:
@@ -101,7 +102,7 @@ def run(w, bias, buffer, rows, targets, steps, rate, *, precision: str) -> tuple
         rows: of each step and lane, (T, B) int32; -1 where a lane is idle.
         targets: (T, B) int32.
         steps: how many of the T to run.
-        rate: mu / B.
+        rates: mu / B, of w and of bias; the latter 0 where there is no intercept.
     """
 
     def step(t, carry):
@@ -110,7 +111,7 @@ def run(w, bias, buffer, rows, targets, steps, rate, *, precision: str) -> tuple
         r = jnp.where(running, buffer[rows[t]], 0)  # (B, N)
         y = product(r, w, (1, 1), precision) + bias  # (B, V)
         e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
-        return w + rate * product(e, r, (0, 0), precision), bias + rate * e.sum(0)
+        return w + rates[0] * product(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
 
     return lax.fori_loop(0, steps, step, (w, bias))
 
@@ -118,8 +119,8 @@ def run(w, bias, buffer, rows, targets, steps, rate, *, precision: str) -> tuple
 def make(config: LmsConfig, rank: None, sums: dict, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict, dict]:
     """The readout of full rank, and a record of its calibration: as ridge.make has them."""
     w, intercept = np.asarray(sums["w"]), np.asarray(sums["bias"], np.float64)
-    own = own_scores(w, intercept, sums["cross"], sums["counts"])
-    return log_probabilities.calibrate(config.log_probs, Scores(w, intercept, own), held_out, log_p)
+    scores = linear_scores(w, intercept, sums["cross"], sums["counts"])
+    return log_probabilities.calibrate(config.log_probs, scores, held_out, log_p)
 
 
 def memory(features: int, vocab_size: int, rank: None) -> int:

@@ -5,10 +5,10 @@ negative and need not sum to 1. As each rule makes logits o that are affine in h
 
 softmax      o_v = y_v, the literal reading of S3. Scores lie near 0 .. 1, so this is nearly uniform: NLL about ln V.
 
-calibrated   o_v = log p_v + beta (y_v - p_v - s_v / 2) / p_v^gamma
+calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma
 
-with p the add-one unigram probabilities of the training text, s_v the mean of y_v - p_v over the training tokens that v
-follows, and beta and gamma fitted to the NLL of held-out text. At beta = gamma = 1 this is linear discriminant analysis with
+with f_v the share of v in the training text, p its add-one unigram probabilities, s_v the mean of y_v - f_v over the training
+tokens that v follows, and beta and gamma fitted to the NLL of held-out text. At beta = gamma = 1 this is linear discriminant analysis with
 the total covariance S: of an exact regression w_v = p_v S^-1 (mu_v - m), where mu_v is the mean feature before v, so that
 o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma below 1 shrinks the means of rare tokens,
 which are mostly noise.
@@ -19,7 +19,7 @@ training text, V 8,192, 512 units, ridge): the unigram model 7.04, 6.89; this ru
 6.35, 6.14, its fitted values 1.37 for y and 1.32 for s: so near that they share one here. Softmax gave 8.96.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -46,6 +46,7 @@ class Scores(NamedTuple):
     w: np.ndarray  # (V, F) float32
     intercept: np.ndarray  # (V,)
     own: np.ndarray  # (V,): of y_v over the tokens that v follows
+    share: np.ndarray  # (V,): f, of each token among them
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Rule:
         if self.kind == "softmax":
             return {"w": scores.w, "bias": scores.intercept.astype(np.float32)}
         scale = self.beta * np.exp(-self.gamma * log_p)
-        bias = log_p + scale * _centred(scores, log_p)
+        bias = log_p + scale * _centred(scores)
         return {"w": scores.w * scale[:, None].astype(np.float32), "bias": bias.astype(np.float32)}
 
     def record(self) -> dict:
@@ -80,24 +81,26 @@ def check(config) -> None:
             raise InputError(f"training.{name} is {getattr(config, name)}: it must be at least 1")
 
 
-def own_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The mean of y_v = w_v h + intercept_v over the tokens that v follows, (V,); 0 + intercept_v where there is none.
+def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Scores:
+    """The scores of a regression; a token that never follows anything has its intercept for its own mean.
 
     Args:
+        w: (V, F).
         sums: of the features that v follows, (V, F).
         counts: how many those are, (V,).
     """
-    return np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
+    own = np.einsum("vf,vf->v", w, sums) / np.where(counts > 0, counts, 1) + intercept
+    return Scores(np.asarray(w, np.float32), intercept, own, counts / counts.sum())
 
 
 def fit(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
-    """The rule with beta and gamma fitted to held-out text, from those it has; where scores are not finite, as it was.
+    """The rule with beta and gamma fitted to held-out text, from those it has; where scores are not finite, with an NLL of nan.
 
     Args:
         log_p: log of the unigram probabilities (V,).
     """
     softmax = rule.kind == "softmax"
-    offset = scores.intercept if softmax else _centred(scores, log_p)
+    offset = scores.intercept if softmax else _centred(scores)
     base = jnp.zeros(len(log_p), jnp.float32) if softmax else jnp.asarray(log_p, jnp.float32)
     w, offset = jnp.asarray(scores.w), jnp.asarray(offset, jnp.float32)
     starts = range(0, len(held_out.targets), CHUNK)
@@ -112,7 +115,7 @@ def fit(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_
         return Rule("softmax", nll=float(mean_nll([0.0, 0.0])[0]))
     begin = np.array([np.log(rule.beta), rule.gamma])
     if not np.isfinite(mean_nll(begin)[0]):
-        return rule
+        return replace(rule, nll=np.nan)
     free = slice(0, 2 if gamma_too else 1)
 
     def of_free(numbers):
@@ -130,10 +133,9 @@ def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -
     return rule.readout(scores, log_p), rule.record()
 
 
-def _centred(scores, log_p):
-    """c_v - p_v - s_v / 2, with s_v = own_v - p_v."""
-    p = np.exp(log_p)
-    return scores.intercept - p - (scores.own - p) / 2
+def _centred(scores):
+    """c_v - f_v - s_v / 2, with s_v = own_v - f_v."""
+    return scores.intercept - (scores.own + scores.share) / 2
 
 
 @jax.jit

@@ -16,7 +16,7 @@ from scipy.linalg import blas
 
 from esnlm.errors import InputError
 from esnlm.readout import log_probabilities
-from esnlm.readout.log_probabilities import HeldOut, Rule, Scores, fit, own_scores
+from esnlm.readout.log_probabilities import HeldOut, Rule, fit, linear_scores
 
 BLOCK = 1 << 23  # entries of features that are float64 at once
 
@@ -133,20 +133,28 @@ def make(config: RidgeConfig, rank: int | None, sums: dict, held_out: HeldOut, l
         chosen, for the summary.
 
     Raises:
-        InputError: the normal equations of a regularisation are singular.
+        InputError: the normal equations are singular at every regularisation; one at which they are is left out otherwise.
     """
     counts, spectrum = sums["counts"], decompose(sums)
     rotated = HeldOut(((held_out.features - spectrum.mean) @ spectrum.vectors).astype(np.float32), held_out.targets)
 
     def scores(w, sums):
-        return Scores(w, spectrum.share, own_scores(w, spectrum.share, sums, counts))
+        return linear_scores(w, spectrum.share, sums, counts)
 
-    found, rule = {}, Rule(config.log_probs)
+    found, singular, rule = {}, [], Rule(config.log_probs)
     for regularization in sorted(config.regularizations):
-        divided = _float32(spectrum.cross, 1 / spectrum.penalized(regularization))
-        found[regularization] = rule = fit(scores(divided, spectrum.cross), rotated, log_p, rule)
-    best = min(found, key=lambda regularization: found[regularization].nll)
-    rule, record = found[best], {"regularization": best, "held_out_nll": {f"{one:g}": found[one].nll for one in found}}
+        try:
+            penalized = spectrum.penalized(regularization)
+        except InputError as error:
+            singular.append(error)
+            continue
+        rule = fit(scores(_float32(spectrum.cross, 1 / penalized), spectrum.cross), rotated, log_p, rule)
+        found[regularization] = rule
+    if not found:
+        raise singular[-1]
+    best = min(found, key=lambda regularization: np.nan_to_num(found[regularization].nll, nan=np.inf))
+    tried = {f"{one:g}": found[one].nll for one in found}
+    rule, record = found[best], {"regularization": best, "held_out_nll": tried, "singular": len(singular)}
     root = np.sqrt(spectrum.penalized(best))
     if rank is None:
         arrays = rule.readout(scores(_float32(spectrum.cross, 1 / root**2), spectrum.cross), log_p)

@@ -5,8 +5,8 @@ With x = (h, 1), one-hot next tokens d, forgetting f and P(0) = I / delta, token
     P(t)^-1 = f P(t - 1)^-1 + x x^T,    Z(t) = f Z(t - 1) + d x^T,    W(t) = Z(t) P(t)
 
 (Haykin, Adaptive Filter Theory, the recursion from which the gain is derived). W is the exact minimiser of
-sum_t f^(n - t) |d(t) - W x(t)|^2 + f^n delta |W|^2, so at f = 1 it is ridge regression. Of k tokens X (k, N + 1) at once,
-by the matrix inversion lemma, with their weights D = diag(f^(k - 1), .., f, 1) and P' = P / f^k:
+sum_t f^(n - t) |d(t) - W x(t)|^2 + f^n delta |W|^2: at f = 1 ridge regression with the penalty delta, on the intercept too.
+Of k tokens X (k, N + 1) at once, by the matrix inversion lemma, with their weights D = diag(f^(k - 1), .., f, 1) and P' = P / f^k:
 
     P <- P' - P' X^T (D^-1 + X P' X^T)^-1 X P'
 
@@ -20,7 +20,7 @@ import scipy.linalg
 
 from esnlm.errors import InputError
 from esnlm.readout import log_probabilities
-from esnlm.readout.log_probabilities import HeldOut, Scores, own_scores
+from esnlm.readout.log_probabilities import HeldOut, linear_scores
 from esnlm.readout.ridge import add_by_target
 
 
@@ -33,7 +33,7 @@ class RlsConfig:
     forgetting: float = 1.0  # what a token weighs beside the next one
     delta: float = 1.0  # P(0) = I / delta
     log_probs: str = "calibrated"  # from linear scores: calibrated or softmax (readout/log_probabilities.py)
-    held_out_tokens: int = 4096  # of validation text, or else of training text left out, that calibrate
+    held_out_tokens: int = 4096  # of training text, left out of it, that calibrate
     checkpoint_every: int = 50  # windows of text
 
     @property
@@ -114,8 +114,8 @@ def solve(sums: dict) -> tuple[np.ndarray, np.ndarray]:
 def make(config: RlsConfig, rank: None, sums: dict, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict, dict]:
     """The readout of full rank, and a record of its calibration: as ridge.make has them."""
     w, intercept = solve(sums)
-    own = own_scores(w, intercept, sums["z"][:, :-1], sums["z"][:, -1])
-    return log_probabilities.calibrate(config.log_probs, Scores(w.astype(np.float32), intercept, own), held_out, log_p)
+    scores = linear_scores(w, intercept, sums["z"][:, :-1], sums["z"][:, -1])
+    return log_probabilities.calibrate(config.log_probs, scores, held_out, log_p)
 
 
 def memory(features: int, vocab_size: int, rank: None) -> int:

@@ -17,6 +17,7 @@ log = logging.getLogger("esnlm")
 DENSE_FROM = 2.0**-2
 
 # Each part draws from a stream of its own, so that changing one setting leaves the other parts as they were.
+# NumPy pads a seed with zeros, so that [seed, RECURRENT] is the stream of `seed` alone: no other part begins one at 0.
 RECURRENT, INPUT, LEAK = range(3)
 POWERS = 5  # the start vector of the spectral radius; 3 is the readout's stream, 4 the order of sentences
 EMBEDDING = 8  # 6 are the other families' weights, 7 dropout

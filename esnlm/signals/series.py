@@ -70,6 +70,12 @@ def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) 
     """sqrt(mean (found - target)^2 / variance), without a unit: 1 is what predicting the mean scores.
 
     Args:
-        variance: of the signal, where the target is too short to tell; otherwise the target's own.
+        found, target: (T,) or (T, L), of one shape.
+        variance: of the signal, where the target is too short to tell; otherwise the target's own, the mean over its L columns.
+
+    Raises:
+        InputError: the shapes differ.
     """
-    return float(np.sqrt(np.mean((found - target) ** 2) / (np.var(target) if variance is None else variance)))
+    if np.shape(found) != np.shape(target):
+        raise InputError(f"nrmse: found has the shape {np.shape(found)} and target {np.shape(target)}: give both the same")
+    return float(np.sqrt(np.mean((found - target) ** 2) / (np.var(target, axis=0).mean() if variance is None else variance)))

@@ -14,17 +14,17 @@ from esnlm.training.run_directory import RunDirectory
 from esnlm.training.tracking import plain
 
 
-def is_finished(run: Path) -> bool:
-    """Trained to its end; a diverged run is."""
+def finished(run: Path) -> dict | None:
+    """The summary of a run that was trained to its end, as a diverged run was too; None of any other."""
     summary = RunDirectory(run).read_summary()
-    return summary is not None and summary["status"] in ("finished", "diverged")
+    return summary if summary is not None and summary["status"] in ("finished", "diverged") else None
 
 
 def collect(grid: Grid, runs: Sequence[Run]) -> list[dict]:
     """What is known so far: an entry a cell with its finished runs, and mean, standard error and n of each measure."""
     cells = []
     for cell in grid.cells:
-        found = [_figures(run) for run in runs if run.cell == cell.name and is_finished(run.directory)]
+        found = [_figures(run) for run in runs if run.cell == cell.name and finished(run.directory)]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cells.append(
             {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings, "runs": found, "means": means}
@@ -70,7 +70,10 @@ def _figures(run: Run) -> dict:
     row = run_table.row(run.directory)
     summary = row["summary"]
     numbers = {name: summary.get(name) for name in MEASURES}
-    numbers["blimp"] = row["minimal_pairs"].get("blimp-paper", {}).get("accuracy")
+    if "regression" in summary:
+        numbers["train_nll"] = None  # it has that of a sample under the finished readout, not the mean over updates of S1
+    pairs = row["minimal_pairs"].get("blimp-paper", {})
+    numbers["blimp"] = pairs.get("accuracy") if pairs.get("step") == summary["step"] else None
     device, versions = summary["device"], summary["versions"]
     machine = f"{device['kind']} x {device['count']}, {device['cores']} cores"
     return {
@@ -95,7 +98,8 @@ def _markdown(grid: Grid, cells: list[dict], command: str, plot: str | None) -> 
     others = [name for name in grid.published if name not in {cell["cell"] for cell in cells}]
     rows += [[name, "published only", *_cells(grid, published, name, {}, 0)] for name in others]
     lines = [f"# {grid.name}", "", *([grid.note, ""] if grid.note else [])]
-    lines += ["Mean over runs that differ in their seed (one standard error). NLL is in nats per token.", ""]
+    lines += ["Mean over runs that differ in their seed (one standard error). NLL is in nats per token; a regression has no train NLL,"]
+    lines += ["which is a mean over updates.", ""]
     lines += [f"| {' | '.join(row)} |" for row in (header, align, *rows)]
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:

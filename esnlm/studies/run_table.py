@@ -69,7 +69,8 @@ def _losses(rows: list[dict]) -> list[str]:
             f"{summary['trainable_params']:,}",
             f"{summary['total_params']:,}",
             f"{summary['words']:,}" if "words" in summary else "",
-            *(_figure(summary.get(name), 3) for name in ("train_nll", "val_nll")),
+            "" if "regression" in summary else _figure(summary.get("train_nll"), 3),  # of a sample there, under the finished readout
+            _figure(summary.get("val_nll"), 3),
             *(_figure(known.get(name), 3) for name in ("unigram model", "bigram model", "the grammar's entropy")),
             *(_figure(summary.get(name), 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
             _figure(summary["seconds"] / 60 if "seconds" in summary else None, 1),

@@ -109,7 +109,7 @@ def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """One run as train.py and eval_blimp.py make it; returns the exit status."""
     status = loop.train(experiment)
     if status == 0 and blimp is not None:
-        report.evaluate_run(experiment.run, [blimp])
+        report.evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
     return status
 
 
@@ -167,9 +167,11 @@ def _left(grid: Grid, runs: list[Run]) -> list[Run]:
         if digest and isinstance(run.experiment.data, GrammarData):
             raise InputError(f"{grid.blimp}: {run.cell} generates its corpus and has minimal pairs of its own; leave --blimp and blimp out")
         scores = run.directory / "evaluation" / "blimp-paper.json"
-        if digest and scores.exists() and report.read(scores)["data"]["sha256"] != digest:
+        scored = report.read(scores) if digest and scores.exists() else None
+        if scored and scored["data"]["sha256"] != digest:
             raise InputError(f"{scores}: is of other minimal pairs than {grid.blimp}: give those, or another folder with --out")
-        if not grid_table.is_finished(run.directory) or (digest and not scores.exists()):
+        summary = grid_table.finished(run.directory)
+        if summary is None or (digest and (scored is None or scored["step"] != summary["step"])):
             left.append(run)
     return left
 

@@ -5,8 +5,8 @@
 3. After the last window it makes linear scores of them, and one rule makes these logits (readout/log_probabilities.py). What
    is saved is an ordinary readout, so that nothing else knows how it came about.
 
-Held-out text, on which the regularisation is chosen and the rule fitted: a sample of the validation text, or where there is
-none, of the training text, which then leaves these sentences out.
+Held-out text, on which the regularisation is chosen and the rule fitted, is a sample of the training text, which is not
+learned from. So the validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
 """
 
 import os
@@ -90,14 +90,15 @@ def fit(
     training, compute = experiment.training, experiment.compute
     if state.regression:
         return  # only what follows was cut short
-    learned, held_out = _split(experiment, corpus)
+    learned, held_out = split(corpus.train, experiment.seed, training.held_out_tokens)
     _take_in(experiment, corpus.train, learned, stream, state, metrics, directory, interruption)
     if interruption:
         return
     began = time.monotonic() - state.seconds
     say(f"{training.kind}: making the readout")
-    log_p = UnigramModel.from_counts(unigram_counts(corpus.train, corpus.tokenizer)).log_p
-    held_out = HeldOut(*_features(stream, *held_out, compute.window_tokens))
+    held_out = HeldOut(*_features(stream, corpus.train, held_out, compute.window_tokens))
+    counts = unigram_counts(corpus.train, corpus.tokenizer)
+    log_p = UnigramModel.from_counts(counts - np.bincount(held_out.targets, minlength=len(counts))).log_p
     readout, record = METHODS[training.kind].make(training, experiment.model.readout.rank, state.optimizer, held_out, log_p)
     state.params, state.optimizer = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, ()
     state.step += 1
@@ -149,13 +150,11 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
                 return
 
 
-def _split(experiment: Experiment, corpus: Corpus) -> tuple[np.ndarray, tuple[TokenStore, np.ndarray]]:
-    """The sentences to learn from, by number, and the store and the sentences that are held out."""
-    seed, tokens, everything = experiment.seed, experiment.training.held_out_tokens, np.arange(len(corpus.train))
-    if corpus.validation is not None:
-        return everything, (corpus.validation, _sample(corpus.validation, np.arange(len(corpus.validation)), seed, tokens))
-    held_out = _sample(corpus.train, everything, seed, min(tokens, MOST_HELD_OUT * int((corpus.train.lengths - 1).sum())))
-    return np.setdiff1d(everything, held_out), (corpus.train, held_out)
+def split(text: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """The sentences to learn from, by number, and those of about so many predictions that are held out."""
+    everything = np.arange(len(text))
+    held_out = _sample(text, everything, seed, min(tokens, MOST_HELD_OUT * int((text.lengths - 1).sum())))
+    return np.setdiff1d(everything, held_out), held_out
 
 
 def _sample(store: TokenStore, sentences: np.ndarray, seed: int, tokens: float) -> np.ndarray:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from esnlm.diagnosis import contraction
+from esnlm.diagnosis import contraction, figures
+from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
 from esnlm.reservoir.cell import prepare
 from esnlm.reservoir.frozen import Reservoir, Stack
@@ -116,3 +117,11 @@ def test_histories_that_are_the_same_are_refused():
     same = text(5, 2)
     with pytest.raises(InputError, match="lane 0: the two states to be compared are the same"):
         contraction.input_forgetting(prepare(reservoir()), same, same, text(3, 2))
+
+
+def test_states_that_leave_float32_at_once_do_not_become_one():
+    """A ReLU network that explodes: no step is left to fit a rate to, which is not the same as none being needed."""
+    curve = contraction._curve(np.array([[1e19, 1e19], [np.inf, 3e19]]), np.array([[1e19, 1e19], [np.inf, 1e19]]))
+    assert curve.rate == np.inf
+    decided = Theory("undecided", "why", 2.0, 1.7, 1.7, 0)
+    assert figures.verdict(decided, curve).endswith("two start states grow apart beyond float32 within a token.")

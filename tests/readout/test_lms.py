@@ -45,3 +45,15 @@ def test_the_weights_are_those_of_s3(lanes):
     np.testing.assert_allclose(sums["bias"], c, atol=1e-5 * np.abs(c).max())
     np.testing.assert_allclose(sums["cross"], np.eye(V)[targets].T @ features.astype(np.float64), rtol=1e-12)
     np.testing.assert_array_equal(sums["counts"], np.bincount(targets, minlength=V))
+
+
+def test_without_an_intercept_it_is_s3_s_own_readout():
+    """y = W_out r: nothing but W_out learns, from errors that no intercept has lessened."""
+    features, targets = problem()
+    rows, w = [np.arange(12)], np.zeros((V, N))
+    sums = lms.start(LmsConfig(), N, V)
+    lms.add(LmsConfig(batch_size=1, learning_rate=0.01, intercept=False), sums, jnp.asarray(features), rows, targets[:12], "float32")
+    for r, target in zip(features[:12].astype(np.float64), targets, strict=False):
+        w += 0.01 * np.outer(np.eye(V)[target] - w @ r, r)
+    np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())
+    assert not sums["bias"].any()

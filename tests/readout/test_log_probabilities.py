@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 
 from esnlm.readout import log_probabilities
-from esnlm.readout.log_probabilities import HeldOut, Rule, Scores, own_scores
+from esnlm.readout.log_probabilities import HeldOut, Rule, Scores, linear_scores
 from tests import oracle
 from tests.readout.regression_problem import TOKENS, N, V, least_squares, problem
 
@@ -18,14 +18,14 @@ HELD_OUT = HeldOut(*problem(seed=1))
 def scores():
     w, intercept = least_squares(FEATURES, TARGETS, [1.0] * N + [0])
     sums = np.eye(V)[TARGETS].T @ FEATURES.astype(np.float64)
-    return Scores(w.astype(np.float32), intercept, own_scores(w, intercept, sums, COUNTS))
+    return linear_scores(w, intercept, sums, COUNTS)
 
 
 def nll(beta, gamma, held_out=HELD_OUT):
     """The rule as its docstring has it, token by token."""
-    found, p = scores(), np.exp(LOG_P)
+    found, p, f = scores(), np.exp(LOG_P), COUNTS / TOKENS
     y = held_out.features.astype(np.float64) @ found.w.T.astype(np.float64) + found.intercept
-    o = LOG_P + beta * (y - p - (found.own - p) / 2) / p**gamma
+    o = LOG_P + beta * (y - f - (found.own - f) / 2) / p**gamma
     return -oracle.log_softmax(o)[np.arange(len(o)), held_out.targets].mean()
 
 
@@ -56,9 +56,8 @@ def test_at_one_and_one_it_is_linear_discriminant_analysis():
     """With the total covariance: the difference of two tokens' logits is that of two Gaussian densities and their priors."""
     w, intercept = least_squares(FEATURES, TARGETS, np.zeros(N + 1))
     h = FEATURES.astype(np.float64)
-    own = own_scores(w, intercept, np.eye(V)[TARGETS].T @ h, COUNTS)
     p = COUNTS[: V - 1] / TOKENS  # the token that never occurs has no density
-    exact = Scores(w[:-1], intercept[:-1], own[:-1])
+    exact = Scores(*(part[:-1] for part in linear_scores(w, intercept, np.eye(V)[TARGETS].T @ h, COUNTS)))
     readout = Rule("calibrated", beta=1.0, gamma=1.0).readout(exact, np.log(p))
     covariance = np.cov(h.T, bias=True)
     joint = np.stack([stats.multivariate_normal(h[TARGETS == v].mean(0), covariance).logpdf(h[:5]) + np.log(p[v]) for v in range(V - 1)], 1)
@@ -79,3 +78,4 @@ def test_scores_that_are_not_finite_go_through():
     broken = scores()._replace(w=np.full((V, N), np.nan, np.float32))
     readout, record = log_probabilities.calibrate("calibrated", broken, HELD_OUT, LOG_P)
     assert np.isnan(readout["w"]).all() and np.isnan(record["held_out"])
+    assert np.isnan(log_probabilities.fit(broken, HELD_OUT, LOG_P, Rule("calibrated", nll=5.0)).nll), "not that of what was fitted before"

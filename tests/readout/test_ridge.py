@@ -106,7 +106,9 @@ def test_states_that_depend_on_each_other_need_a_regularisation():
     features, targets = problem()
     features[:, 3] = 2 * features[:, 5]
     with pytest.raises(InputError, match="training.regularizations: at 0 the normal equations are singular, since states depend on"):
-        ridge.make(RidgeConfig(regularizations=(0.0, 1.0)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P)
+        ridge.make(RidgeConfig(regularizations=(0.0,)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P)
+    _, record = ridge.make(RidgeConfig(regularizations=(0.0, 1.0)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P)
+    assert record["singular"] == 1 and list(record["held_out_nll"]) == ["1"], "a pass over all text is not thrown away for one of them"
     ridge.make(RidgeConfig(regularizations=(1e-6,)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P)
 
 

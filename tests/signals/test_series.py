@@ -64,3 +64,11 @@ def test_nrmse_of_the_mean_is_1():
     y = sine(100)
     assert nrmse(np.full_like(y, y.mean()), y) == pytest.approx(1) and nrmse(y, y) == 0
     assert nrmse(y + 0.3, y, variance=0.09) == pytest.approx(1)
+
+
+def test_nrmse_is_of_one_shape_and_by_column():
+    """A (T, 1) beside a (T,) would quietly be (T, T); and outputs of different means are no easier to predict."""
+    target = np.stack([np.sin(np.arange(50.0)), 100 + np.cos(np.arange(50.0))], axis=1)
+    assert nrmse(np.tile(target.mean(0), (50, 1)), target) == pytest.approx(1)
+    with pytest.raises(InputError, match=r"nrmse: found has the shape \(50,\) and target \(50, 2\): give both the same"):
+        nrmse(target[:, 0], target)

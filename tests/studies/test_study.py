@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from esnlm.errors import InputError
+from esnlm.evaluation.report import evaluate_run
 from esnlm.studies import grid, grid_plot, grid_table, study
 from esnlm.training.loop import INTERRUPTED
 
@@ -174,6 +175,11 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
     found, made = json.loads(report.read_text())["overall"]["accuracy"], report.stat().st_mtime_ns
     assert json.loads((tmp_path / "out" / "table.json").read_text())["cells"][0]["means"]["blimp"]["mean"] == found
     assert study.study(file, tmp_path / "out", blimp=pairs) == 0 and report.stat().st_mtime_ns == made
+    stale = report.with_name("stale.json")
+    evaluate_run(tmp_path / "out" / "runs" / "one-seed0", [pairs], out=stale, untrained=True)
+    stale.replace(report)
+    assert study.study(file, tmp_path / "out", blimp=pairs) == 0
+    assert json.loads(report.read_text())["step"] > 0 and json.loads(report.read_text())["overall"]["accuracy"] == found, "what was scored at an earlier update is scored again"
     with pytest.raises(InputError, match="one-seed0/evaluation/blimp-paper.json: is of other minimal pairs than"):
         study.study(file, tmp_path / "out", blimp=run / "minimal_pairs")
 

@@ -19,8 +19,8 @@ from esnlm.text.store import open_store
 from esnlm.training import batches, loop
 from esnlm.training.within import FeaturesWithin
 from tests import oracle
-from tests.training.test_ahead import BAD, LENGTHS, POISON, POISONED, RATE, UPDATES, V, dense, run_all, same_bits, start, store
 from tests.training.stopped import train_with_stops
+from tests.training.test_ahead import BAD, LENGTHS, POISON, POISONED, RATE, UPDATES, V, dense, run_all, same_bits, start, store
 from tests.training.test_loop import same_run
 
 RESERVOIR = ReservoirConfig(state_size=24, connectivity=0.5, input_connectivity=1.0, leak_min=0.8, leak_max=0.8, activation="relu")

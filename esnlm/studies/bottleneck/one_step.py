@@ -96,9 +96,9 @@ def expected(case: Case, name: str) -> list[float | None]:
     """The slope that table 1.1 gives a layer, None where it gives none.
 
     |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or sqrt(n_min / n_l)
-    (DP at q = 1/2) there, and of order 1 at the output (2.45). "standard" is not in the table.
+    (DP at q = 1/2) there, and of order 1 at the output (2.45). "standard" is not in the table, and muP is for hidden layers of one width.
     """
-    if name == "alignment" or case.parametrization == "standard":
+    if name == "alignment" or case.parametrization == "standard" or (case.parametrization == "mup" and case.power != 1):
         return [None] * LAYERS
     power = np.where(WIDE, 1, case.power)  # n_l goes as n^power
     orders = {"ntp": -power / 2, "dynamic": (case.power - power) / 2}

@@ -46,11 +46,12 @@ def by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes | Non
     for axes, (pair, kinds) in zip(rows.flat, panels.items(), strict=False):
         for colour, (kind, parts) in zip(COLOURS, kinds.items(), strict=False):
             for (part, losses), style in zip(parts.items(), ("-", "--"), strict=True):
-                losses = losses[np.isfinite(losses).all(axis=1)]
+                seeds, losses = len(losses), losses[np.isfinite(losses).all(axis=1)]
                 if not len(losses):
                     continue
                 epochs, mean, deviation = np.arange(losses.shape[1]), losses.mean(axis=0), losses.std(axis=0)
-                axes.plot(epochs, mean, style, color=colour, linewidth=1.4, label=f"{kind}, {part}")
+                label = f"{kind}, {part}" if len(losses) == seeds else f"{kind}, {part} ({len(losses)} of {seeds} seeds)"
+                axes.plot(epochs, mean, style, color=colour, linewidth=1.4, label=label)
                 axes.fill_between(epochs, np.maximum(mean - deviation, mean / 10), mean + deviation, color=colour, alpha=0.12, linewidth=0)
         axes.set(yscale="log", xlabel="epoch", ylabel="loss", title=pair)
         axes.legend(fontsize=7, frameon=False)

@@ -41,7 +41,7 @@ def of_training_curves(study: Curves, record: Record, source: str) -> tuple[dict
     text += [
         f"Hidden widths {study.n:,}, {study.narrow:,}, {study.n:,}, {study.narrow:,}, {study.n:,}; {study.images.train:,} training and"
         f" {study.images.test:,} test images, batch {study.batch_size}, eta {study.learning_rate:g}, momentum {study.momentum:g},"
-        f" {study.epochs} epochs. Loss |y - f(x)|^2 / 2, mean and standard deviation over {study.seeds} seeds.",
+        f" {study.epochs} epochs. Loss |y - f(x)|^2 / 2, mean and standard deviation over those of {study.seeds} seeds that stayed finite.",
         "",
         "| classes | parametrisation | training loss | test loss | lowest test loss, at epoch | not finite |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
