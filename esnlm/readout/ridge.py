@@ -28,7 +28,7 @@ class RidgeConfig:
     kind: str = "ridge"
     regularizations: tuple[float, ...] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # lambda, in mean eigenvalues of G
     log_probs: str = "calibrated"  # from linear scores: calibrated or softmax (readout/log_probabilities.py)
-    held_out_tokens: int = 4096  # of validation text, or else of training text left out, that choose lambda and calibrate
+    held_out_tokens: int = 4096  # of training text, left out of it, that choose lambda and calibrate
     checkpoint_every: int = 50  # windows of text
 
     @property
