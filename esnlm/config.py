@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 import re
+import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,6 +147,7 @@ class Experiment:
 
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
+        _require_no_null(self, "")
         _must(bool(self.run), "run is empty: name a run directory")
         for key, value in flatten(as_dict(self)).items():
             _must(not isinstance(value, float) or math.isfinite(value), f"{key} is {value}: it must be a finite number")
@@ -238,6 +240,18 @@ def flatten(tree: dict, prefix: str = "") -> dict:
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
+
+
+def _require_no_null(section, prefix: str) -> None:
+    """Raises InputError for a null where a number or a text must stand: the parser lets it through."""
+    hints = typing.get_type_hints(type(section))
+    for each in dataclasses.fields(section):
+        value, hint = getattr(section, each.name), hints[each.name]
+        if dataclasses.is_dataclass(value):
+            _require_no_null(value, f"{prefix}{each.name}.")
+        kinds = typing.get_args(hint)
+        name = getattr(hint, "__name__", str(hint))
+        _must(value is not None or type(None) in kinds, f"{prefix}{each.name} is null: it must be {name}")
 
 
 def _must(holds: bool, message: str) -> None:

@@ -78,6 +78,21 @@ def test_a_bad_file(file, text, line):
     assert refusal(config.read, path) == f"{path}: {line}"
 
 
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("training: {epochs: null}", "training.epochs is null: it must be int"),
+        ("training: {learning_rate: null}", "training.learning_rate is null: it must be float"),
+        ("seed: null", "seed is null: it must be int"),
+        ("model: {family: lstm, dropout: null}", "model.dropout is null: it must be float"),
+        ("model: {reservoir: {spectral_radius: null}}", "model.reservoir.spectral_radius is null: it must be float"),
+        ("model: {reservoir: {topology: {kind: ring}, activation: null}}", "model.reservoir.activation is null: it must be str"),
+    ],
+)
+def test_a_null_where_a_value_must_stand(file, text, line):
+    assert refusal(config.read, file(text)) == line
+
+
 def test_a_file_that_is_not_yaml(file):
     path = file("a: [")
     assert refusal(config.read, path).startswith(f"{path}: not a YAML file: while parsing a flow")

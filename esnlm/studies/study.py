@@ -1,6 +1,5 @@
 """A study: a file that names many runs, trained one after the other into one table."""
 
-import json
 import multiprocessing
 import signal
 import sys
@@ -12,7 +11,7 @@ from esnlm.commands import exit_with
 from esnlm.config import Experiment, GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs, report
-from esnlm.files import write_atomically
+from esnlm.files import parse_json, write_atomically
 from esnlm.studies import grid as grids
 from esnlm.studies import grid_plot, grid_table
 from esnlm.studies.grid import Grid, Run
@@ -188,7 +187,7 @@ def _require_own(grid: Grid) -> None:
 
 def _name_of(table: Path) -> str | None:
     try:
-        return json.loads(table.read_text())["study"]
+        return parse_json(table.read_text())["study"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

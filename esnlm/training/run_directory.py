@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.files import sealed, sha256, unsealed, write_atomically
+from esnlm.files import parse_json, sealed, sha256, unsealed, write_atomically
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class RunDirectory:
         if known is not None and self.summary.name not in known["files"]:
             return None  # interrupted, or killed before it was whole
         try:
-            summary = json.loads(self.summary.read_bytes())
+            summary = parse_json(self.summary.read_bytes())
             return summary if summary["status"] in ("finished", "diverged") else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
