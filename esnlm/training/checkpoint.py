@@ -192,9 +192,9 @@ def digest(arrays: Arrays) -> str:
 def require_free_space(folder: Path, bytes_needed: int) -> None:
     """Raise InputError unless the disk that holds `folder` (which need not exist yet) has `bytes_needed` free."""
     if (free := _free(folder)) < bytes_needed:
+        missing = 100_000 * -(-(bytes_needed - free) // 100_000)  # up, as it is shown: never 0.0 MB
         raise InputError(
-            f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; "
-            f"free {_mb(bytes_needed - free)} there or choose another folder"
+            f"{folder}: {_mb(bytes_needed)} of disk needed and {_mb(free)} free; free {_mb(missing)} there or choose another folder"
         )
 
 

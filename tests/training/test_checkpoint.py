@@ -575,7 +575,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(checkpoints, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
     with pytest.raises(InputError) as caught:
         save(checkpoints / "300", tree(), {})
-    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed and 0.0 MB free; ")
+    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed and 0.0 MB free; free 0.1 MB there")
     assert steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
 
 
