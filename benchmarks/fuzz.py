@@ -50,6 +50,7 @@ def work(name: str, folder: Path, minutes: float, seed: int) -> None:
     good = target.files(scratch / "good")
     names, stats = sorted(good), Stats(folder / "stats.json")
     (folder / "corpus" / "good").write_bytes(pack(good, names, True))
+    (folder / "names.json").write_text(json.dumps(names))  # a checkpoint's are others every time
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -140,8 +141,7 @@ def replay(name: str, folder: Path) -> None:
     from tests import hostile
 
     target, scratch = hostile.TARGETS[name], Path(tempfile.mkdtemp())
-    (scratch / "good").mkdir()
-    names = sorted(target.files(scratch / "good"))
+    names = json.loads((folder / "names.json").read_text())
     own, reached, arcs = {module.__file__ for module in target.modules}, set(), set()
 
     def trace(frame, event, _):

@@ -59,7 +59,7 @@ PHASES = [
     ("loop.py", "_train", "opening"),
 ]
 # What to wait for before a kill, and how often it is chosen.
-TARGETS = {"save": 5, "features": 5, "updates": 3, "validation": 2, "results": 1, "start": 2}
+TARGETS = {"save": 8, "features": 5, "updates": 3, "validation": 2, "results": 1, "start": 2}
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -121,8 +121,11 @@ def kill_all(folder: Path, args: argparse.Namespace, rng: random.Random, deadlin
         run = folder / f"killed-{runs}"
         while not done and len(of_training) < args.kills and time.monotonic() < deadline:
             target = rng.choices(list(TARGETS), TARGETS.values())[0]
+            before = half_saved(run)
             found = kill(folder, [*train, run.name], target, rng, Watch(run, target, edges).reached, longest=8.0)
             done = not found
+            if half_saved(run) - before:  # surer than the stack: Orbax's own threads may be at work
+                found[0]["phase"] = "save"
             of_training += [one | position(run, edges) for one in found]
         once(folder, [*train, run.name])
     for one in of_training:
@@ -263,13 +266,13 @@ class Watch:
 
     def __init__(self, run: Path, target: str, edges: dict[int, bool]):
         self.run, self.target, self.edges = RunDirectory(run), target, edges
-        self.at_start = last_line(self.run)
+        self.at_start, self.before = last_line(self.run), half_saved(run)
 
     def reached(self) -> float | None:
         if self.target == "start":
             return 8.0
         if self.target == "save":
-            return 0.15 if any(self.run.checkpoints.glob(".tmp-checkpoint-*")) else None
+            return 0.03 if half_saved(self.run.path) - self.before else None
         line = last_line(self.run)
         if line == self.at_start:
             return None
@@ -281,6 +284,11 @@ class Watch:
         if self.target == "validation":
             return 1.5 if self.edges.get(step) and "val_nll" not in line and (self.run.checkpoints / str(step)).exists() else None
         return 1.5 if "val_nll" in line and step == max(self.edges) else None  # results
+
+
+def half_saved(run: Path) -> set[Path]:
+    """The temporary folders of saves that are under way, or were cut off."""
+    return set((run / "checkpoints").glob(".tmp-checkpoint-*"))
 
 
 def last_line(run: RunDirectory) -> dict:
