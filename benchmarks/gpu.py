@@ -45,6 +45,13 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training.resolution import choose_compute
 
 PRECISIONS = ("tf32", "float32", "bf16")
+
+
+def trainable_precisions() -> tuple[str, ...]:
+    """Those that training takes: a CPU, on which --small tries this script, has no TF32."""
+    return tuple(precision for precision in PRECISIONS if precision != "tf32" or jax.default_backend() != "cpu")
+
+
 SHARES = {  # of the time that is left when a section begins, relative to the sections after it
     "ceilings": 4,
     "update": 5,
@@ -238,7 +245,7 @@ def update(section: Section) -> None:
         return [finding | {"working_bytes": training_benchmark.working_bytes(own, {}, [])["esnlm"]}]
 
     for size in scale.trained:
-        for precision in PRECISIONS:
+        for precision in trainable_precisions():
             section.attempt(f"N {size:,}, {precision}", measure_update, size, precision)
 
 
@@ -259,7 +266,8 @@ def training(section: Section) -> None:
         return [training_benchmark.measure_training(size, options, flops[precision], bandwidth)]
 
     cases = [(size, precision, False) for size in scale.trained for precision in ("tf32", "float32")]
-    for case in [*cases, (scale.trained[0], "bf16", False), (scale.trained[0], "tf32", True)]:
+    cases += [(scale.trained[0], "bf16", False), (scale.trained[0], "tf32", True)]
+    for case in [case for case in cases if case[1] in trainable_precisions()]:
         section.attempt("N {:,}, {}, compiled {}".format(*case), measure_training, *case)
 
 
