@@ -11,6 +11,7 @@ Writes memory.json and .md under --out.
 
 import argparse
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from esnlm.config import ComputeConfig, Experiment
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.ahead import FeaturesAhead
@@ -38,6 +40,7 @@ CASES = {
     "N 65,536, 32 sentences of 512 tokens, in parts": (65_536, 32, 512, None),
     "N 65,536, 32 sentences of 512 tokens, whole": (65_536, 32, 512, 32 * 511),
     "N 2^20, 32 sentences of 21 tokens, in parts": (2**20, 32, 21, None),
+    "N 2^20, 32 sentences of 21 tokens, in parts of 256": (2**20, 32, 21, 256),
     "N 2^20, 4 sentences of 512 tokens, in parts": (2**20, 4, 512, None),
 }
 
@@ -48,6 +51,8 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--divide", type=int, default=1, help="try it with N so many times smaller")
+    parser.add_argument("--topology", default="erdos_renyi", help="of W_rec; that of an orthogonal one needs no spectral radius")
+    parser.add_argument("--only", default="", help="a regular expression: the cases to run (default: all)")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
@@ -55,8 +60,9 @@ def main(arguments: list[str] | None = None) -> dict:
         print(json.dumps(run(CASES[args.case], args)))
         return {}
     record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine(), "rows": {}}
-    options = [f"--{name}={getattr(args, name)}" for name in ("vocab", "rank", "updates", "divide")]
-    for case in CASES:
+    record |= {"vocab": args.vocab, "rank": args.rank}
+    options = [f"--{name}={getattr(args, name)}" for name in ("vocab", "rank", "updates", "divide", "topology")]
+    for case in filter(re.compile(args.only).search, CASES):
         done = subprocess.run([sys.executable, __file__, "--case", case, *options], capture_output=True, text=True)
         if done.returncode:
             row = {"failed": measure.one_line(RuntimeError(done.stderr.strip().splitlines()[-1:] or done.returncode))}
@@ -73,7 +79,7 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
     keep_freed_memory()
     size, count, length, window_tokens = case
     size //= args.divide
-    model = EchoStateConfig(reservoir=ReservoirConfig(size), readout=ReadoutConfig(args.rank))
+    model = EchoStateConfig(reservoir=ReservoirConfig(size, TOPOLOGIES[args.topology]()), readout=ReadoutConfig(args.rank))
     experiment = Experiment(model=model, compute=ComputeConfig(window_tokens=window_tokens))
     compute = choose_compute(experiment, jax.default_backend())
     experiment = Experiment(model=model, compute=compute)
@@ -116,7 +122,7 @@ def markdown(record: dict) -> list[str]:
             continue
         sizes = (row[key] / 1e9 for key in ("peak_bytes", "trained_bytes", "states_bytes"))
         cells.append([case, *sizes, row["drawn_s"], row["s_an_update"], row["losses"][0]])
-    return ["V = 50,257, r = 512, float32; the last of two updates, compiled in the first.", "", *measure.table(head, cells), ""]
+    return [f"V = {record['vocab']:,}, r = {record['rank']}, float32; the last of two updates, compiled in the first.", "", *measure.table(head, cells), ""]
 
 
 if __name__ == "__main__":

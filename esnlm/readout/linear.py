@@ -13,6 +13,7 @@ from esnlm.readout.scaling import SCALINGS, readout_sigmas
 
 # A stream of its own beside the reservoir's (reservoir/weights.py).
 READOUT = 3
+ROWS = 64  # drawn at once; the numbers are the same for any
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,11 @@ def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> 
     rng = np.random.default_rng([seed, READOUT])
 
     def uniform(fan_in: int, *shape: int) -> np.ndarray:
-        bound = np.float32(1 / np.sqrt(fan_in))
-        return rng.uniform(-bound, bound, shape).astype(np.float32)
+        bound, drawn = np.float32(1 / np.sqrt(fan_in)), np.empty(shape, np.float32)
+        for row in range(0, shape[0], ROWS):  # NumPy draws float64: of all at once that would be three times the array
+            part = drawn[row : row + ROWS]
+            part[...] = rng.uniform(-bound, bound, part.shape)
+        return drawn
 
     if config.rank is None:
         return FullRankReadout(uniform(state_size, vocab_size, state_size), uniform(state_size, vocab_size))
