@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import statistics
+import shlex
 import subprocess
 import sys
 import time
@@ -219,7 +220,7 @@ def _version(package):
 
 def command() -> str:
     """The command that is running, as it can be given again from the repository's root."""
-    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
 
 
 def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:
