@@ -8,8 +8,8 @@ import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import shlex
+import statistics
 import subprocess
 import sys
 import time
