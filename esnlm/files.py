@@ -76,10 +76,14 @@ def alive(process: int) -> bool:
     return True
 
 
+def seal(content: dict[str, Any]) -> str:
+    """The sha256 of a JSON object, but for the key "sha256", where the seal itself stands."""
+    return hashlib.sha256(json.dumps({key: content[key] for key in content if key != "sha256"}, sort_keys=True).encode()).hexdigest()
+
+
 def sealed(content: dict[str, Any]) -> bytes:
     """A JSON object with the sha256 of its content. This is its only spelling: any other bytes are damaged ones."""
-    seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return json.dumps(content | {"sha256": seal}, sort_keys=True, indent=1).encode()
+    return json.dumps(content | {"sha256": seal(content)}, sort_keys=True, indent=1).encode()
 
 
 def unsealed(raw: bytes) -> dict[str, Any] | None:

@@ -23,7 +23,9 @@ def read_tree(file: Path, advice: str) -> Any:
     try:
         text = file.read_text(encoding="utf-8")
         _require_shallow(text)
-        node, tree = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        tree = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}; {advice}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2001-99-99
@@ -56,8 +58,9 @@ def _require_keys_once(file, node):
     for child in node.value if isinstance(node, yaml.CollectionNode) else ():
         for inner in child if isinstance(child, tuple) else (child,):
             _require_keys_once(file, inner)
-    keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-    for i, key in enumerate(keys):
-        if key in keys[:i]:
-            line = node.value[i][0].start_mark.line + 1
-            raise InputError(f"{file}: {key} stands twice in one section, at line {line}: leave one of them out")
+    seen = set()
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.value in seen:
+            line = key.start_mark.line + 1
+            raise InputError(f"{file}: {key.value} stands twice in one section, at line {line}: leave one of them out")
+        seen.add(key.value)

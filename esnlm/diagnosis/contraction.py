@@ -104,7 +104,7 @@ def _curve(distance, norm) -> DistanceCurve:
     def slope(first: int, last: int) -> float:
         return float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0]) if last > first else np.nan
 
-    grown = not np.isfinite(distance[1]).all() if len(distance) > 1 else False
+    grown = not np.isfinite(distance[:2]).all()
     rate = slope(last // 2, last) if last else np.inf if grown else -np.inf
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
 

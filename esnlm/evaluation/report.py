@@ -22,7 +22,7 @@ import esnlm
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, plots, statistics
 from esnlm.evaluation.minimal_pairs import Evaluation
-from esnlm.files import alive, parse_json, writing
+from esnlm.files import alive, parse_json, seal, writing
 from esnlm.training.run_directory import RunDirectory
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
@@ -124,12 +124,6 @@ def read(path: str | Path) -> dict:
     if result.get("sha256") != seal(result) or not _is_complete(result):
         raise InputError(f"{path}: damaged, not as it was written: score the run again")
     return result
-
-
-def seal(result: dict) -> str:
-    """The sha256 of a report's content, but for the seal itself."""
-    content = {key: value for key, value in result.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _is_complete(result: dict) -> bool:
