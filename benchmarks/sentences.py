@@ -72,6 +72,11 @@ def predictions(sentences: list[np.ndarray]) -> int:
     return sum(len(sentence) - 1 for sentence in sentences)
 
 
+def rows(sentences: list[np.ndarray]) -> int:
+    """Distinct rows of features that the predictions are made from, where those after BOS are shared."""
+    return predictions(sentences) - (len(sentences) - 1)
+
+
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:
     """The share of the positions of padded batches that hold a real prediction."""
     padded = sum(len(batch) * (max(map(len, batch)) - 1) for batch in padded_batches)

@@ -15,8 +15,9 @@ A round is --updates updates of 32 sentences, the same for all, taken in turns. 
 trains: esnlm's states are computed for the whole window, as in a run, and counted for the round's share of it. The
 first loss of each, from the same weights, is compared before anything is timed. Only real tokens count as tokens.
 
-The floor of an update is its matrix products (three of 2 C V r flops, two of 2 C N r; C real tokens) at the highest
-GEMM speed measured in the same run, and AdamW's seven passes over the parameters at the copy bandwidth.
+The floor of an update is its matrix products (three of 2 C V r flops, two of 2 C N r) at the highest GEMM speed measured
+in the same run, and AdamW's seven passes over the parameters at the copy bandwidth. C is the rows of features: esnlm has
+that after BOS once an update, where it belongs to the first token of every sentence, so 31 fewer than tokens.
 
 Writes training.json and .md under --out.
 """
@@ -43,7 +44,7 @@ from esnlm.reservoir import cell
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.resolution import choose_compute
-from esnlm.training.update import make_optimizer, make_updates
+from esnlm.training.update import make_optimizer, make_updates, packed_nll
 
 if measure.torch is not None:
     import peers
@@ -144,8 +145,9 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     for result in compared.values():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
     per_update = float(np.median(tokens / count))
-    floor = update_floor(per_update, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
-    turns, parts_tokens = own.parts()
+    rows = float(np.median([sum(map(text.rows, window[:count])) / count for window in windows]))
+    floor = update_floor(rows, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
+    turns, parts_rows = own.parts()
     if "torch (b)" in others:
         turns["torch (b)'s states"] = lambda _: (others["torch (b)"].features(windows[0][0]), measure.torch_wait())
     alone, _ = measure.interleave(turns, args.rounds)
@@ -155,7 +157,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "updates": float(np.median(updates / count)),
     }
     parts |= {f"{name} alone": float(np.median(own)) for name, own in alone.items()}
-    readout = sum(readout_flops(parts_tokens, size, vocab_size, args.rank)) / parts["gradient alone"]
+    readout = sum(readout_flops(parts_rows, size, vocab_size, args.rank)) / parts["gradient alone"]
     return {
         "size": size,
         "vocab_size": vocab_size,
@@ -164,6 +166,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "updates_a_round": count,
         "updates_a_window": float(in_window.mean()),
         "tokens_an_update": per_update,
+        "rows_an_update": rows,
         "real_share_of_padded": text.real_share([batch for window in windows for batch in window]),
         "first_losses": losses,
         "contenders": compared,
@@ -175,7 +178,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "floor_s": floor,
         "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
         "parts_s": parts,
-        "parts_tokens": parts_tokens,
+        "parts_rows": parts_rows,
         "readout_flops_per_s": readout,
         "readout_share_of_gemm": readout / flops_per_s,
     }
@@ -195,8 +198,9 @@ class Esnlm:
         self.windows, self.count, self.precision = windows, count, compute.precision
         frozen = cell.prepare(reservoir, kernel=compute.kernel)
         self.stream = FeatureStream(frozen, compute.lanes, compute.window_tokens)
-        sizes = {batches.pack_size(text.predictions(batch)) for window in windows for batch in window}
-        self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)))
+        sizes = {batches.pack_size(text.rows(batch)) for window in windows for batch in window}
+        openings = max(len(batch) for window in windows for batch in window) - 1
+        self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)), openings)
         self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
         self.params = {"readout": {name: jax.numpy.array(array) for name, array in params.items()}}
         self.state = self.optimizer.init(self.params)
@@ -238,29 +242,28 @@ class Esnlm:
         return float(self.updates(0, count=1)[0])
 
     def parts(self) -> tuple[dict[str, measure.Contender], int]:
-        """The gradient and AdamW alone, on the batch of median size among a round's; and its tokens."""
+        """The gradient and AdamW alone, on the batch of median size among a round's; and its rows."""
         self.states(0)
         self.pack(0)
-        sizes = (self.packs.weights[: self.count] > 0).sum(1)
+        sizes = (self.packs.packed.weights[: self.count] > 0).sum(1)
         u = int(np.argsort(sizes)[len(sizes) // 2])
-        width = self.shapes.sizes[self.packs.size[u]]
-        packed = tuple(part[u, :width] for part in self.packs[:3])
+        packed = self.packs.update(u, self.shapes.sizes[self.packs.size[u]])
 
-        def loss_and_gradient(params, buffer, rows, targets, weights):
-            return jax.value_and_grad(linear.weighted_nll)(params["readout"], buffer[rows], targets, weights, self.precision)
+        def loss_and_gradient(params, buffer, packed):
+            return jax.value_and_grad(packed_nll)(params["readout"], buffer[packed.rows], packed, self.precision)
 
         def adamw(params, state, gradient):
             changes, state = self.optimizer.update({"readout": gradient}, state, params)
             return optax.apply_updates(params, changes), state
 
         gradient_of, adamw = jax.jit(loss_and_gradient), jax.jit(adamw, donate_argnums=(0, 1))
-        _, gradient = gradient_of(self.params, self.buffer, *packed)
+        _, gradient = gradient_of(self.params, self.buffer, packed)
 
         def run_adamw(_):
             self.params, self.state = jax.block_until_ready(adamw(self.params, self.state, gradient))
 
         turns = {
-            "gradient": lambda _: jax.block_until_ready(gradient_of(self.params, self.buffer, *packed)),
+            "gradient": lambda _: jax.block_until_ready(gradient_of(self.params, self.buffer, packed)),
             "AdamW": run_adamw,
         }
         return turns, int(sizes[u])
@@ -297,17 +300,17 @@ def working_bytes(own: Esnlm, others: dict, batch: list[np.ndarray]) -> dict[str
     return found
 
 
-def readout_flops(tokens: float, size: int, vocab_size: int, rank: int) -> tuple[float, float]:
+def readout_flops(rows: float, size: int, vocab_size: int, rank: int) -> tuple[float, float]:
     """Of one update: the three products with A, and the two with B (its states need no gradient)."""
-    return 3 * 2 * tokens * vocab_size * rank, 2 * 2 * tokens * size * rank
+    return 3 * 2 * rows * vocab_size * rank, 2 * 2 * rows * size * rank
 
 
-def update_floor(tokens, size, vocab_size, rank, flops_per_s, bytes_per_s) -> dict[str, float]:
+def update_floor(rows, size, vocab_size, rank, flops_per_s, bytes_per_s) -> dict[str, float]:
     """Seconds that an update cannot go below: products at the GEMM peak, AdamW at the copy bandwidth."""
     trained = vocab_size * rank + rank * size + vocab_size
     # AdamW reads parameter, gradient and both moments, and writes all but the gradient.
     return {
-        "products": sum(readout_flops(tokens, size, vocab_size, rank)) / flops_per_s,
+        "products": sum(readout_flops(rows, size, vocab_size, rank)) / flops_per_s,
         "adamw": 7 * 4 * trained / bytes_per_s,
     }
 
@@ -332,9 +335,9 @@ def lines_of(row: dict) -> list[str]:
         "",
         *measure.table(head, cells),
         "",
-        f"- {row['tokens_an_update']:.0f} tokens an update, {row['real_share_of_padded']:.0%} of the padded batch",
+        f"- {row['tokens_an_update']:.0f} tokens an update, {row['real_share_of_padded']:.0%} of the padded batch, from {row['rows_an_update']:.0f} rows",
         f"- floor, ms: {floor}; esnlm reaches {row['share_of_floor']:.0%} of it",
-        f"- ms an update: {parts} (gradient and AdamW on a batch of {row['parts_tokens']} tokens)",
+        f"- ms an update: {parts} (gradient and AdamW on a batch of {row['parts_rows']} rows)",
         f"- the readout's products: {row['readout_flops_per_s'] / 1e9:,.0f} GFLOP/s over the whole gradient's time,"
         f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
         f"- first losses: {losses}",

@@ -11,6 +11,9 @@ no maximum is sought: with s the row sums of E, w the tokens' weights and y the 
 
 which equals the textbook (softmax - one-hot), without ever writing that matrix. Since s >= 1, nothing of weight can
 underflow; where a loss of dozens of nats makes s too large, the exponentials are made again relative to the maximum.
+
+Several tokens may be predicted from one row of Z, as all sentences' first ones are. The row is there once, relative to
+the first of them: w / s has the sum of their weights, log s the difference O_y - O_i for each, and the rest stays.
 """
 
 from functools import partial
@@ -21,7 +24,7 @@ from jax import lax
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
-PARTS = 16  # of the vocabulary, summed apart
+PARTS = 4  # of the vocabulary, summed apart
 LARGEST_SUM = 1e30  # of exponentials relative to the target's: a loss of 69 nats, and products with it are still finite
 
 
@@ -51,7 +54,7 @@ def token_nll(z: jax.Array, w: jax.Array, bias: jax.Array, targets: jax.Array, p
     """-log softmax(W z + b)[target] in nats, (C,) float32, for z (C, r), w (V, r), bias (V,), targets (C,) int32."""
     logits = product(z, w, (1, 1), precision) + bias  # (C, V)
     _, total, top = _exponentials(logits)
-    return top + jnp.log(total) - _pick(logits, targets)
+    return top + jnp.log(total) - logits[jnp.arange(len(z)), targets]
 
 
 def pair_log_probs(z, w, bias, sources, targets, precision: str) -> jax.Array:
@@ -61,42 +64,62 @@ def pair_log_probs(z, w, bias, sources, targets, precision: str) -> jax.Array:
     return logits[sources, targets] - (top + jnp.log(total))[sources]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
-def weighted_nll(z, w, bias, targets, weights, precision: str) -> jax.Array:
-    """sum_i weights_i * token_nll_i, a scalar; differentiable in z, w and bias."""
-    return _dot(weights, token_nll(z, w, bias, targets, precision))
+@partial(jax.custom_vjp, nondiff_argnums=(6,))
+def weighted_nll(z, w, bias, targets, weights, rows, precision: str) -> jax.Array:
+    """sum_i weights_i * -log softmax(W z_{rows_i} + b)[targets_i], a scalar in nats; differentiable in z, w and bias.
+
+    Args:
+        z, w, bias: (C, r), (V, r), (V,).
+        targets, weights: (P,), P >= C.
+        rows: (P,) int32, of z for each prediction, of which the first C are 0 .. C - 1; None where P is C.
+    """
+    return _forward(z, w, bias, targets, weights, rows, precision)[0]
 
 
-def _forward(z, w, bias, targets, weights, precision):
-    e, total, excess = _relative_exponentials(z, w, bias, targets, precision)
-    loss = _dot(weights, excess + jnp.log(total))
-    scale = weights / total  # (C,): w / s
-    dz = scale[:, None] * product(e, w, (1, 0), precision) - weights[:, None] * w[targets]  # (C, r)
-    dw = product(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z)  # (V, r)
+def _forward(z, w, bias, targets, weights, rows, precision):
+    rows = jnp.arange(len(z)) if rows is None else rows
+    e, total, excess = _relative_exponentials(z, w, bias, targets, rows, precision)
+    loss = _dot(weights, excess + jnp.log(total)[rows])
+    scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
+    mean = product(e, w, (1, 0), precision)  # (C, r): E W
+    dz = (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
+    scale = _after(scale, mean)  # the two products at once would share the cache
+    dw = product(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z[rows])  # (V, r)
     dbias = _dot(scale, e).at[targets].add(-weights)  # (V,)
     return loss, (dz, dw, dbias)
 
 
 def _backward(precision, gradients, cotangent):
-    return *(cotangent * gradient for gradient in gradients), None, None
+    return *(cotangent * gradient for gradient in gradients), None, None, None
 
 
 weighted_nll.defvjp(_forward, _backward)
 
 
-def _relative_exponentials(z, w, bias, targets, precision):
-    """E = exp(O - base) (C, V), its row sums (C,) and base - O_y (C,): 0, or max - O_y where that would be too large."""
+def _after(x, done):
+    """x, but not before `done` is there. (XLA drops an optimization_barrier before it orders a CPU's operations.)"""
+    first = done[0, 0]
+    return jnp.where(jnp.isnan(first) & jnp.isinf(first), first, x)  # no number is both
+
+
+def _relative_exponentials(z, w, bias, targets, rows, precision):
+    """E = exp(O - base) (C, V), its row sums (C,) and base - O_y (P,): 0, or max - O_y where that would be too large.
+
+    The base of a row is the logit of the first of its targets.
+    """
     logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
-    e = jnp.exp(logits + bias - (_pick(logits, targets) + bias[targets])[:, None])
+    picked = logits[rows, targets] + bias[targets]  # (P,)
+    base = picked[: len(z)]  # (C,)
+    e = jnp.exp(logits + bias - base[:, None])
     total = _row_sums(e)
 
     def about_maximum(_):
         logits = product(z, w, (1, 1), precision) + bias
         e, total, top = _exponentials(logits)
-        return e, total, top - _pick(logits, targets), jnp.bool(True)
+        return e, total, top[rows] - logits[rows, targets], jnp.bool(True)
 
     # A loop that hardly ever runs: its carry stays where it is, which the branches of a cond would copy.
-    first = e, total, jnp.zeros_like(total), (total < LARGEST_SUM).all()
+    first = e, total, base[rows] - picked, (total < LARGEST_SUM).all()
     return lax.while_loop(lambda carry: ~carry[3], about_maximum, first)[:3]
 
 
@@ -119,6 +142,3 @@ def _row_sums(e):
 def _dot(x, y):
     return jnp.dot(x, y, precision=lax.Precision.HIGHEST)
 
-
-def _pick(logits, targets):
-    return jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]

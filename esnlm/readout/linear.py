@@ -89,10 +89,16 @@ def token_nll(params: dict, features: jax.Array, targets: jax.Array, precision: 
     return cross_entropy.token_nll(z, w, _bias(params, w), targets, precision)
 
 
-def weighted_nll(params: dict, features: jax.Array, targets: jax.Array, weights: jax.Array, precision: str) -> jax.Array:
-    """sum_i weights_i * token_nll_i, the differentiable form of `token_nll`."""
+def weighted_nll(params: dict, features, targets, weights, precision: str, rows: jax.Array | None = None) -> jax.Array:
+    """sum_i weights_i * token_nll_i in nats, the differentiable form of `token_nll`.
+
+    Args:
+        features: (C, N).
+        targets, weights: (P,), P >= C.
+        rows: (P,) int32, of the features for each prediction, of which the first C are 0 .. C - 1; None where P is C.
+    """
     z, w = _last_layer(params, features, precision)
-    return cross_entropy.weighted_nll(z, w, _bias(params, w), targets, weights, precision)
+    return cross_entropy.weighted_nll(z, w, _bias(params, w), targets, weights, rows, precision)
 
 
 def pair_log_probs(params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str) -> jax.Array:

@@ -27,7 +27,9 @@ class FeaturesAhead:
         training, compute = experiment.training, experiment.compute
         self.seed, self.text, self.stream = experiment.seed, text, stream
         self.most = compute.window_tokens
-        self.shapes = batches.shapes(epochs, compute.window_tokens)
+        begins = text.tokens[text.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
+        shared = not experiment.model.dropout and bool((begins == begins[0]).all())
+        self.shapes = batches.shapes(epochs, compute.window_tokens, shared)
         optimizer = make_optimizer(training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
         options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "rate": experiment.model.dropout}
         self.run_updates = make_updates(optimizer, training.on_nonfinite, self.shapes.sizes, **options)

@@ -51,14 +51,22 @@ def split_windows(tokens: np.ndarray, window_tokens: int) -> list[range]:
 class Shapes(NamedTuple):
     """The shapes that a run's packs come in, known before it begins, so that one compilation serves all of it."""
 
-    sizes: tuple[int, ...]  # predictions of an update, padded: ascending
+    sizes: tuple[int, ...]  # rows of an update, padded: ascending
     slots: int  # updates in a window, at most
+    openings: int  # slots for the first tokens of sentences that share a row; 0: every prediction has a row of its own
 
 
-def shapes(epochs: list[Epoch], window_tokens: int) -> Shapes:
-    """The shapes of all updates of some epochs, but of those that are made in parts: they outgrow a window."""
-    sizes = {pack_size(int(tokens)) for epoch in epochs for tokens in np.unique(epoch.tokens) if tokens <= window_tokens}
-    return Shapes(tuple(sorted(sizes or {pack_size(1)})), max(len(window) for epoch in epochs for window in epoch.windows))
+def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
+    """The shapes of all updates of some epochs, but of those that are made in parts: they outgrow a window.
+
+    Args:
+        shared: the features after BOS are the same in all sentences, as they are without dropout: a pack has them once.
+    """
+    counts = {(int(n), len(update)) for epoch in epochs for n, update in zip(epoch.tokens, epoch.updates, strict=True)}
+    sizes = {pack_size(tokens - (of - 1) * shared) for tokens, of in counts if tokens <= window_tokens}
+    largest = max(of for _, of in counts)
+    slots = max(len(window) for epoch in epochs for window in epoch.windows)
+    return Shapes(tuple(sorted(sizes or {pack_size(1)})), slots, (largest - 1) * shared)
 
 
 def pack_size(tokens: int, an_octave: int = 32) -> int:
@@ -68,26 +76,33 @@ def pack_size(tokens: int, an_octave: int = 32) -> int:
 
 
 class Packed(NamedTuple):
-    """The predictions of an update, or of a part of one, without the padding of their sentences."""
+    """The predictions of an update, or of a part of one, without the padding of their sentences.
+
+    Each is made from a row of features. Where sentences share the row after BOS it is the first, and `openings` are what
+    is predicted from it besides targets[0].
+    """
 
     rows: np.ndarray  # (C,) int32, of the features
     targets: np.ndarray  # (C,) int32, the token to predict
     weights: np.ndarray  # (C,) float32, 1 / the update's predictions; 0 where nothing is predicted
     places: np.ndarray  # (C,) uint32, in the corpus, of the token read last: for dropout
+    openings: np.ndarray  # (S,) int32
+    opening_weights: np.ndarray  # (S,) float32
 
 
 class Packs(NamedTuple):
-    """`Packed` for each update of a window.
+    """`Packed` for each update of a window, (U, C) and (U, S) for U updates.
 
-    Update u has its predictions in the first sizes[size[u]] places of its row; unused ones weigh nothing. C is the
-    largest size, U the number of slots.
+    Update u has its rows in the first sizes[size[u]] places; unused ones weigh nothing. C is the largest size.
     """
 
-    rows: np.ndarray  # (U, C) int32
-    targets: np.ndarray  # (U, C) int32
-    weights: np.ndarray  # (U, C) float32
-    places: np.ndarray  # (U, C) uint32
+    packed: Packed
     size: np.ndarray  # (U,) int32, which of Shapes.sizes
+
+    def update(self, u, size: int) -> Packed:
+        """Update u, in a pack of `size` rows."""
+        *by_row, openings, opening_weights = (part[u] for part in self.packed)
+        return Packed(*(part[:size] for part in by_row), openings, opening_weights)
 
 
 class Sentences(NamedTuple):
@@ -108,30 +123,42 @@ def sentences(text: TokenStore, numbers: np.ndarray) -> Sentences:
     return Sentences([tokens[:-1] for tokens in ids], [tokens[1:] for tokens in ids], places)
 
 
-def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int) -> Packed:
+def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, openings: int = 0) -> Packed:
     """Packs sentences whose features lie in `rows`.
 
     Args:
-        size: C, at least as many as are predicted here.
+        size: C, at least as many as there are rows.
         predictions: of the whole update, of which these may be a part.
+        openings: S; unless 0, the sentences share the row of the first one's first prediction.
     """
 
-    def fill(parts, dtype):
+    def fill(parts, dtype, length=size):
         joined = np.concatenate(parts)
-        return np.pad(joined, (0, size - len(joined))).astype(dtype)
+        return np.pad(joined, (0, length - len(joined))).astype(dtype)
 
-    weights = [np.full(some.predictions(), 1 / predictions)]
-    return Packed(fill(rows, np.int32), fill(some.targets, np.int32), fill(weights, np.float32), fill(some.places, np.uint32))
+    def without_first(column):
+        return [column[0], *(part[1:] for part in column[1:])] if openings else column
+
+    own, share = without_first(some.targets), 1 / predictions
+    by_row = [
+        fill(without_first(rows), np.int32),
+        fill(own, np.int32),
+        fill([np.full(sum(map(len, own)), share)], np.float32),
+        fill(without_first(some.places), np.uint32),
+    ]
+    first = [target[:1] for target in some.targets[1:]] if openings else []
+    return Packed(*by_row, fill([[], *first], np.int32, openings), fill([np.full(len(first), share)], np.float32, openings))
 
 
 def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> Packs:
     """The packs of a window, from the sentences of each update and the rows of their features."""
-    empty = Packed(*(np.zeros(shapes.sizes[-1], dtype) for dtype in (np.int32, np.int32, np.float32, np.uint32)))
-    packed = [pack(some, rows, shapes.sizes[-1], some.predictions()) for some, rows in updates]
-    packed += [empty] * (shapes.slots - len(packed))
-    size = [shapes.sizes.index(pack_size(some.predictions())) for some, _ in updates]
+    most = shapes.sizes[-1]
+    packed = [pack(some, rows, most, some.predictions(), shapes.openings) for some, rows in updates]
+    packed += [Packed(*map(np.zeros_like, packed[0]))] * (shapes.slots - len(packed))
+    own_rows = [some.predictions() - (len(some.targets) - 1) * (shapes.openings > 0) for some, _ in updates]
+    size = [shapes.sizes.index(pack_size(count)) for count in own_rows]
     size += [0] * (shapes.slots - len(size))
-    return Packs(*(np.stack(parts) for parts in zip(*packed, strict=True)), np.array(size, np.int32))
+    return Packs(Packed(*(np.stack(parts) for parts in zip(*packed, strict=True))), np.array(size, np.int32))
 
 
 def parts(some: Sentences, most: int) -> list[Sentences]:

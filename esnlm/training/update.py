@@ -13,7 +13,7 @@ from esnlm.config import TrainingConfig
 from esnlm.features import dropout
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
-from esnlm.training.batches import Packed
+from esnlm.training.batches import Packed, Packs
 
 
 def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") -> optax.GradientTransformation:
@@ -75,7 +75,7 @@ def readout_gradient(params: dict, buffer, packed: Packed, key, *, precision: st
         features = drop(buffer[packed.rows], packed.places, key, rate)  # (C, F)
 
         def loss(params):
-            return linear.weighted_nll(params["readout"], features, packed.targets, packed.weights, precision)
+            return packed_nll(params["readout"], features, packed, precision)
 
         return jax.value_and_grad(loss)(params)
 
@@ -83,13 +83,29 @@ def readout_gradient(params: dict, buffer, packed: Packed, key, *, precision: st
     if size <= chunk_tokens:
         return loss_and_gradient(params, packed)
     chunks = -(-size // chunk_tokens)
-    padded = [jnp.pad(part, (0, chunks * chunk_tokens - size)).reshape(chunks, chunk_tokens) for part in packed]
+
+    def cut(by_row):
+        return jnp.pad(by_row, (0, chunks * chunk_tokens - size)).reshape(chunks, chunk_tokens)
+
+    def in_first_chunk(openings):
+        return jnp.pad(openings[None], ((0, chunks - 1), (0, 0)))
+
+    *by_row, openings, opening_weights = packed
+    padded = [*map(cut, by_row), in_first_chunk(openings), in_first_chunk(opening_weights)]
 
     def add_chunk(total, chunk):
         return jax.tree.map(jnp.add, total, loss_and_gradient(params, chunk)), None
 
     nothing = jax.tree.map(jnp.zeros_like, (jnp.float32(0), params))
     return lax.scan(add_chunk, nothing, Packed(*padded))[0]
+
+
+def packed_nll(readout: dict, features: jax.Array, packed: Packed, precision: str) -> jax.Array:
+    """The weighted sum of -log p of packed predictions in nats, from the features of their rows (C, F)."""
+    targets = jnp.concatenate([packed.targets, packed.openings])  # (C + S,)
+    weights = jnp.concatenate([packed.weights, packed.opening_weights])
+    rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.openings), int)])
+    return linear.weighted_nll(readout, features, targets, weights, precision, rows)
 
 
 def drop(features: jax.Array, places: jax.Array, key, rate: float) -> jax.Array:
@@ -170,23 +186,25 @@ def make_updates(optimizer: optax.GradientTransformation, on_nonfinite: str, siz
     """
     apply = make_apply(optimizer, on_nonfinite)
 
-    def of_size(size, params, buffer, packed, key):
-        return readout_gradient(params, buffer, Packed(*(part[:size] for part in packed)), key, **options)
+    def of_size(size, params, buffer, packs, u, key):
+        return readout_gradient(params, buffer, packs.update(u, size), key, **options)
 
     branches = [partial(of_size, size) for size in sizes]
 
-    def updates(params, state, buffer, packs, key, first, last):
+    def updates(params, state, buffer, packs: Packs, key, first, last):
         def update(u, carry):
             params, state, losses, applied, going, fault = carry
-            packed = Packed(packs.rows[u], packs.targets[u], packs.weights[u], packs.places[u])
-            loss, gradient = lax.switch(packs.size[u], branches, params, buffer, packed, key)
+            loss, gradient = lax.switch(packs.size[u], branches, params, buffer, packs, u, key)
             if on_nonfinite == "stop":
                 loss = jnp.where(going, loss, jnp.nan)
 
             def largest():
+                packed = packs.update(u, sizes[-1])
                 return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows])).max()
 
             fault = look(fault, loss, params, gradient, largest, on_nonfinite)
+            # The step's scalars wait for the look, so that params are overwritten after it: else XLA would copy them for it.
+            state = jax.tree.map(lambda x: x if x.ndim else jnp.where(fault.largest < 0, 0, x), state)  # |h| never is
             params, state, good = apply(params, state, loss, gradient)
             return params, state, losses.at[u].set(loss), applied.at[u].set(good), going & good, fault
 

@@ -10,10 +10,9 @@ from esnlm.config import Experiment
 from esnlm.features import dropout
 from esnlm.features.lanes import on_sheet
 from esnlm.models import families
-from esnlm.readout import linear
 from esnlm.text.store import TokenStore
 from esnlm.training import batches
-from esnlm.training.update import add, drop, make_apply, make_look, make_optimizer, no_fault
+from esnlm.training.update import add, drop, make_apply, make_look, make_optimizer, no_fault, packed_nll
 
 LANES = 8  # a sheet is at least so wide, so that an epoch's last batches need no size of their own
 
@@ -86,8 +85,7 @@ def watched_gradient(config, frozen, params: dict, sheet, packed: batches.Packed
         features = families.features(config, frozen, params, sheet, key, precision)[packed.rows]  # (C, F)
         rate = config.output_dropout if key is not None else 0.0
         seen = drop(features, packed.places, key, rate)
-        readout = families.of(config).readout(params)
-        nll = linear.weighted_nll(readout, seen, packed.targets, packed.weights, precision)
+        nll = packed_nll(families.of(config).readout(params), seen, packed, precision)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())
 

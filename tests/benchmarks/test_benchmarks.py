@@ -81,7 +81,7 @@ def test_training(tmp_path, monkeypatch):
 
 
 def test_update_floor_counts_what_an_update_needs():
-    floor = training.update_floor(tokens=10, size=3, vocab_size=7, rank=2, flops_per_s=1.0, bytes_per_s=1.0)
+    floor = training.update_floor(rows=10, size=3, vocab_size=7, rank=2, flops_per_s=1.0, bytes_per_s=1.0)
     assert floor == {"products": 3 * 2 * 10 * 7 * 2 + 2 * 2 * 10 * 3 * 2, "adamw": 7 * 4 * (7 * 2 + 2 * 3 + 7)}
 
 

@@ -65,6 +65,27 @@ def test_a_weight_of_zero_takes_no_part():
         assert relative(b, np.asarray(a, np.float64)) < 20 * EPSILON
 
 
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+@pytest.mark.parametrize("rank", [None, 7])
+def test_several_predictions_from_one_row_are_as_if_each_had_its_own(rank, scale):
+    params, features, targets = problem(rank, scale)
+    again = np.array([0, 3, 0, 0, 24])  # rows that are read once more, each with another target
+    rows = np.concatenate([np.arange(C), again]).astype(np.int32)
+    rng = np.random.default_rng(3)
+    targets, weights = np.concatenate([targets, rng.integers(0, V, 5)]), np.full(C + 5, 1 / (C + 5), np.float32)
+    loss, gradient = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32", rows)
+    expected_loss, expected = oracle.mean_nll_and_gradient(params, features[rows].astype(np.float64), targets)
+    tolerance = 50 * EPSILON * max(1.0, np.abs(oracle.logits(params, features)).max())
+    assert loss == pytest.approx(expected_loss, rel=tolerance)
+    for name in expected:
+        assert relative(gradient[name], expected[name]) < tolerance
+    found = jax.grad(linear.weighted_nll, argnums=1)(params, features, targets, weights, "float32", rows)
+    apart = jax.grad(linear.weighted_nll, argnums=1)(params, features[rows], targets, weights, "float32")
+    expected = np.zeros((C, N))
+    np.add.at(expected, rows, np.asarray(apart, np.float64))
+    assert relative(found, expected) < tolerance
+
+
 def test_token_nll_is_the_negative_log_probability():
     params, features, targets = problem(7)
     expected = -oracle.log_softmax(oracle.logits(params, features.astype(np.float64)))[np.arange(C), targets]

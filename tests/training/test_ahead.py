@@ -30,7 +30,8 @@ RATE = TrainingConfig().learning_rate
 def store(lengths, poisoned=None):
     """A store in memory: sentences of so many tokens, BOS and EOS among them; one of them may hold POISON."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = np.random.default_rng(0).integers(0, POISON, offsets[-1])
+    tokens = np.random.default_rng(0).integers(1, POISON, offsets[-1])
+    tokens[offsets[:-1]] = 0
     if poisoned is not None:
         tokens[offsets[poisoned] + 2] = POISON
     return TokenStore(Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths))
@@ -93,17 +94,26 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
 
 @pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
 def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
-    """Larger than a window, down to a sentence a part, or than what has logits at once."""
+    """Larger than a window, down to a sentence a part, or than what has logits at once.
+
+    In one piece, sentences share the row after their common first token; in parts of a window, none does.
+    """
     text = store(LENGTHS)
     model = echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0])
     (whole, begin, epochs), (parts, again, small_epochs) = prepare(model, text), prepare(model, text, **sizes)
-    assert epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
+    assert whole.shapes.openings == 3 and epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
     params, _, losses, _ = run_all(whole, *begin, epochs)
     other, _, other_losses, _ = run_all(parts, *again, small_epochs)
     # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
     np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
     for name in params["readout"]:
         np.testing.assert_allclose(other["readout"][name], params["readout"][name], atol=len(losses) * RATE * 1e-3, rtol=0)
+
+
+def test_sentences_that_begin_differently_share_nothing():
+    text = store(LENGTHS)
+    text.tokens[text.offsets[3]] = 1
+    assert prepare(echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0]), text)[0].shapes.openings == 0
 
 
 @pytest.mark.parametrize("on_nonfinite, window_tokens", [("continue", 1000), ("skip", 1000), ("stop", 1000), ("skip", 20), ("stop", 20)])
@@ -163,7 +173,7 @@ def train(tmp_path, monkeypatch):
     def load_and_spoil(self, number, epoch, window):
         load(self, number, epoch, window)
         if number == 1 and 3 in window:
-            self.packs.weights[3 - window.start] = np.nan
+            self.packs.packed.weights[3 - window.start] = np.nan
 
     def train(on_nonfinite, updates_per_call):
         monkeypatch.setattr(FeaturesAhead, "load", load_and_spoil)

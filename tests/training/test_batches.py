@@ -46,22 +46,40 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
 
 def test_shapes_fit_every_update_of_a_run():
     epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
-    shapes = batches.shapes(epochs, 1000)
-    assert {batches.pack_size(int(tokens)) for epoch in epochs for tokens in epoch.tokens} == set(shapes.sizes)
-    assert shapes.slots == max(len(window) for epoch in epochs for window in epoch.windows)
+    updates = [(int(tokens), len(update)) for epoch in epochs for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)]
+    apart, shared = (batches.shapes(epochs, 1000, shared) for shared in (False, True))
+    assert set(apart.sizes) == {batches.pack_size(tokens) for tokens, _ in updates}
+    assert set(shared.sizes) == {batches.pack_size(tokens - count + 1) for tokens, count in updates}
+    assert (apart.openings, shared.openings) == (0, 31)
+    assert apart.slots == shared.slots == max(len(window) for epoch in epochs for window in epoch.windows)
 
 
 def test_packs_hold_every_prediction_and_weigh_it_equally():
     updates = [some_sentences(count) for count in (88, 30, 200)]
-    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 208), slots=5))
+    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 208), slots=5, openings=0))
     assert list(packs.size[:3]) == [1, 0, 2]
+    packed = packs.packed
     for u, (some, rows) in enumerate(updates):
-        real = packs.weights[u] > 0
-        for packed, parts in ((packs.rows, rows), (packs.targets, some.targets), (packs.places, some.places)):
-            assert list(packed[u, real]) == list(np.concatenate(parts))
-        assert set(packs.weights[u, real]) == {np.float32(1 / some.predictions())}
+        real = packed.weights[u] > 0
+        for found, parts in ((packed.rows, rows), (packed.targets, some.targets), (packed.places, some.places)):
+            assert list(found[u, real]) == list(np.concatenate(parts))
+        assert set(packed.weights[u, real]) == {np.float32(1 / some.predictions())}
         assert real.sum() == some.predictions()
-    assert not packs.weights[3:].any()
+    assert not packed.weights[3:].any()
+
+
+def test_packs_have_the_row_after_bos_once():
+    updates = [some_sentences(count) for count in (88, 30, 200)]  # 8, 3 and 19 sentences
+    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 192), slots=5, openings=20))
+    assert list(packs.size[:3]) == [1, 0, 2]  # 81, 28 and 182 rows
+    for u, (some, rows) in enumerate(updates):
+        packed = packs.update(u, packs.packed.rows.shape[1])
+        real, more = packed.weights > 0, packed.opening_weights > 0
+        found = sorted([*zip(packed.rows[real], packed.targets[real]), *((packed.rows[0], target) for target in packed.openings[more])])
+        first, first_of_all = {row[0] for row in rows}, rows[0][0]
+        one_first = [first_of_all if row in first else row for row in np.concatenate(rows)]
+        assert found == sorted(zip(one_first, np.concatenate(some.targets)))
+        assert {*packed.weights[real], *packed.opening_weights[more]} == {np.float32(1 / some.predictions())}
 
 
 def test_parts_are_whole_sentences_and_keep_to_their_size():

@@ -28,16 +28,23 @@ def problem():
     rng = np.random.default_rng(0)
     counts = rng.integers(20, 60, 10)
     updates = [(rng.permutation(200)[:count], rng.integers(0, V, count)) for count in counts]
-    return rng.normal(size=(200, N)).astype(np.float32), updates, batches.Shapes(sizes=(32, 48, 64), slots=12)
+    return rng.normal(size=(200, N)).astype(np.float32), updates
 
 
-def run(calls, chunk_tokens=1024):
-    """Runs the ten updates in calls of some updates each: (params, losses)."""
-    buffer, updates, shapes = problem()
+def run(calls, chunk_tokens=1024, shared=False):
+    """Runs the ten updates in calls of some updates each: (params, losses).
+
+    Args:
+        shared: each update is eight sentences, whose first prediction is made from one row.
+    """
+    buffer, updates = problem()
+    shapes = batches.Shapes(sizes=(16, 32, 48, 64), slots=12, openings=10 * shared)
     optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
     options = {"precision": "float32", "chunk_tokens": chunk_tokens, "rate": 0.0}
     run_updates, state = make_updates(optimizer, "continue", shapes.sizes, **options), optimizer.init(params)
-    packed = [(batches.Sentences([rows], [targets], [rows]), [rows]) for rows, targets in updates]
+    cut = 8 if shared else 1
+    sentences = [(np.array_split(rows, cut), np.array_split(targets, cut)) for rows, targets in updates]
+    packed = [(batches.Sentences(rows, targets, rows), rows) for rows, targets in sentences]
     packs, losses, first = batches.stack(packed, shapes), [], 0
     for count in calls:
         params, state, found, *_ = run_updates(params, state, buffer, packs, None, first, first + count)
@@ -46,13 +53,16 @@ def run(calls, chunk_tokens=1024):
     return params["readout"], losses
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["rows apart", "a row shared"])
 @pytest.mark.parametrize("chunk_tokens", [1024, 24], ids=["whole", "in chunks"])
-def test_ten_updates_follow_the_oracle(chunk_tokens):
-    params, losses = run([10], chunk_tokens)
+def test_ten_updates_follow_the_oracle(chunk_tokens, shared):
+    params, losses = run([10], chunk_tokens, shared)
     expected = {name: np.asarray(array, np.float64) for name, array in start()["readout"].items()}
     adamw = oracle.AdamW(expected)
-    buffer, updates, _ = problem()
+    buffer, updates = problem()
     for (rows, targets), loss in zip(updates, losses, strict=True):
+        if shared:  # the first sentence's first row for that of all
+            rows = np.concatenate([np.append(rows[0], part[1:]) for part in np.array_split(rows, 8)])
         expected_loss, gradient = oracle.mean_nll_and_gradient(expected, buffer[rows].astype(np.float64), targets)
         assert loss == pytest.approx(expected_loss, rel=1e-5)
         expected = adamw.step(expected, gradient)
@@ -124,7 +134,7 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, sca
         changes, state = ours.update({"readout": gradient}, state, params)
         return optax.apply_updates(params, changes), state
 
-    buffer, updates, _ = problem()
+    buffer, updates = problem()
     for rows, targets in updates:
         features, padding = buffer[rows], (0, 64 - len(rows))
         weights = np.full(len(rows), 1 / len(rows), np.float32)
