@@ -242,7 +242,7 @@ def update(section: Section) -> None:
         milliseconds |= {name: 1e3 * float(np.median(own)) for name, own in parts.items()}
         floor = training_benchmark.update_floor(PREDICTIONS, size, scale.vocab, scale.rank, flops[precision], bandwidth)
         finding = {"size": size, "precision": precision, "ms": milliseconds, "floor_ms": 1e3 * sum(floor.values())}
-        return [finding | {"working_bytes": training_benchmark.working_bytes(own, {}, [])["esnlm"]}]
+        return [finding | {"working_bytes": own.working_bytes()["esnlm"]}]
 
     for size in scale.trained:
         for precision in trainable_precisions():

@@ -6,6 +6,7 @@ taken within each round, and what is reported are medians over the rounds.
 
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import platform
 import shlex
@@ -58,6 +59,47 @@ def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str,
             time.sleep(SETTLE)
             seconds[name].append(time_of(partial(contenders[name], i)))
     return seconds, failures
+
+
+class Apart:
+    """An object in a process of its own, whose memory and threads those here do not meet; its methods, called from here.
+
+    What a method raises there, or the construction, is raised here by the next call.
+    """
+
+    def __init__(self, make: Callable, *arguments):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, far = context.Pipe()
+        context.Process(target=_serve, args=(far, make, arguments), daemon=True).start()
+        far.close()
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self._pipe.send((name, arguments))
+            error, answer = self._pipe.recv()
+            if error is not None:
+                raise error
+            return answer
+
+        return call
+
+
+def _serve(pipe, make, arguments):
+    try:
+        served, broken = make(*arguments), None
+    except Exception as error:
+        served, broken = None, error
+    while True:
+        try:
+            name, given = pipe.recv()
+        except EOFError:  # nobody is left to ask
+            return
+        try:
+            if broken is not None:
+                raise broken
+            pipe.send((None, getattr(served, name)(*given)))
+        except Exception as error:
+            pipe.send((RuntimeError(one_line(error)), None))
 
 
 def time_of(run: Callable[[], object]) -> float:

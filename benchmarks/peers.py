@@ -103,24 +103,54 @@ class PaperWay:
         return _step(loss, self.optimizer)
 
 
-class PackedWay:
-    """(b) Only real tokens, in as few passes as PyTorch allows."""
+class SharedNll(torch.autograd.Function):
+    """Mean -log p of targets (P,), each from one of the rows of logits (C, V), P >= C."""
 
-    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str, adamw: dict, compiled: bool = False):
+    @staticmethod
+    def forward(ctx, logits, rows, targets):
+        log_probs = torch.log_softmax(logits, dim=1)
+        ctx.save_for_backward(log_probs, rows, targets)
+        return -log_probs[rows, targets].mean()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        log_probs, rows, targets = ctx.saved_tensors
+        share = gradient / len(rows)
+        counts = torch.bincount(rows, minlength=len(log_probs)).to(share.dtype)
+        found = log_probs.exp_().mul_((counts * share)[:, None])  # nobody else reads them
+        return found.index_put_((rows, targets), -share, accumulate=True), None, None
+
+
+class PackedWay:
+    """(b) Only real tokens, in as few passes as PyTorch allows.
+
+    Args:
+        shared: the features after BOS, the same in every sentence, are read once.
+    """
+
+    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str, adamw: dict, compiled=False, shared=False):
         self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
         self.readout = Readout(params, self.device)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
-        self.loss = torch.compile(self._loss, dynamic=True) if compiled else self._loss
+        self.shared = shared
+        loss = self._shared_loss if shared else self._loss
+        self.loss = torch.compile(loss, dynamic=True) if compiled else loss
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
         """One update; the loss before it."""
         features, targets = self.features(sentences)
+        if self.shared:
+            features = features[len(sentences) - 1 :]
         with precise(self.precision, self.device):
             loss = self.loss(features, targets)
         return _step(loss, self.optimizer)
 
     def _loss(self, features, targets):
         return F.cross_entropy(self.readout(features), targets)  # of logits (C, V)
+
+    def _shared_loss(self, features, targets):
+        rows = torch.arange(len(targets), device=self.device) - (len(targets) - len(features))
+        return SharedNll.apply(self.readout(features), rows.clamp(min=0), targets)
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:

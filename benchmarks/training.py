@@ -8,8 +8,11 @@
     torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW
     LSTM (c)     512 units in torch (cuDNN on a GPU), padding removed
 
+    torch (b), BOS once   (b) with esnlm's idea too: the row of features after BOS, which all sentences share, is read once
+
 On a CPU all of them run with esnlm's allocator setting (esnlm/allocator.py: freed memory is kept), which is their best
-too; "as it comes" is PyTorch without it, as one who does not know of it runs it.
+too; "as it comes" is PyTorch without it, as one who does not know of it runs it. Each of the three is a process of its
+own, as where only one of them is used: their thread pools and their memory do not meet.
 
 A round is --updates updates of 32 sentences, the same for all, taken in turns. A window holds more updates than a round
 trains: esnlm's states are computed for the whole window, as in a run, and counted for the round's share of it. The
@@ -34,7 +37,6 @@ import optax
 import sentences as text
 from recurrence import random_reservoir
 
-from esnlm.allocator import give_back_freed_memory, keep_freed_memory
 from esnlm.config import ComputeConfig, Experiment, TrainingConfig
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
@@ -109,33 +111,24 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     count = min(args.updates, *map(len, windows))  # updates a round
     reservoir, params = model(size, vocab_size, args.rank)
     own = Esnlm(reservoir, params, compute, windows, count)
-    others, notes = torch_contenders(reservoir, params, args.precision, args.compiled)
-    losses, failures = {BASELINE: own.first_loss()}, {}
-    for name, peer in list(others.items()):
-        try:
-            losses[name] = float(peer.update(windows[0][0]))
-        except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
-            failures[name] = measure.one_line(error)
-            del others[name]
+    kinds = processes(size, vocab_size, args, windows, count)
+    losses, failures, notes, peers_turns = {BASELINE: own.first_loss()}, {}, [], {}
+    for suffix, process in kinds.items():
+        names, own_notes = process.contenders()
+        notes = notes or own_notes
+        for name in names:
+            try:
+                losses[name + suffix] = process.first_loss(name)
+                peers_turns[name + suffix] = partial(process.updates, name)
+            except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
+                failures[name + suffix] = measure.one_line(error)
     for name, loss in losses.items():
         if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
             raise SystemExit(f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
 
-    def run_peer(name, i, as_it_comes=False):
-        if as_it_comes:
-            give_back_freed_memory()
-        for batch in windows[i][:count]:
-            loss = others[name].update(batch)
-        loss = float(loss)  # waits
-        keep_freed_memory()
-        return loss
-
     # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
     turns = {"warm": partial(own.updates, count=1), "states": own.states, "packing": own.pack, "updates": own.updates}
-    turns |= {name: partial(run_peer, name) for name in others}
-    if jax.default_backend() == "cpu":
-        turns |= {f"{name}, as it comes": partial(run_peer, name, as_it_comes=True) for name in others if name.startswith("torch")}
-    seconds, failed = measure.interleave(turns, args.rounds)
+    seconds, failed = measure.interleave(turns | peers_turns, args.rounds)
     del seconds["warm"]
     states, packing, updates = (np.array(seconds.pop(name)) for name in ("states", "packing", "updates"))
     in_window = np.array([len(window) for window in windows])
@@ -148,8 +141,8 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     rows = float(np.median([sum(map(text.rows, window[:count])) / count for window in windows]))
     floor = update_floor(rows, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
     turns, parts_rows = own.parts()
-    if "torch (b)" in others:
-        turns["torch (b)'s states"] = lambda _: (others["torch (b)"].features(windows[0][0]), measure.torch_wait())
+    if "torch (b)" in peers_turns:
+        turns["torch (b)'s states"] = partial(kinds[""].states, "torch (b)")
     alone, _ = measure.interleave(turns, args.rounds)
     parts = {
         "states": float(np.median(states / in_window)),
@@ -173,7 +166,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "failures": failures | failed,
         "notes": notes,
         "compile_s": own.compile_s,
-        "working_bytes": working_bytes(own, others, windows[0][0]),
+        "working_bytes": own.working_bytes() | {name: held for name in peers_turns if (held := kinds[""].working_bytes(name))},
         "compute": {"kernel": compute.kernel, "lanes": compute.lanes, "window_tokens": compute.window_tokens},
         "floor_s": floor,
         "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
@@ -241,6 +234,10 @@ class Esnlm:
         self.pack(0)
         return float(self.updates(0, count=1)[0])
 
+    def working_bytes(self) -> dict[str, int]:
+        """Memory that updates take beyond what was there before, as compiled."""
+        return {BASELINE: self.run_updates.memory_analysis().temp_size_in_bytes}
+
     def parts(self) -> tuple[dict[str, measure.Contender], int]:
         """The gradient and AdamW alone, on the batch of median size among a round's; and its rows."""
         self.states(0)
@@ -269,34 +266,71 @@ class Esnlm:
         return turns, int(sizes[u])
 
 
-def torch_contenders(reservoir: Reservoir, params: dict, precision: str, compiled: bool) -> tuple[dict, list[str]]:
-    """{name: object with .update(sentences)}, and what was chosen for them."""
+class Peers:
+    """What PyTorch makes of the same windows, in several ways: {name: object with .update(sentences)}."""
+
+    def __init__(self, size: int, vocab_size: int, args: argparse.Namespace, windows: list, count: int, as_it_comes: bool):
+        if not as_it_comes:
+            measure.set_up()
+        self.windows, self.count = windows, count
+        reservoir, params = model(size, vocab_size, args.rank)
+        device = "cuda" if measure.torch.cuda.is_available() else "cpu"
+        layout, first_note = peers.fastest_layout(reservoir.w_rec, device, lanes=32)
+        adamw, second_note = peers.fastest_adamw(params, device)
+        frozen = peers.TorchReservoir(reservoir, device, layout)
+        self.notes = [first_note, second_note]
+        self.ways = {
+            "torch (a)": peers.PaperWay(frozen, params, args.precision),
+            "torch (b)": peers.PackedWay(frozen, params, args.precision, adamw),
+        }
+        if as_it_comes:
+            return
+        self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, shared=True)
+        self.ways["LSTM (c)"] = peers.Lstm(vocab_size, args.precision, adamw, device)
+        if args.compiled:
+            self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
+
+    def contenders(self) -> tuple[list[str], list[str]]:
+        """Their names, and what was chosen for them."""
+        return list(self.ways), self.notes
+
+    def first_loss(self, name: str) -> float:
+        """The loss of the very first update, which is made."""
+        return float(self.ways[name].update(self.windows[0][0]))
+
+    def updates(self, name: str, i: int) -> float:
+        """The first updates of window i; the last loss."""
+        for batch in self.windows[i][: self.count]:
+            loss = self.ways[name].update(batch)
+        return float(loss)  # waits
+
+    def states(self, name: str, _: int) -> None:
+        """Those of one update."""
+        self.ways[name].features(self.windows[0][0])
+        measure.torch_wait()
+
+    def working_bytes(self, name: str) -> int | None:
+        """Memory that an update takes beyond what was there before, on a GPU."""
+        if not measure.torch.cuda.is_available():
+            return None
+        measure.torch.cuda.reset_peak_memory_stats()
+        held = measure.torch.cuda.memory_allocated()
+        self.ways[name].update(self.windows[0][0])
+        measure.torch_wait()
+        return measure.torch.cuda.max_memory_allocated() - held
+
+
+def processes(size: int, vocab_size: int, args: argparse.Namespace, windows: list, count: int) -> dict:
+    """Peers by the suffix of their names: on a CPU each in a process of its own, on a GPU here, where its memory is."""
     if measure.torch is None:
-        return {}, ["torch is not installed: no peers"]
-    device = "cuda" if measure.torch.cuda.is_available() else "cpu"
-    layout, first_note = peers.fastest_layout(reservoir.w_rec, device, lanes=32)
-    adamw, second_note = peers.fastest_adamw(params, device)
-    frozen = peers.TorchReservoir(reservoir, device, layout)
-    contenders = {
-        "torch (a)": peers.PaperWay(frozen, params, precision),
-        "torch (b)": peers.PackedWay(frozen, params, precision, adamw),
-        "LSTM (c)": peers.Lstm(len(params["bias"]), precision, adamw, device),
-    }
-    if compiled:
-        contenders["torch (b), compiled"] = peers.PackedWay(frozen, params, precision, adamw, compiled=True)
-    return contenders, [first_note, second_note]
-
-
-def working_bytes(own: Esnlm, others: dict, batch: list[np.ndarray]) -> dict[str, int]:
-    """Memory that updates take beyond what was there before: as compiled for esnlm, as allocated by torch (GPU)."""
-    found = {BASELINE: own.run_updates.memory_analysis().temp_size_in_bytes}
-    if measure.torch is not None and measure.torch.cuda.is_available():
-        for name, peer in others.items():
-            measure.torch.cuda.reset_peak_memory_stats()
-            held = measure.torch.cuda.memory_allocated()
-            peer.update(batch)
-            measure.torch_wait()
-            found[name] = measure.torch.cuda.max_memory_allocated() - held
+        return {}
+    arguments = size, vocab_size, args, windows, count
+    if jax.default_backend() != "cpu":
+        return {"": Peers(*arguments, as_it_comes=False)}
+    found = {}
+    for suffix, as_it_comes in (("", False), (", as it comes", True)):
+        found[suffix] = measure.Apart(Peers, *arguments, as_it_comes)
+        found[suffix].contenders()  # waits: what is chosen there is chosen alone
     return found
 
 

@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 
 # mallopt's parameters in glibc's malloc.h, which has no other interface to them.
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 
 
 def keep_freed_memory() -> bool:
@@ -18,11 +18,6 @@ def keep_freed_memory() -> bool:
     Call it before other threads allocate: each of them would begin a heap of its own, of 64 MB at most.
     """
     return _set({M_ARENA_MAX: 1, M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
-
-
-def give_back_freed_memory() -> bool:
-    """Has malloc hand large blocks back as it does of itself: for timing what runs without `keep_freed_memory`."""
-    return _set({M_MMAP_THRESHOLD: 128 << 10, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 128 << 10})
 
 
 def _set(parameters: dict[int, int]) -> bool:

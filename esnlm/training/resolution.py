@@ -11,8 +11,9 @@ from esnlm.errors import InputError
 from esnlm.training.run_directory import RunDirectory
 
 # Memory for features computed ahead: enough to fill the lanes, little beside a readout with its optimizer.
-WINDOW_BYTES = {"cpu": 512 << 20, "gpu": 8 << 30, "tpu": 2 << 30}
-LONGEST_WINDOW = 1 << 16
+WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
+SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
+STEPS = 128  # of a window, at least: as many as long sentences have, or most lanes would wait for the longest
 
 DEVICE_CHOICES = ("compute.kernel", "compute.lanes", "compute.window_tokens")
 # What may change within a run, where it is asked for: how it is computed and logged, and where the same text lies.
@@ -51,11 +52,11 @@ def choose_compute(experiment: Experiment, backend: str) -> ComputeConfig:
     compute, model = experiment.compute, experiment.model
     if compute.precision == "tf32" and backend == "cpu":
         raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
-    window = min(LONGEST_WINDOW, max(1024, WINDOW_BYTES.get(backend, 512 << 20) // (4 * model.feature_size)))
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
-        lanes=compute.lanes or min(model.lanes(backend), max(8, window // 64)),
+        lanes=compute.lanes or min(model.lanes(backend), max(8, window // STEPS)),
         window_tokens=compute.window_tokens or window,
     )
 
