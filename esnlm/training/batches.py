@@ -62,11 +62,11 @@ def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
     Args:
         shared: the features after BOS are the same in all sentences, as they are without dropout: a pack has them once.
     """
-    counts = {(int(n), len(update)) for epoch in epochs for n, update in zip(epoch.tokens, epoch.updates, strict=True)}
-    sizes = {pack_size(tokens - (of - 1) * shared) for tokens, of in counts if tokens <= window_tokens}
-    largest = max(of for _, of in counts)
+    found = {(int(tokens), len(update)) for epoch in epochs for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)}
+    sizes = {pack_size(tokens - (count - 1) * shared) for tokens, count in found if tokens <= window_tokens}
     slots = max(len(window) for epoch in epochs for window in epoch.windows)
-    return Shapes(tuple(sorted(sizes or {pack_size(1)})), slots, (largest - 1) * shared)
+    openings = max(count - 1 for _, count in found) * shared
+    return Shapes(tuple(sorted(sizes or {pack_size(1)})), slots, openings)
 
 
 def pack_size(tokens: int, an_octave: int = 32) -> int:
