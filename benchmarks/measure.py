@@ -70,13 +70,22 @@ class Apart:
     def __init__(self, make: Callable, *arguments):
         context = multiprocessing.get_context("spawn")
         self._pipe, far = context.Pipe()
-        context.Process(target=_serve, args=(far, make, arguments), daemon=True).start()
+        self._process = context.Process(target=_serve, args=(far, make, arguments), daemon=True)
+        self._process.start()
         far.close()
+
+    def close(self) -> None:
+        """Ends the process: its memory is given back."""
+        self._process.kill()
+        self._process.join()
 
     def __getattr__(self, name):
         def call(*arguments):
-            self._pipe.send((name, arguments))
-            error, answer = self._pipe.recv()
+            try:
+                self._pipe.send((name, arguments))
+                error, answer = self._pipe.recv()
+            except (EOFError, OSError):
+                raise RuntimeError(f"the process that {name} was asked of has ended: was there memory enough?") from None
             if error is not None:
                 raise error
             return answer

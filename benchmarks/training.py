@@ -144,6 +144,9 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     if "torch (b)" in peers_turns:
         turns["torch (b)'s states"] = partial(kinds[""].states, "torch (b)")
     alone, _ = measure.interleave(turns, args.rounds)
+    peers_bytes = {name: held for name in peers_turns if (held := kinds[""].working_bytes(name))}
+    for process in kinds.values():
+        process.close()
     parts = {
         "states": float(np.median(states / in_window)),
         "packing": float(np.median(packing / in_window)),
@@ -166,7 +169,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "failures": failures | failed,
         "notes": notes,
         "compile_s": own.compile_s,
-        "working_bytes": own.working_bytes() | {name: held for name in peers_turns if (held := kinds[""].working_bytes(name))},
+        "working_bytes": own.working_bytes() | peers_bytes,
         "compute": {"kernel": compute.kernel, "lanes": compute.lanes, "window_tokens": compute.window_tokens},
         "floor_s": floor,
         "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
@@ -289,6 +292,9 @@ class Peers:
         self.ways["LSTM (c)"] = peers.Lstm(vocab_size, args.precision, adamw, device)
         if args.compiled:
             self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
+
+    def close(self) -> None:
+        """Nothing to end here: see measure.Apart."""
 
     def contenders(self) -> tuple[list[str], list[str]]:
         """Their names, and what was chosen for them."""
