@@ -11,8 +11,10 @@
     torch (b), BOS once   (b) with esnlm's idea too: the row of features after BOS, which all sentences share, is read once
 
 On a CPU all of them run with esnlm's allocator setting (esnlm/allocator.py: freed memory is kept), which is their best
-too; "as it comes" is PyTorch without it, as one who does not know of it runs it. Each of the three is a process of its
-own, as where only one of them is used: their thread pools and their memory do not meet.
+too; "as it comes" is PyTorch without it, as one who does not know of it runs it. PyTorch with the setting and PyTorch as
+it comes have a process of their own, so that thread pools and memory meet esnlm's no more than where one of them is used.
+esnlm takes turns with one of the two after the other, as all three may be more than the memory holds; its ratio to each
+is of their own rounds, and its row of the table is of the first.
 
 A round is --updates updates of 32 sentences, the same for all, taken in turns. A window holds more updates than a round
 trains: esnlm's states are computed for the whole window, as in a run, and counted for the round's share of it. The
@@ -27,6 +29,7 @@ Writes training.json and .md under --out.
 
 import argparse
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -81,8 +84,8 @@ def main(arguments: list[str] | None = None) -> dict:
         row = measure_training(size, args, *limits(record))
         record["rows"].append(row)
         print("\n".join(lines_of(row)), flush=True)
-    record["load_after"] = measure.load()
-    measure.write(args.out, "training", "Training speed", markdown(record), record)
+        record["load_after"] = measure.load()
+        measure.write(args.out, "training", "Training speed", markdown(record), record)
     return record
 
 
@@ -111,46 +114,43 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     count = min(args.updates, *map(len, windows))  # updates a round
     reservoir, params = model(size, vocab_size, args.rank)
     own = Esnlm(reservoir, params, compute, windows, count)
-    kinds = processes(size, vocab_size, args, windows, count)
-    losses, failures, notes, peers_turns = {BASELINE: own.first_loss()}, {}, [], {}
-    for suffix, process in kinds.items():
+    losses, failures, notes, compared, measured = {BASELINE: own.first_loss()}, {}, [], {}, {}
+    in_window = np.array([len(window) for window in windows])
+    # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
+    own_turns = {"warm": partial(own.updates, count=1), "states": own.states, "packing": own.pack, "updates": own.updates}
+    for suffix, start in peers_by_suffix(size, vocab_size, args, windows, count).items():
+        process, turns = start(), {}
         names, own_notes = process.contenders()
         notes = notes or own_notes
         for name in names:
             try:
                 losses[name + suffix] = process.first_loss(name)
-                peers_turns[name + suffix] = partial(process.updates, name)
+                turns[name + suffix] = partial(process.updates, name)
             except Exception as error:  # a peer may fail in any way; that is a result, and the others go on
                 failures[name + suffix] = measure.one_line(error)
-    for name, loss in losses.items():
-        if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
-            raise SystemExit(f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
-
-    # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-    turns = {"warm": partial(own.updates, count=1), "states": own.states, "packing": own.pack, "updates": own.updates}
-    seconds, failed = measure.interleave(turns | peers_turns, args.rounds)
-    del seconds["warm"]
-    states, packing, updates = (np.array(seconds.pop(name)) for name in ("states", "packing", "updates"))
-    in_window = np.array([len(window) for window in windows])
-    seconds[BASELINE] = list((states + packing) * count / in_window + updates)
-    compared = measure.compare(seconds, BASELINE)
+        for name, loss in losses.items():
+            if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
+                raise SystemExit(f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
+        seconds, failed = measure.interleave(own_turns | turns, args.rounds)
+        failures |= failed
+        measured = measured or {name: np.array(seconds[name]) for name in ("states", "packing", "updates")}
+        states, packing, updates = (np.array(seconds.pop(name)) for name in ("states", "packing", "updates"))
+        seconds[BASELINE] = list((states + packing) * count / in_window + updates)
+        del seconds["warm"]
+        compared = measure.compare(seconds, BASELINE) | compared  # the first esnlm is the one that is shown
+        if not suffix:
+            alone, parts_rows, peers_bytes = of_parts(own, process, turns, args.rounds)
+        process.close()
     tokens = np.array([sum(map(text.predictions, window[:count])) for window in windows])
     for result in compared.values():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
     per_update = float(np.median(tokens / count))
     rows = float(np.median([sum(map(text.rows, window[:count])) / count for window in windows]))
     floor = update_floor(rows, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
-    turns, parts_rows = own.parts()
-    if "torch (b)" in peers_turns:
-        turns["torch (b)'s states"] = partial(kinds[""].states, "torch (b)")
-    alone, _ = measure.interleave(turns, args.rounds)
-    peers_bytes = {name: held for name in peers_turns if (held := kinds[""].working_bytes(name))}
-    for process in kinds.values():
-        process.close()
     parts = {
-        "states": float(np.median(states / in_window)),
-        "packing": float(np.median(packing / in_window)),
-        "updates": float(np.median(updates / count)),
+        "states": float(np.median(measured["states"] / in_window)),
+        "packing": float(np.median(measured["packing"] / in_window)),
+        "updates": float(np.median(measured["updates"] / count)),
     }
     parts |= {f"{name} alone": float(np.median(own)) for name, own in alone.items()}
     readout = sum(readout_flops(parts_rows, size, vocab_size, args.rank)) / parts["gradient alone"]
@@ -166,7 +166,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "real_share_of_padded": text.real_share([batch for window in windows for batch in window]),
         "first_losses": losses,
         "contenders": compared,
-        "failures": failures | failed,
+        "failures": failures,
         "notes": notes,
         "compile_s": own.compile_s,
         "working_bytes": own.working_bytes() | peers_bytes,
@@ -178,6 +178,15 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "readout_flops_per_s": readout,
         "readout_share_of_gemm": readout / flops_per_s,
     }
+
+
+def of_parts(own: "Esnlm", process, turns: dict, rounds: int) -> tuple[dict[str, list[float]], int, dict[str, int]]:
+    """Seconds of the parts of an update, the rows of the batch that some of them are of, and memory of peers on a GPU."""
+    parts, rows = own.parts()
+    if "torch (b)" in turns:
+        parts["torch (b)'s states"] = partial(process.states, "torch (b)")
+    alone, _ = measure.interleave(parts, rounds)
+    return alone, rows, {name: held for name in turns if (held := process.working_bytes(name))}
 
 
 def model(size: int, vocab_size: int, rank: int) -> tuple[Reservoir, dict[str, np.ndarray]]:
@@ -326,18 +335,28 @@ class Peers:
         return measure.torch.cuda.max_memory_allocated() - held
 
 
-def processes(size: int, vocab_size: int, args: argparse.Namespace, windows: list, count: int) -> dict:
-    """Peers by the suffix of their names: on a CPU each in a process of its own, on a GPU here, where its memory is."""
-    if measure.torch is None:
-        return {}
+class NoPeers:
+    """Where torch is not installed."""
+
+    def contenders(self) -> tuple[list[str], list[str]]:
+        return [], ["torch is not installed: no peers"]
+
+    def working_bytes(self, name: str) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def peers_by_suffix(size: int, vocab_size: int, args: argparse.Namespace, windows: list, count: int) -> dict[str, Callable]:
+    """How peers are started, by the suffix of their names: on a CPU in processes of their own, one after the other (they are
+    large), on a GPU here, where its memory is."""
     arguments = size, vocab_size, args, windows, count
+    if measure.torch is None:
+        return {"": NoPeers}
     if jax.default_backend() != "cpu":
-        return {"": Peers(*arguments, as_it_comes=False)}
-    found = {}
-    for suffix, as_it_comes in (("", False), (", as it comes", True)):
-        found[suffix] = measure.Apart(Peers, *arguments, as_it_comes)
-        found[suffix].contenders()  # waits: what is chosen there is chosen alone
-    return found
+        return {"": partial(Peers, *arguments, as_it_comes=False)}
+    return {suffix: partial(measure.Apart, Peers, *arguments, slow) for suffix, slow in (("", False), (", as it comes", True))}
 
 
 def readout_flops(rows: float, size: int, vocab_size: int, rank: int) -> tuple[float, float]:
