@@ -39,7 +39,7 @@ from esnlm.training.update import make_optimizer
 CASES = {
     "N 65,536, 32 sentences of 512 tokens, in parts": (65_536, 32, 512, None),
     "N 65,536, 32 sentences of 512 tokens, whole": (65_536, 32, 512, 32 * 511),
-    "N 2^20, 32 sentences of 21 tokens, in parts": (2**20, 32, 21, None),
+    "N 2^20, 32 sentences of 21 tokens, in parts of 256": (2**20, 32, 21, None),
     "N 2^20, 4 sentences of 512 tokens, in parts": (2**20, 4, 512, None),
 }
 
