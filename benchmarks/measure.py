@@ -1,4 +1,4 @@
-"""Side-by-side timing in one process, the machine it ran on, that machine's measured limits, and the result files.
+"""Side-by-side timing, the machine it ran on, that machine's measured limits, and the result files.
 
 Contenders take turns, A B C, A B C, ..., so that a slower minute of the machine falls on all of them alike; a ratio is
 taken within each round, and what is reported are medians over the rounds.

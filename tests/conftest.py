@@ -37,7 +37,7 @@ def papers_table(data) -> Callable[[str], list[dict[str, str]]]:
     """Rows of a CSV file of the papers' tables, which lie beside the data, by the name of the file."""
     folder = data.parent / "reference"
     if not folder.is_dir():
-        pytest.skip(f"needs the papers' tables, which are not at {folder}")
+        pytest.skip(f"needs the papers' tables, which are not at {folder}, beside the data: set ESNLM_DATA")
 
     def rows(name):
         return list(csv.DictReader(line for line in (folder / name).read_text().splitlines() if not line.startswith("#")))

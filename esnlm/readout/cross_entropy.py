@@ -103,9 +103,9 @@ def _after(x, done):
 
 
 def _relative_exponentials(z, w, bias, targets, rows, precision):
-    """E = exp(O - base) (C, V), its row sums (C,) and base - O_y (P,): 0, or max - O_y where that would be too large.
+    """E = exp(O - base) (C, V), its row sums (C,) and base - O_y (P,).
 
-    The base of a row is the logit of the first of its targets.
+    The base of a row is the logit of the first of its targets, or its maximum where the exponentials would be too large.
     """
     logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
@@ -141,4 +141,3 @@ def _row_sums(e):
 
 def _dot(x, y):
     return jnp.dot(x, y, precision=lax.Precision.HIGHEST)
-

@@ -63,10 +63,15 @@ def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
         shared: the features after BOS are the same in all sentences, as they are without dropout: a pack has them once.
     """
     found = {(int(tokens), len(update)) for epoch in epochs for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)}
-    sizes = {pack_size(tokens - (count - 1) * shared) for tokens, count in found if tokens <= window_tokens}
+    sizes = {pack_size(row_count(*update, shared)) for update in found if update[0] <= window_tokens}
     slots = max(len(window) for epoch in epochs for window in epoch.windows)
     openings = max(count - 1 for _, count in found) * shared
     return Shapes(tuple(sorted(sizes or {pack_size(1)})), slots, openings)
+
+
+def row_count(predictions: int, sentences: int, shared: bool) -> int:
+    """Rows of features that predictions are made from: one each, or the first one of all sentences once."""
+    return predictions - (sentences - 1 if shared else 0)
 
 
 def pack_size(tokens: int, an_octave: int = 32) -> int:
@@ -132,22 +137,18 @@ def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, o
         openings: S; unless 0, the sentences share the row of the first one's first prediction.
     """
 
-    def fill(parts, dtype, length=size):
-        joined = np.concatenate(parts)
-        return np.pad(joined, (0, length - len(joined))).astype(dtype)
+    openers = np.zeros(some.predictions(), bool)  # the first predictions of all sentences but the first, where these share its row
+    if openings:
+        openers[np.cumsum([len(target) for target in some.targets])[:-1]] = True
+    rows, targets, places = (np.concatenate(column) for column in (rows, some.targets, some.places))
+    weights = np.full(len(targets), 1 / predictions)
 
-    def without_first(column):
-        return [column[0], *(part[1:] for part in column[1:])] if openings else column
+    def fill(values, dtype, length):
+        return np.pad(values, (0, length - len(values))).astype(dtype)
 
-    own, share = without_first(some.targets), 1 / predictions
-    by_row = [
-        fill(without_first(rows), np.int32),
-        fill(own, np.int32),
-        fill([np.full(sum(map(len, own)), share)], np.float32),
-        fill(without_first(some.places), np.uint32),
-    ]
-    first = [target[:1] for target in some.targets[1:]] if openings else []
-    return Packed(*by_row, fill([[], *first], np.int32, openings), fill([np.full(len(first), share)], np.float32, openings))
+    dtypes = (np.int32, np.int32, np.float32, np.uint32)
+    by_row = [fill(values[~openers], dtype, size) for values, dtype in zip((rows, targets, weights, places), dtypes, strict=True)]
+    return Packed(*by_row, fill(targets[openers], np.int32, openings), fill(weights[openers], np.float32, openings))
 
 
 def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> Packs:
@@ -155,8 +156,8 @@ def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> 
     most = shapes.sizes[-1]
     packed = [pack(some, rows, most, some.predictions(), shapes.openings) for some, rows in updates]
     packed += [Packed(*map(np.zeros_like, packed[0]))] * (shapes.slots - len(packed))
-    own_rows = [some.predictions() - (len(some.targets) - 1) * (shapes.openings > 0) for some, _ in updates]
-    size = [shapes.sizes.index(pack_size(count)) for count in own_rows]
+    counts = [row_count(some.predictions(), len(some.targets), shapes.openings > 0) for some, _ in updates]
+    size = [shapes.sizes.index(pack_size(count)) for count in counts]
     size += [0] * (shapes.slots - len(size))
     return Packs(Packed(*(np.stack(parts) for parts in zip(*packed, strict=True))), np.array(size, np.int32))
 

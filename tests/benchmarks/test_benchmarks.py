@@ -75,9 +75,31 @@ def test_training(tmp_path, monkeypatch):
     (row,) = training.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
     # main stops where the first losses of esnlm, (a) and (b) differ by more than rounding
     peers = {f"torch ({way}){how}" for way in "ab" for how in ("", ", as it comes")}
-    assert set(row["contenders"]) == {"esnlm", "LSTM (c)", *peers}
+    assert set(row["contenders"]) == {"esnlm", "LSTM (c)", "torch (b), BOS once", *peers}
     assert row["first_losses"]["esnlm"] == pytest.approx(np.log(60), rel=0.1)
     assert not row["failures"]
+
+
+def test_the_peer_that_reads_the_row_after_bos_once_learns_the_same():
+    pytest.importorskip("torch")
+    import peers
+
+    reservoir, params = training.model(32, 60, 8)
+    frozen = peers.TorchReservoir(reservoir, "cpu", "csr")
+    apart, shared = (peers.PackedWay(frozen, params, "float32", {}, shared=shared) for shared in (False, True))
+    for seed in range(4):  # a wrong gradient would show in the loss after it
+        batch = sentences.draw(8, 60, seed)
+        assert float(shared.update(batch)) == pytest.approx(float(apart.update(batch)), rel=1e-6)
+
+
+def test_what_runs_apart_raises_here():
+    far = measure.Apart(dict, {"a": 1})
+    assert far.get("a") == 1
+    with pytest.raises(RuntimeError, match="'b'"):
+        far.pop("b")
+    far.close()
+    with pytest.raises(RuntimeError, match="has ended"):
+        far.get("a")
 
 
 def test_update_floor_counts_what_an_update_needs():
