@@ -14,7 +14,7 @@ CPU_CACHE = 16 << 20
 def default_lanes(state_size: int, backend: str) -> int:
     """Lanes for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
     widest = CPU_CACHE // (4 * state_size) if backend == "cpu" else (1 << 28) // (4 * state_size)
-    most = 128 if backend == "cpu" else 4096
+    most = 96 if backend == "cpu" else 4096
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))
 
 

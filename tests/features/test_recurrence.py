@@ -79,6 +79,6 @@ def test_trees_hold_every_prefix_once():
             assert row_of.setdefault(text[: t + 1].tobytes(), row[t]) == row[t]
 
 
-@pytest.mark.parametrize("size, backend, expected_lanes", [(1024, "cpu", 128), (16_384, "cpu", 128), (65_536, "cpu", 64), (2**20, "cpu", 8)])
+@pytest.mark.parametrize("size, backend, expected_lanes", [(1024, "cpu", 96), (16_384, "cpu", 96), (65_536, "cpu", 64), (2**20, "cpu", 8)])
 def test_lanes_fit_the_cache(size, backend, expected_lanes):
     assert default_lanes(size, backend) == expected_lanes
