@@ -10,7 +10,7 @@ no maximum is sought: with s the row sums of E, w the tokens' weights and y the 
     dL/db  = E^T (w / s)     - scatter_y(w)
 
 which equals the textbook (softmax - one-hot), without ever writing that matrix. Since s >= 1, nothing of weight can
-underflow; where a loss of dozens of nats makes s too large, the exponentials are made again relative to the maximum.
+underflow; where a loss of dozens of nats makes s too large, all is made again from exponentials relative to the maximum.
 
 Several tokens may be predicted from one row of Z, as all sentences' first ones are. The row is there once, relative to
 the first of them: w / s has the sum of their weights, log s the difference O_y - O_i for each, and the rest stays.
@@ -78,7 +78,26 @@ def weighted_nll(z, w, bias, targets, weights, rows, precision: str) -> jax.Arra
 
 def _forward(z, w, bias, targets, weights, rows, precision):
     rows = jnp.arange(len(z)) if rows is None else rows
-    e, total, excess = _relative_exponentials(z, w, bias, targets, rows, precision)
+    given = z, w, targets, weights, rows, precision
+    logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
+    picked = logits[rows, targets] + bias[targets]  # (P,)
+    base = picked[: len(z)]  # (C,), the logit of the first of each row's targets
+    e = jnp.exp(logits + bias - base[:, None])
+    total = _row_sums(e)
+
+    def about_maximum(_):
+        logits = product(z, w, (1, 1), precision) + bias
+        e, total, top = _exponentials(logits)
+        return *_loss_and_gradient(e, total, top[rows] - logits[rows, targets], *given), jnp.bool(True)
+
+    # A loop that hardly ever runs: its carry stays where it is, which the branches of a cond would copy.
+    first = *_loss_and_gradient(e, total, base[rows] - picked, *given), (total < LARGEST_SUM).all()
+    loss, *gradient, _ = lax.while_loop(lambda carry: ~carry[-1], about_maximum, first)
+    return loss, tuple(gradient)
+
+
+def _loss_and_gradient(e, total, excess, z, w, targets, weights, rows, precision):
+    """(loss, dz, dw, dbias) from E = exp(O - base) (C, V), its row sums (C,) and base - O_y (P,)."""
     loss = _dot(weights, excess + jnp.log(total)[rows])
     scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
     mean = product(e, w, (1, 0), precision)  # (C, r): E W
@@ -86,7 +105,7 @@ def _forward(z, w, bias, targets, weights, rows, precision):
     scale = _after(scale, mean)  # the two products at once would share the cache
     dw = product(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z[rows])  # (V, r)
     dbias = _dot(scale, e).at[targets].add(-weights)  # (V,)
-    return loss, (dz, dw, dbias)
+    return loss, dz, dw, dbias
 
 
 def _backward(precision, gradients, cotangent):
@@ -100,27 +119,6 @@ def _after(x, done):
     """x, but not before `done` is there. (XLA drops an optimization_barrier before it orders a CPU's operations.)"""
     first = done[0, 0]
     return jnp.where(jnp.isnan(first) & jnp.isinf(first), first, x)  # no number is both
-
-
-def _relative_exponentials(z, w, bias, targets, rows, precision):
-    """E = exp(O - base) (C, V), its row sums (C,) and base - O_y (P,).
-
-    The base of a row is the logit of the first of its targets, or its maximum where the exponentials would be too large.
-    """
-    logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
-    picked = logits[rows, targets] + bias[targets]  # (P,)
-    base = picked[: len(z)]  # (C,)
-    e = jnp.exp(logits + bias - base[:, None])
-    total = _row_sums(e)
-
-    def about_maximum(_):
-        logits = product(z, w, (1, 1), precision) + bias
-        e, total, top = _exponentials(logits)
-        return e, total, top[rows] - logits[rows, targets], jnp.bool(True)
-
-    # A loop that hardly ever runs: its carry stays where it is, which the branches of a cond would copy.
-    first = e, total, base[rows] - picked, (total < LARGEST_SUM).all()
-    return lax.while_loop(lambda carry: ~carry[3], about_maximum, first)[:3]
 
 
 def _exponentials(logits):
