@@ -25,15 +25,12 @@ import jax
 import jax.numpy as jnp
 
 from esnlm.allocator import keep_freed_memory
-from esnlm.compiler import fuse_outputs
 from esnlm.readout.cross_entropy import product
 
 try:
     import torch
 except ImportError:
     torch = None
-
-fuse_outputs()  # before JAX makes its first array
 
 SHORTEST = 0.01  # seconds: a shorter contender repeats within its turn
 SETTLE = 0.03  # seconds between turns: thread pools spin for a while after their last work, on the next one's cores

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from esnlm.allocator import keep_freed_memory
-from esnlm.compiler import fuse_outputs
 from esnlm.errors import InputError
 from esnlm.files import ADVICE, refusal
 
@@ -25,7 +24,6 @@ class Parser(argparse.ArgumentParser):
 def exit_with(main: Callable[[], int | None]) -> int:
     """Runs a command and returns its exit status: main's own, 2 after one line on stderr for an InputError, 130 for Ctrl-C."""
     keep_freed_memory()
-    fuse_outputs()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         return main() or 0

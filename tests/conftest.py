@@ -6,10 +6,6 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from esnlm.compiler import fuse_outputs
-
-fuse_outputs()  # as the commands do, before JAX makes its first array
-
 import jax
 import pytest
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from esnlm.compiler import outputs_fused
 from esnlm.config import TrainingConfig
 from esnlm.features import dropout
 from esnlm.readout import linear
@@ -40,32 +39,12 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
     rate = optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
     adamw = config.optimizer == "adamw"
     step = optax.chain(
-        _scale_by_adam(config.beta1, config.beta2, config.epsilon) if adamw else optax.trace(config.momentum),
+        optax.scale_by_adam(config.beta1, config.beta2, config.epsilon) if adamw else optax.trace(config.momentum),
         *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer)]),
         optax.add_decayed_weights(config.weight_decay),
         optax.scale_by_learning_rate(rate),
     )
     return step if config.clip_norm is None else optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
-
-
-def _scale_by_adam(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
-    """optax.scale_by_adam, in a form that one pass over the arrays can compute, where the CPU's compiler looks for one.
-
-    It finds none where the steps are made from the moments it has to write: so they are made from moments of their own,
-    the same numbers, which the barrier keeps it from noticing. They are never written.
-    """
-    adam = optax.scale_by_adam(beta1, beta2, epsilon)
-
-    def in_one_pass(gradient, state):
-        steps, _ = adam.update(gradient, state)
-        _, moments = adam.update(*lax.optimization_barrier((gradient, state)))
-        return steps, moments
-
-    def update(gradient, state, params=None):
-        on_cpu = in_one_pass if outputs_fused() else adam.update
-        return lax.platform_dependent(gradient, state, cpu=on_cpu, default=adam.update)
-
-    return optax.GradientTransformation(adam.init, update)
 
 
 def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation:

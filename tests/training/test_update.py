@@ -7,7 +7,6 @@ import optax
 import pytest
 import torch
 
-from esnlm.compiler import OPTION
 from esnlm.config import TrainingConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
@@ -154,28 +153,6 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, sca
         # Ten float32 roundings of the array and of its steps, whose relative error is a gradient's, some 1e-5.
         tolerance = 1e-4 * np.abs(end - start).max() + 10 * np.finfo(np.float32).eps * np.abs(start).max()
         np.testing.assert_allclose(params["readout"][name], end, atol=tolerance, rtol=0)
-
-
-@pytest.mark.parametrize("flags", ["", f"--xla_backend_extra_options={OPTION}"])
-def test_a_step_is_that_of_optax_in_one_pass_or_several(monkeypatch, flags):
-    monkeypatch.setenv("XLA_FLAGS", flags)  # too late for the compiler here: what is tested is what it is given
-    ours, theirs = make_optimizer(TrainingConfig(learning_rate=0.1), updates=10), optax.adamw(0.1, weight_decay=TrainingConfig().weight_decay)
-
-    def five_steps(optimizer):
-        @jax.jit
-        def step(w, state, gradient):
-            changes, state = optimizer.update(gradient, state, w)
-            return optax.apply_updates(w, changes), state
-
-        w = jnp.linspace(-1, 1, 100)
-        state = optimizer.init(w)
-        for seed in range(5):
-            w, state = step(w, state, jax.random.normal(jax.random.key(seed), w.shape))
-        return [w, state[0].mu, state[0].nu]
-
-    for found, expected in zip(five_steps(ours), five_steps(theirs), strict=True):
-        # Five steps of at most a dozen roundings, each of an array that is about 1 at most.
-        np.testing.assert_allclose(found, expected, rtol=0, atol=60 * np.finfo(np.float32).eps)
 
 
 def test_the_state_of_adamw_is_as_it_always_was():
