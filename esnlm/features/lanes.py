@@ -34,20 +34,22 @@ class Layout:
         return laid
 
 
-def in_sequence(sentences: list[np.ndarray], lanes: int) -> Layout:
+def in_sequence(sentences: list[np.ndarray], lanes: int, opened: bool = False) -> Layout:
     """Sentences one after another in lanes of nearly equal length: longest first, each to the lane that is shortest.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
         lanes: B.
+        opened: they share their first token, which is read apart from the lanes and has row 0.
     """
-    order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
+    lengths = [len(sentence) - opened for sentence in sentences]
+    order = np.argsort([-length for length in lengths], kind="stable")
     queue = [(0, lane) for lane in range(lanes)]
     starts, lane_of = np.zeros(len(sentences), np.int64), np.zeros(len(sentences), np.int64)
     for s in order:
         load, lane = queue[0]
         starts[s], lane_of[s] = load, lane
-        heapq.heapreplace(queue, (load + len(sentences[s]), lane))
+        heapq.heapreplace(queue, (load + lengths[s], lane))
     loads = np.zeros(lanes, np.int64)
     for load, lane in queue:
         loads[lane] = load
@@ -56,15 +58,14 @@ def in_sequence(sentences: list[np.ndarray], lanes: int) -> Layout:
     place[np.argsort(-loads, kind="stable")] = np.arange(lanes)
     steps = int(loads.max())
     running = (loads[None, :] > np.arange(steps)[:, None]).sum(1)  # (T,)
-    first_rows = np.concatenate([[0], np.cumsum(running)[:-1]])
+    first_rows = opened + np.cumsum(running) - running
     tokens = np.zeros((steps, lanes), np.int32)
     rows = []
     for s, sentence in enumerate(sentences):
-        span, lane = slice(starts[s], starts[s] + len(sentence)), place[lane_of[s]]
-        tokens[span, lane] = sentence
-        tokens[starts[s], lane] = -1 - tokens[starts[s], lane]
-        rows.append((first_rows[span] + lane).astype(np.int32))
-    return Layout(tokens, None, first_rows.astype(np.int32), steps, int(running.sum()), rows)
+        own, span, lane = sentence[opened:].astype(np.int32), slice(starts[s], starts[s] + lengths[s]), place[lane_of[s]]
+        tokens[span, lane] = np.where(np.arange(lengths[s]) > 0, own, -1 - own)
+        rows.append(np.append([0] * opened, first_rows[span] + lane).astype(np.int32))
+    return Layout(tokens, None, first_rows.astype(np.int32), steps, opened + int(running.sum()), rows)
 
 
 def as_trees(sentences: list[np.ndarray], lanes: int) -> Layout:

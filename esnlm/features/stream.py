@@ -9,12 +9,13 @@ from esnlm.features import recurrence
 
 # The states should stay in the cache while W_rec streams past them; measured up to N = 65,536, a lane costs least so.
 CPU_CACHE = 16 << 20
+CPU_LANES = 96  # at most: more of them stand idle for longer behind the last sentences of a window (measured too)
 
 
 def default_lanes(state_size: int, backend: str) -> int:
     """Lanes for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
     widest = CPU_CACHE // (4 * state_size) if backend == "cpu" else (1 << 28) // (4 * state_size)
-    most = 96 if backend == "cpu" else 4096
+    most = CPU_LANES if backend == "cpu" else 4096
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))
 
 
@@ -35,7 +36,7 @@ class FeatureStream:
     def read(
         self, sentences: list[np.ndarray], shared: bool = False, places: list[np.ndarray] | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, list[np.ndarray]]:
-        """Features after each token of each sentence.
+        """Features after each token of each sentence. A first token that all sentences share is read once, without dropout.
 
         Args:
             sentences: int arrays of the tokens to read, each at least one long.
@@ -46,17 +47,19 @@ class FeatureStream:
         Returns:
             (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32.
         """
-        layout = (layouts.as_trees if shared else layouts.in_sequence)(sentences, self.lanes)
+        dropped = self.dropout > 0 and places is not None
+        openings = {int(sentence[0]) for sentence in sentences}
+        opened = len(openings) == 1 and not shared and not dropped
+        layout = layouts.as_trees(sentences, self.lanes) if shared else layouts.in_sequence(sentences, self.lanes, opened)
         if layout.total + self.lanes > len(self.buffer):
             self.buffer = None  # freed before its successor is made
             rows = -(-layout.total // 1024) * 1024 + self.lanes
             self.buffer = jnp.zeros((rows, self.cell.output_size), jnp.float32)
-        steps = 1 << (layout.steps - 1).bit_length()  # few shapes, so few compilations
+        steps = 1 << max(0, layout.steps - 1).bit_length()  # few shapes, so few compilations
 
         def pad(array):
             return None if array is None else np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
 
-        dropped = self.dropout > 0 and places is not None
         self.buffer = recurrence.run(
             self.cell,
             pad(layout.tokens),
@@ -64,6 +67,7 @@ class FeatureStream:
             pad(layout.first_rows),
             layout.steps,
             self.buffer,
+            np.int32(openings.pop()) if opened else None,
             pad(layout.spread(places)) if dropped else None,
             key if dropped else None,
             self.dropout if dropped else 0.0,
