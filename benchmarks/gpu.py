@@ -2,7 +2,7 @@
 
     python -m pip install -e .        # or PYTHONPATH=. : esnlm must be importable, with jsonargparse (pure Python)
     python benchmarks/gpu.py --out results/h200
-    python benchmarks/gpu.py --small --out gpu-results      # tiny, on a CPU too, under two minutes: does it all run?
+    python benchmarks/gpu.py --small --out gpu-results      # tiny, on a CPU too (four minutes on two cores): does it all run?
 
 Sections, each a process of its own, so that one that fails, hangs or fills the memory costs the others nothing:
 
