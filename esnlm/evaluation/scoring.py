@@ -10,10 +10,8 @@ import numpy as np
 from esnlm.features.stream import FeatureStream
 from esnlm.readout import linear
 
-
-@partial(jax.jit, static_argnames="precision")
-def _target_log_probs(params, buffer, rows, targets, precision):
-    return -linear.token_nll(params, buffer[rows], targets, precision)  # (C,)
+# A new size is a new compilation: chunks come in so many.
+SIZES = 8
 
 
 @partial(jax.jit, static_argnames="precision")
@@ -29,20 +27,15 @@ def total_nll(
     Args:
         sentences: int arrays with BOS and EOS.
         window_tokens: states held at once.
-        chunk: predictions whose logits exist at once.
+        chunk: states whose logits exist at once.
 
     Yields:
         (nats, predictions) of each window, summed in float64.
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        row, target = np.concatenate(rows), np.concatenate([sentence[1:] for sentence in window])
-        nats = 0.0
-        for start in range(0, len(row), chunk):
-            part = slice(start, start + chunk)
-            log_probs = _target_log_probs(params, buffer, _fill(row[part], chunk), _fill(target[part], chunk), precision)
-            nats -= float(np.sum(np.asarray(log_probs, np.float64)[: len(row[part])]))
-        yield nats, len(row)
+        log_probs = np.concatenate(_fetch(*_begin(params, buffer, rows, window, precision, chunk)))
+        yield -float(log_probs.sum(dtype=np.float64)), len(log_probs)
 
 
 def token_log_probs(
@@ -65,6 +58,12 @@ def token_log_probs(
     Returns:
         One (T - 1,) float32 array a sequence.
     """
+
+    def begin(block):
+        ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
+        buffer, rows = stream.read([sequence[:-1] for sequence in ids], shared=True)
+        return _begin(params, buffer, rows, ids, precision, chunk)
+
     keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
     distinct = sorted(key for key in set(keys) if len(key) > 4)
     found = {key: np.empty(0, np.float32) for key in keys}
@@ -72,7 +71,7 @@ def token_log_probs(
     begun, done = None, 0
     for block in [*blocks, None]:
         # A block is fetched when the next one is under way, so that the device never waits for the host.
-        before, begun = begun, block and (block, _begin(stream, params, block, precision, chunk))
+        before, begun = begun, block and (block, begin(block))
         if before is not None:
             found |= zip(before[0], _fetch(*before[1]), strict=True)
             done += len(before[0])
@@ -93,21 +92,26 @@ def _groups(sequences, size, most=sys.maxsize):
         yield group
 
 
-def _begin(stream, params, block, precision, chunk):
-    """Hands a block of sequences to the device: its outcome by chunk, which part of it is real, and how to lay it out."""
-    ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
-    buffer, rows = stream.read([sequence[:-1] for sequence in ids], shared=True)
-    row, target = np.concatenate(rows), np.concatenate([sequence[1:] for sequence in ids])
-    pairs, place = np.unique(np.stack([row, target], axis=1), axis=0, return_inverse=True)
-    states = int(pairs[-1, 0]) + 1
+def _begin(params, buffer, rows, sequences, precision, chunk):
+    """Hands to the device what sequences predict from their rows: log-probabilities by chunk, and whose they are.
+
+    A row is read once, and so is each token that is predicted from it, however many sequences share them.
+    """
+    pair = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
+    pairs, place = np.unique(pair, return_inverse=True)
+    (rows, sources), targets = np.unique(pairs >> 32, return_inverse=True), pairs & 0xFFFFFFFF
+    even = -(-len(rows) // -(-len(rows) // chunk))  # rows of a chunk, where all are alike
+    step = max(1, chunk // SIZES)
+    size = -(-even // step) * step
     chunks = []
-    for first in range(0, states, chunk):
-        sources, targets = pairs[slice(*np.searchsorted(pairs[:, 0], [first, first + chunk]))].T
-        width = max(chunk, 1 << (len(sources) - 1).bit_length())
-        here = np.minimum(np.arange(first, first + chunk), states - 1).astype(np.int32)
-        padded = _fill(sources - first, width), _fill(targets, width)
-        chunks.append((_pair_log_probs(params, buffer, here, *padded, precision), len(sources)))
-    return chunks, place.ravel(), np.cumsum([len(sequence) - 1 for sequence in ids])[:-1]
+    for first in range(0, len(rows), size):
+        here = slice(*np.searchsorted(sources, [first, first + size]))
+        real, width = here.stop - here.start, 2 * size
+        while width < real:
+            width *= 2
+        padded = _fill(rows[first : first + size], size), _fill(sources[here] - first, width), _fill(targets[here], width)
+        chunks.append((_pair_log_probs(params, buffer, *padded, precision), real))
+    return chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1]
 
 
 def _fetch(chunks, place, bounds):

@@ -50,18 +50,21 @@ def product(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: st
     return multiply(x, y)
 
 
-def token_nll(z: jax.Array, w: jax.Array, bias: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
-    """-log softmax(W z + b)[target] in nats, (C,) float32, for z (C, r), w (V, r), bias (V,), targets (C,) int32."""
-    logits = product(z, w, (1, 1), precision) + bias  # (C, V)
-    _, total, top = _exponentials(logits)
-    return top + jnp.log(total) - logits[jnp.arange(len(z)), targets]
-
-
 def pair_log_probs(z, w, bias, sources, targets, precision: str) -> jax.Array:
     """log softmax(W z_s + b)[t] in nats, (P,), for the pairs of a row s of z (C, r) and a target t: rows may recur."""
-    logits = product(z, w, (1, 1), precision) + bias  # (C, V)
-    _, total, top = _exponentials(logits)
-    return logits[sources, targets] - (top + jnp.log(total))[sources]
+    logits = product(z, w, (1, 1), precision)  # (C, V), without the bias, as below
+    picked = logits[sources, targets] + bias[targets]  # (P,)
+    # The largest of each row's targets; any number does for a row that has none.
+    base = jnp.full(len(z), -jnp.inf).at[sources].max(picked)  # (C,)
+    base = jnp.where(base > -jnp.inf, base, logits[:, 0] + bias[0])
+    _, total = _relative(logits, bias, base)
+
+    def about_maximum(_):
+        _, total, top = _about_maximum(product(z, w, (1, 1), precision) + bias)
+        return (picked - top[sources]) - jnp.log(total)[sources], jnp.bool(True)
+
+    first = (picked - base[sources]) - jnp.log(total)[sources], (total < LARGEST_SUM).all()
+    return lax.while_loop(lambda carry: ~carry[-1], about_maximum, first)[0]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6,))
@@ -82,12 +85,11 @@ def _forward(z, w, bias, targets, weights, rows, precision):
     logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first of each row's targets
-    e = jnp.exp(logits + bias - base[:, None])
-    total = _row_sums(e)
+    e, total = _relative(logits, bias, base)
 
     def about_maximum(_):
         logits = product(z, w, (1, 1), precision) + bias
-        e, total, top = _exponentials(logits)
+        e, total, top = _about_maximum(logits)
         return *_loss_and_gradient(e, total, top[rows] - logits[rows, targets], *given), jnp.bool(True)
 
     # A loop that hardly ever runs: its carry stays where it is, which the branches of a cond would copy.
@@ -121,11 +123,16 @@ def _after(x, done):
     return jnp.where(jnp.isnan(first) & jnp.isinf(first), first, x)  # no number is both
 
 
-def _exponentials(logits):
+def _relative(logits, bias, base):
+    """E = exp(logits + bias - base) (C, V) and its row sums (C,)."""
+    e = jnp.exp(logits + bias - base[:, None])
+    return e, _row_sums(e)
+
+
+def _about_maximum(logits):
     """E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,)."""
     top = logits.max(axis=1)
-    e = jnp.exp(logits - top[:, None])
-    return e, _row_sums(e), top
+    return *_relative(logits, 0, top), top
 
 
 def _row_sums(e):

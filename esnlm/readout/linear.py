@@ -85,14 +85,8 @@ def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
     return FullRankReadout(**arrays) if "w" in arrays else LowRankReadout(**arrays)
 
 
-def token_nll(params: dict, features: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
-    """-log p(target) in nats, (C,), of features (C, N) and targets (C,)."""
-    z, w = _last_layer(params, features, precision)
-    return cross_entropy.token_nll(z, w, _bias(params, w), targets, precision)
-
-
 def weighted_nll(params: dict, features, targets, weights, precision: str, rows: jax.Array | None = None) -> jax.Array:
-    """sum_i weights_i * token_nll_i in nats, the differentiable form of `token_nll`.
+    """sum_i weights_i * -log p(target_i) in nats, differentiable.
 
     Args:
         features: (C, N).

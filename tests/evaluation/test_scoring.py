@@ -37,16 +37,18 @@ def expected(model, sequence):
     return oracle.token_log_probs(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, model.params["readout"], sequence)
 
 
-@pytest.mark.parametrize("kernel", sparse.KERNELS)
-def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel):
+@pytest.mark.parametrize("kernel, chunk", [*((kernel, 32) for kernel in sparse.KERNELS), ("csr", 1), ("csr", 300)])
+def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):
     stream = FeatureStream(model.prepare(kernel), lanes=16, capacity=32)
-    found = scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk=32)
+    found = scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk)
     for log_probs, sequence in zip(found, sequences, strict=True):
         np.testing.assert_allclose(log_probs, expected(model, sequence), rtol=TOLERANCE)
 
 
-def test_total_nll_agrees_with_the_oracle(model, sequences):
-    sentences = [sequence for sequence in sequences if len(sequence) > 1]
+@pytest.mark.parametrize("begins_alike", [True, False])
+def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
+    bos = np.array([V - 1] * begins_alike, np.int32)
+    sentences = [np.append(bos, sequence).astype(np.int32) for sequence in sequences if len(sequence) > 1]
     stream = FeatureStream(model.prepare("csr"), lanes=8, capacity=32)
     windows = list(scoring.total_nll(stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64))
     assert sum(tokens for _, tokens in windows) == sum(len(sentence) - 1 for sentence in sentences)
