@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from esnlm.allocator import keep_freed_memory
+from esnlm.commands import exit_with
 from esnlm.readout.cross_entropy import product
 
 try:
@@ -38,6 +39,11 @@ RESULTS = Path(__file__).parents[1] / "results"
 PACKAGES = ("esnlm", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "torch", "triton", "reservoirpy")
 
 Contender = Callable[[int], object]  # called with the round's number; returns when its work is done
+
+
+def run(main: Callable[[], dict]) -> None:
+    """Runs a benchmark as a command: what it cannot read is said in one line, with exit status 2."""
+    sys.exit(exit_with(lambda: main() and 0))
 
 
 def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:

@@ -107,4 +107,4 @@ def markdown(record: dict, reference: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    measure.run(main)

@@ -430,4 +430,4 @@ def markdown(record: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    measure.run(main)

@@ -28,6 +28,14 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr(measure, "cores", lambda: 1)  # torch's threads spin while others wait for their core
 
 
+def test_what_cannot_be_read_is_said_in_one_line(tmp_path, capfd):
+    with pytest.raises(SystemExit, match="2"):
+        measure.run(lambda: training.main(["--store", str(tmp_path / "nowhere"), "--out", str(tmp_path)]))
+    said = capfd.readouterr().err
+    assert said.startswith(f"error: {tmp_path / 'nowhere'}") and said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_contenders_take_turns_and_a_failing_one_drops_out():
     turns = []
 
