@@ -250,10 +250,10 @@ def update(section: Section) -> None:
 
 
 def sentences_of(predictions: int, vocab_size: int, seed: int) -> list[np.ndarray]:
-    """32 sentences of nearly one length that have so many predictions."""
+    """32 sentences of nearly one length that have so many predictions and begin alike, as with BOS."""
     rng = np.random.default_rng(seed)
-    lengths = [len(part) + 1 for part in np.array_split(np.arange(predictions), 32)]
-    return [rng.integers(0, vocab_size, length).astype(np.int32) for length in lengths]
+    lengths = [len(part) for part in np.array_split(np.arange(predictions), 32)]
+    return [np.append(0, rng.integers(0, vocab_size, length)).astype(np.int32) for length in lengths]
 
 
 def training(section: Section) -> None:

@@ -41,9 +41,13 @@ PACKAGES = ("esnlm", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "torch"
 Contender = Callable[[int], object]  # called with the round's number; returns when its work is done
 
 
-def run(main: Callable[[], dict]) -> None:
-    """Runs a benchmark as a command: what it cannot read is said in one line, with exit status 2."""
-    sys.exit(exit_with(lambda: main() and 0))
+def as_command(main: Callable[[], dict]) -> None:
+    """Runs a benchmark and exits: what it cannot read is said in one line, with status 2."""
+
+    def without_result() -> None:
+        main()
+
+    sys.exit(exit_with(without_result))
 
 
 def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:

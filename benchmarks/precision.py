@@ -107,4 +107,4 @@ def markdown(record: dict, reference: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    measure.run(main)
+    measure.as_command(main)

@@ -191,4 +191,4 @@ def markdown(record: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    measure.run(main)
+    measure.as_command(main)

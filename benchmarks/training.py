@@ -74,6 +74,8 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--copy-megabytes", type=int, default=512)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
+    if args.store is not None:
+        args.vocab = text.open_store(args.store).manifest["tokenizer"]["vocab_size"]
     measure.set_up()
     record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
     shapes = gemm_shapes(700, args.vocab, args.rank) | {"square": (args.square,) * 3}
@@ -106,7 +108,7 @@ def limits(record: dict) -> tuple[float, float]:
 
 def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, bytes_per_s: float) -> dict:
     """One row: every contender at one N."""
-    vocab_size = args.vocab if args.store is None else text.open_store(args.store).manifest["tokenizer"]["vocab_size"]
+    vocab_size = args.vocab
     described = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
     experiment = Experiment(model=described, compute=ComputeConfig(precision=args.precision))
     compute = choose_compute(experiment, jax.default_backend())
@@ -430,4 +432,4 @@ def markdown(record: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    measure.run(main)
+    measure.as_command(main)

@@ -115,7 +115,7 @@ class ComputeConfig:
     kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
     lanes: int | None = None  # sentences that run side by side where no gradient is taken
     window_tokens: int | None = None  # features that exist at once, computed ahead of the optimizer or to evaluate
-    chunk_tokens: int = 1024  # predictions whose logits exist at once
+    chunk_tokens: int = 1024  # features whose logits exist at once
 
     def check(self) -> None:
         _must(self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}")

@@ -10,7 +10,7 @@ import numpy as np
 from esnlm.features.stream import FeatureStream
 from esnlm.readout import linear
 
-# A new size is a new compilation: chunks come in so many.
+# A chunk has one of at most about so many numbers of rows: each is a compilation.
 SIZES = 8
 
 
@@ -26,7 +26,7 @@ def total_nll(
 
     Args:
         sentences: int arrays with BOS and EOS.
-        window_tokens: states held at once.
+        window_tokens: states held at once, but for those of one sentence.
         chunk: states whose logits exist at once.
 
     Yields:
@@ -102,7 +102,7 @@ def _begin(params, buffer, rows, sequences, precision, chunk):
     (rows, sources), targets = np.unique(pairs >> 32, return_inverse=True), pairs & 0xFFFFFFFF
     even = -(-len(rows) // -(-len(rows) // chunk))  # rows of a chunk, where all are alike
     step = max(1, chunk // SIZES)
-    size = -(-even // step) * step
+    size = min(chunk, -(-even // step) * step)
     chunks = []
     for first in range(0, len(rows), size):
         here = slice(*np.searchsorted(sources, [first, first + size]))

@@ -27,22 +27,22 @@ class Layout:
     rows: list[np.ndarray]  # one int32 array a sentence
 
     def spread(self, values: list[np.ndarray]) -> np.ndarray:
-        """A number for each position of each sentence, laid out as the tokens are, (T, B) uint32."""
+        """A number for each position of each sentence, laid out as the tokens are, (T, B) uint32; not where row 0 is read apart."""
         step = np.repeat(np.arange(self.steps), np.diff([*self.first_rows, self.total]))  # (total,), of each row
         row, laid = np.concatenate(self.rows), np.zeros(self.tokens.shape, np.uint32)
         laid[step[row], row - self.first_rows[step[row]]] = np.concatenate(values)
         return laid
 
 
-def in_sequence(sentences: list[np.ndarray], lanes: int, opened: bool = False) -> Layout:
+def in_sequence(sentences: list[np.ndarray], lanes: int, begun: int = 0) -> Layout:
     """Sentences one after another in lanes of nearly equal length: longest first, each to the lane that is shortest.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
         lanes: B.
-        opened: they share their first token, which is read apart from the lanes and has row 0.
+        begun: 1 where they share their first token, which is read apart from the lanes and has row 0; else 0.
     """
-    lengths = [len(sentence) - opened for sentence in sentences]
+    lengths = [len(sentence) - begun for sentence in sentences]
     order = np.argsort([-length for length in lengths], kind="stable")
     queue = [(0, lane) for lane in range(lanes)]
     starts, lane_of = np.zeros(len(sentences), np.int64), np.zeros(len(sentences), np.int64)
@@ -58,14 +58,14 @@ def in_sequence(sentences: list[np.ndarray], lanes: int, opened: bool = False) -
     place[np.argsort(-loads, kind="stable")] = np.arange(lanes)
     steps = int(loads.max())
     running = (loads[None, :] > np.arange(steps)[:, None]).sum(1)  # (T,)
-    first_rows = opened + np.cumsum(running) - running
+    first_rows = begun + np.cumsum(running) - running
     tokens = np.zeros((steps, lanes), np.int32)
     rows = []
     for s, sentence in enumerate(sentences):
-        own, span, lane = sentence[opened:].astype(np.int32), slice(starts[s], starts[s] + lengths[s]), place[lane_of[s]]
+        own, span, lane = sentence[begun:].astype(np.int32), slice(starts[s], starts[s] + lengths[s]), place[lane_of[s]]
         tokens[span, lane] = np.where(np.arange(lengths[s]) > 0, own, -1 - own)
-        rows.append(np.append([0] * opened, first_rows[span] + lane).astype(np.int32))
-    return Layout(tokens, None, first_rows.astype(np.int32), steps, opened + int(running.sum()), rows)
+        rows.append(np.concatenate([np.zeros(begun, np.int32), first_rows[span] + lane], dtype=np.int32))
+    return Layout(tokens, None, first_rows.astype(np.int32), steps, begun + int(running.sum()), rows)
 
 
 def as_trees(sentences: list[np.ndarray], lanes: int) -> Layout:

@@ -21,7 +21,7 @@ from esnlm.features import dropout
 
 
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
-def run(cell, tokens, parents, first_rows, steps, buffer, opening=None, places=None, key=None, rate: float = 0.0) -> jax.Array:
+def run(cell, tokens, parents, first_rows, steps, buffer, begin=None, places=None, key=None, rate: float = 0.0) -> jax.Array:
     """Runs lanes of tokens and writes every output into its row of a packed buffer.
 
     At each step a lane reads a token from the state of its parent lane; a parent of -1 is the state 0, where a sentence
@@ -34,8 +34,9 @@ def run(cell, tokens, parents, first_rows, steps, buffer, opening=None, places=N
         first_rows: (T,) int32.
         steps: how many of the T steps to run (a traced number: one compilation serves all).
         buffer: (rows + B, F) float32, overwritten.
-        opening: () int32, a token with which all sentences begin and which `tokens` therefore leaves out. It is read once,
-            its output is row 0 (the steps fill the rows after it), and where a sentence starts is the state after it.
+        begin: () int32, a token with which all sentences begin and which `tokens` therefore leaves out. It is read once,
+            its output is row 0 (the steps fill the rows after it), and where a sentence starts is the state after it. Only
+            where `parents` is None and nothing is dropped.
         places, key, rate: of dropout on the embeddings: (T, B) uint32, each token's place in the corpus, and the
             epoch's key; see features/dropout.py.
 
@@ -43,8 +44,8 @@ def run(cell, tokens, parents, first_rows, steps, buffer, opening=None, places=N
         The buffer.
     """
     start = cell.zeros(1)
-    if opening is not None:
-        start = cell.read(start, opening[None])
+    if begin is not None:
+        start = cell.read(start, begin[None])
         buffer = lax.dynamic_update_slice(buffer, cell.output(start).T, (0, 0))
 
     def advance(t, carry):

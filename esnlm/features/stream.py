@@ -36,7 +36,7 @@ class FeatureStream:
     def read(
         self, sentences: list[np.ndarray], shared: bool = False, places: list[np.ndarray] | None = None, key: jax.Array | None = None
     ) -> tuple[jax.Array, list[np.ndarray]]:
-        """Features after each token of each sentence. A first token that all sentences share is read once, without dropout.
+        """Features after each token of each sentence. Where nothing is dropped, a first token that all share is read once.
 
         Args:
             sentences: int arrays of the tokens to read, each at least one long.
@@ -48,9 +48,9 @@ class FeatureStream:
             (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32.
         """
         dropped = self.dropout > 0 and places is not None
-        openings = {int(sentence[0]) for sentence in sentences}
-        opened = len(openings) == 1 and not shared and not dropped
-        layout = layouts.as_trees(sentences, self.lanes) if shared else layouts.in_sequence(sentences, self.lanes, opened)
+        firsts = {int(sentence[0]) for sentence in sentences}
+        begun = len(firsts) == 1 and not shared and not dropped
+        layout = layouts.as_trees(sentences, self.lanes) if shared else layouts.in_sequence(sentences, self.lanes, int(begun))
         if layout.total + self.lanes > len(self.buffer):
             self.buffer = None  # freed before its successor is made
             rows = -(-layout.total // 1024) * 1024 + self.lanes
@@ -67,7 +67,7 @@ class FeatureStream:
             pad(layout.first_rows),
             layout.steps,
             self.buffer,
-            np.int32(openings.pop()) if opened else None,
+            np.int32(firsts.pop()) if begun else None,
             pad(layout.spread(places)) if dropped else None,
             key if dropped else None,
             self.dropout if dropped else 0.0,

@@ -54,9 +54,8 @@ def pair_log_probs(z, w, bias, sources, targets, precision: str) -> jax.Array:
     """log softmax(W z_s + b)[t] in nats, (P,), for the pairs of a row s of z (C, r) and a target t: rows may recur."""
     logits = product(z, w, (1, 1), precision)  # (C, V), without the bias, as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
-    # The largest of each row's targets; any number does for a row that has none.
-    base = jnp.full(len(z), -jnp.inf).at[sources].max(picked)  # (C,)
-    base = jnp.where(base > -jnp.inf, base, logits[:, 0] + bias[0])
+    base = jnp.full(len(z), -jnp.inf).at[sources].max(picked)  # (C,), the logit of the likeliest of each row's targets
+    base = jnp.where(jnp.zeros(len(z), bool).at[sources].set(True), base, jnp.inf)  # a row that has none: all of E is 0
     _, total = _relative(logits, bias, base)
 
     def about_maximum(_):
@@ -130,7 +129,7 @@ def _relative(logits, bias, base):
 
 
 def _about_maximum(logits):
-    """E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,)."""
+    """E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,), of logits that have the bias."""
     top = logits.max(axis=1)
     return *_relative(logits, 0, top), top
 

@@ -30,7 +30,7 @@ def no_waiting(monkeypatch):
 
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path, capfd):
     with pytest.raises(SystemExit, match="2"):
-        measure.run(lambda: training.main(["--store", str(tmp_path / "nowhere"), "--out", str(tmp_path)]))
+        measure.as_command(lambda: training.main([*TINY, "--store", str(tmp_path / "nowhere"), "--out", str(tmp_path)]))
     said = capfd.readouterr().err
     assert said.startswith(f"error: {tmp_path / 'nowhere'}") and said.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -48,11 +48,12 @@ def test_other_settings_agree_too(settings):
         np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("kernel", sparse.KERNELS)
 @pytest.mark.parametrize("count, longest", [(13, 40), (1, 40), (5, 1)], ids=["many", "one sentence", "nothing but BOS"])
-def test_a_beginning_that_all_share_is_read_once(count, longest):
+def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)
     texts = [np.append(V - 1, rng.integers(0, V, rng.integers(longest))).astype(np.uint16) for _ in range(count)]
-    stream = FeatureStream(cell.prepare(frozen), lanes=4, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), lanes=4, capacity=8)
     buffer, rows = stream.read(texts)
     assert sorted(set(np.concatenate(rows))) == list(range(1 + sum(len(text) - 1 for text in texts)))
     assert {row[0] for row in rows} == {0}

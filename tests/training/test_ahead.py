@@ -96,7 +96,7 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
 def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
     """Larger than a window, down to a sentence a part, or than what has logits at once.
 
-    In one piece, sentences share the row after their common first token; in parts of a window, none does.
+    In one piece, sentences share the row after their common first token; in parts of a window, each has it once more.
     """
     text = store(LENGTHS)
     model = echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0])
