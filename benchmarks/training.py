@@ -108,19 +108,18 @@ def limits(record: dict) -> tuple[float, float]:
 
 def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, bytes_per_s: float) -> dict:
     """One row: every contender at one N."""
-    vocab_size = args.vocab
     described = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
     experiment = Experiment(model=described, compute=ComputeConfig(precision=args.precision))
     compute = choose_compute(experiment, jax.default_backend())
-    windows = text.windows(args.store, vocab_size, args.batch, compute.window_tokens, args.rounds, seed=0)
+    windows = text.windows(args.store, args.vocab, args.batch, compute.window_tokens, args.rounds, seed=0)
     count = min(args.updates, *map(len, windows))  # updates a round
-    reservoir, params = model(size, vocab_size, args.rank)
+    reservoir, params = model(size, args.vocab, args.rank)
     own = Esnlm(reservoir, params, compute, windows, count)
     losses, failures, notes, compared, measured = {BASELINE: own.first_loss()}, {}, [], {}, {}
     in_window = np.array([len(window) for window in windows])
     # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
     own_turns = {"warm": partial(own.updates, count=1), "states": own.states, "packing": own.pack, "updates": own.updates}
-    for suffix, start in peers_by_suffix(size, vocab_size, args, windows, count).items():
+    for suffix, start in peers_by_suffix(size, args, windows, count).items():
         process, turns = start(), {}
         names, own_notes = process.contenders()
         notes = notes or own_notes
@@ -148,17 +147,17 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
     per_update = float(np.median(tokens / count))
     rows = float(np.median([sum(map(text.rows, window[:count])) / count for window in windows]))
-    floor = update_floor(rows, size, vocab_size, args.rank, flops_per_s, bytes_per_s)
+    floor = update_floor(rows, size, args.vocab, args.rank, flops_per_s, bytes_per_s)
     parts = {
         "states": float(np.median(measured["states"] / in_window)),
         "packing": float(np.median(measured["packing"] / in_window)),
         "updates": float(np.median(measured["updates"] / count)),
     }
     parts |= {f"{name} alone": float(np.median(own)) for name, own in alone.items()}
-    readout = sum(readout_flops(parts_rows, size, vocab_size, args.rank)) / parts["gradient alone"]
+    readout = sum(readout_flops(parts_rows, size, args.vocab, args.rank)) / parts["gradient alone"]
     return {
         "size": size,
-        "vocab_size": vocab_size,
+        "vocab_size": args.vocab,
         "rank": args.rank,
         "precision": args.precision,
         "updates_a_round": count,
@@ -283,11 +282,11 @@ class Esnlm:
 class Peers:
     """What PyTorch makes of the same windows, in several ways: {name: object with .update(sentences)}."""
 
-    def __init__(self, size: int, vocab_size: int, args: argparse.Namespace, windows: list, count: int, as_it_comes: bool):
+    def __init__(self, size: int, args: argparse.Namespace, windows: list, count: int, as_it_comes: bool):
         if not as_it_comes:
             measure.set_up()
         self.windows, self.count = windows, count
-        reservoir, params = model(size, vocab_size, args.rank)
+        reservoir, params = model(size, args.vocab, args.rank)
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
         layout, first_note = peers.fastest_layout(reservoir.w_rec, device, lanes=32)
         adamw, second_note = peers.fastest_adamw(params, device)
@@ -300,7 +299,7 @@ class Peers:
         if as_it_comes:
             return
         self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, shared=True)
-        self.ways["LSTM (c)"] = peers.Lstm(vocab_size, args.precision, adamw, device)
+        self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device)
         if args.compiled:
             self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
 
@@ -350,10 +349,10 @@ class NoPeers:
         pass
 
 
-def peers_by_suffix(size: int, vocab_size: int, args: argparse.Namespace, windows: list, count: int) -> dict[str, Callable]:
+def peers_by_suffix(size: int, args: argparse.Namespace, windows: list, count: int) -> dict[str, Callable]:
     """How peers are started, by the suffix of their names: on a CPU in processes of their own, one after the other (they are
     large), on a GPU here, where its memory is."""
-    arguments = size, vocab_size, args, windows, count
+    arguments = size, args, windows, count
     if measure.torch is None:
         return {"": NoPeers}
     if jax.default_backend() != "cpu":

@@ -34,7 +34,7 @@ def total_nll(
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        log_probs = np.concatenate(_fetch(*_begin(params, buffer, rows, window, precision, chunk)))
+        log_probs = np.concatenate(_fetch(*_hand_over(params, buffer, rows, window, precision, chunk)))
         yield -float(log_probs.sum(dtype=np.float64)), len(log_probs)
 
 
@@ -62,7 +62,7 @@ def token_log_probs(
     def begin(block):
         ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
         buffer, rows = stream.read([sequence[:-1] for sequence in ids], shared=True)
-        return _begin(params, buffer, rows, ids, precision, chunk)
+        return _hand_over(params, buffer, rows, ids, precision, chunk)
 
     keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
     distinct = sorted(key for key in set(keys) if len(key) > 4)
@@ -92,7 +92,7 @@ def _groups(sequences, size, most=sys.maxsize):
         yield group
 
 
-def _begin(params, buffer, rows, sequences, precision, chunk):
+def _hand_over(params, buffer, rows, sequences, precision, chunk):
     """Hands to the device what sequences predict from their rows: log-probabilities by chunk, and whose they are.
 
     A row is read once, and so is each token that is predicted from it, however many sequences share them.
