@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from esnlm.commands import Parser, exit_with
+from esnlm.commands.base import Parser, exit_with
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    from esnlm.evaluation.report import evaluate_run  # after parsing, so that --help need not wait for JAX
+    from esnlm.reporting.blimp_report import evaluate_run  # after parsing, so that --help need not wait for JAX
 
     command = shlex.join(["python", "eval_blimp.py", *arguments])
     return exit_with(lambda: evaluate_run(**vars(options), command=command) and 0)

@@ -1,16 +1,16 @@
 """Train an echo state network language model.
 
-    python train.py                                            the quickstart: a corpus of its own, three minutes
-    python train.py --config FILE [--section.key value ...]    an experiment; the command line wins over the file
-    python train.py --config FILE --plan                       parameters, memory, disk and time; trains nothing
-    python train.py --config FILE --allow-change KEY ...       resume although these settings are not as they were
+python train.py                                            the quickstart: a corpus of its own, three minutes
+python train.py --config FILE [--section.key value ...]    an experiment; the command line wins over the file
+python train.py --config FILE --plan                       parameters, memory, disk and time; trains nothing
+python train.py --config FILE --allow-change KEY ...       resume although these settings are not as they were
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from esnlm.commands import Parser, exit_with
+from esnlm.commands.base import Parser, exit_with
 
 QUICKSTART = Path(__file__).parent / "configs" / "quickstart.yaml"
 

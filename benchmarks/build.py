@@ -57,7 +57,9 @@ def main() -> None:
         "| ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        lines.append(f"| {row['state_size']:,} | {row['seconds']} | {row['peak_gb']} | {row['peak_gb_before']} | {row['nonzeros']:,} |")
+        lines.append(
+            f"| {row['state_size']:,} | {row['seconds']} | {row['peak_gb']} | {row['peak_gb_before']} | {row['nonzeros']:,} |"
+        )
     sizes = " ".join(map(str, options.sizes))
     lines += ["", f"`python benchmarks/build.py --sizes {sizes}`, two CPU cores, other work beside it"]
     (RESULTS / "build.md").write_text("\n".join(lines) + "\n")

@@ -25,7 +25,7 @@ import jax
 import kills
 import measure
 
-from esnlm.training import checkpoint
+from esnlm.runs import checkpoint
 
 CONFIG = """
 data: {{kind: grammar, sentences: 300, validation_sentences: 40, pairs: 2}}
@@ -58,7 +58,9 @@ class Disk:
 
     def __enter__(self) -> "Disk":
         self.path.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(self.path)], check=True, capture_output=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(self.path)], check=True, capture_output=True
+        )
         return self
 
     def __exit__(self, *exception) -> None:
@@ -127,24 +129,46 @@ def try_all(disk: Disk, folder: Path, args: argparse.Namespace) -> list[dict]:
 
     # name: (command, hindrance before it, hindrance while it runs, limits of its process)
     cases = {
-        f"start of a training, {room} KiB free": (training, lambda room=room: disk.fill(room), None, None) for room in (0, 16, 64, 256, 512)
+        f"start of a training, {room} KiB free": (training, lambda room=room: disk.fill(room), None, None)
+        for room in (0, 16, 64, 256, 512)
     }
     cases |= {
-        f"training, {room} KiB free after the second checkpoint": (training, None, after(6, lambda room=room: disk.fill(room)), None)
+        f"training, {room} KiB free after the second checkpoint": (
+            training,
+            None,
+            after(6, lambda room=room: disk.fill(room)),
+            None,
+        )
         for room in (0, 1, 8, 100, 200)
     }
     cases |= {
         "start of a training, read-only": (training, lambda: disk.remount("ro"), None, None),
         "start of a training, no permission": (training, unwritable(disk.path), None, without_override),
-        "training, no permission after the first checkpoint": (training, None, after(3, unwritable(run / "checkpoints")), without_override),
-        "training, no permission for the run directory then": (training, None, after(3, unwritable(run)), without_override),
+        "training, no permission after the first checkpoint": (
+            training,
+            None,
+            after(3, unwritable(run / "checkpoints")),
+            without_override,
+        ),
+        "training, no permission for the run directory then": (
+            training,
+            None,
+            after(3, unwritable(run)),
+            without_override,
+        ),
         "training, files of at most 20 KiB": (training, None, None, limit(20)),
         "training, files of at most 2 KiB": (training, None, None, limit(2)),
-        **{f"preparation, {room} KiB free": (preparing, lambda room=room: disk.fill(room), None, None) for room in (0, 8, 64, 400)},
+        **{
+            f"preparation, {room} KiB free": (preparing, lambda room=room: disk.fill(room), None, None)
+            for room in (0, 8, 64, 400)
+        },
         "preparation, read-only": (preparing, lambda: disk.remount("ro"), None, None),
         "preparation, no permission": (preparing, unwritable(disk.path), None, without_override),
         "preparation, files of at most 64 KiB": (preparing, None, None, limit(64)),
-        **{f"evaluation, {room} KiB free": (scoring, lambda room=room: disk.fill(room), None, None) for room in (0, 4, 16)},
+        **{
+            f"evaluation, {room} KiB free": (scoring, lambda room=room: disk.fill(room), None, None)
+            for room in (0, 4, 16)
+        },
         "evaluation, read-only": (scoring, lambda: disk.remount("ro"), None, None),
         "evaluation, no permission": (scoring, unwritable(disk.path), None, without_override),
         "evaluation, files of at most 2 KiB": (scoring, None, None, limit(2)),
@@ -158,7 +182,11 @@ def try_all(disk: Disk, folder: Path, args: argparse.Namespace) -> list[dict]:
             before()
         status, told = call(folder, command, meanwhile, limits)
         faults = judge(status, told)
-        faults += [f"left behind: {path.name}" for path in disk.path.rglob(".*") if re.search(r"partial|part$|\.tmp-", path.name)]
+        faults += [
+            f"left behind: {path.name}"
+            for path in disk.path.rglob(".*")
+            if re.search(r"partial|part$|\.tmp-", path.name)
+        ]
         faults += [
             f"{step}: {problem}"
             for step in checkpoint.steps(run / "checkpoints")
@@ -217,7 +245,12 @@ def judge(status: int, told: str) -> list[str]:
 def markdown(rows: list[dict]) -> list[str]:
     table = [[row["case"], row["told"].removeprefix("error: "), "; ".join(row["faults"]) or "none"] for row in rows]
     good = sum(not row["faults"] for row in rows)
-    return [f"{good} of {len(rows)} cases as they must be.", "", *measure.table(["case", "what the command says", "faults"], table), ""]
+    return [
+        f"{good} of {len(rows)} cases as they must be.",
+        "",
+        *measure.table(["case", "what the command says", "faults"], table),
+        "",
+    ]
 
 
 if __name__ == "__main__":

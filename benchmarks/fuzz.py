@@ -104,7 +104,11 @@ def work(name: str, folder: Path, minutes: float, seed: int) -> None:
 
 def where(error: BaseException) -> str:
     """The exception and the last line of esnlm that it came through: one finding a place."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/esnlm/" in frame.filename or "hostile.py" in frame.filename]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "/esnlm/" in frame.filename or "hostile.py" in frame.filename
+    ]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}" if frames else "?"
     return f"{type(error).__name__} at {place}"
 
@@ -125,7 +129,9 @@ class Stats:
             self.write()
 
     def find(self, kind: str, text: str, data: bytes, folder: Path) -> None:
-        known = self.findings.setdefault(kind, {"times": 0, "input": hashlib.sha256(data).hexdigest()[:12], "traceback": text[-3000:]})
+        known = self.findings.setdefault(
+            kind, {"times": 0, "input": hashlib.sha256(data).hexdigest()[:12], "traceback": text[-3000:]}
+        )
         known["times"] += 1
         if known["times"] == 1:
             (folder / "findings" / known["input"]).write_bytes(data)
@@ -206,8 +212,12 @@ def fuzz(name: str, minutes: float, seed: int, out: Path) -> dict:
             break
     spent = (time.monotonic() - began) / 60
     stats = Stats(folder / "stats.json")
-    done = subprocess.run([sys.executable, __file__, "--replay", str(folder), "--target", name], capture_output=True, text=True)
-    coverage = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"lines": None, "of": None, "arcs": None}
+    done = subprocess.run(
+        [sys.executable, __file__, "--replay", str(folder), "--target", name], capture_output=True, text=True
+    )
+    coverage = (
+        json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"lines": None, "of": None, "arcs": None}
+    )
     findings = stats.findings | {f"died: {key}": death for key, death in deaths.items()}
     return {
         "target": name,
@@ -240,14 +250,18 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []
     with ThreadPoolExecutor(options.jobs) as pool:  # each waits for processes of its own
-        for row in pool.map(lambda name: fuzz(name, options.minutes, options.seed, options.out), options.target or hostile.TARGETS):
+        for row in pool.map(
+            lambda name: fuzz(name, options.minutes, options.seed, options.out), options.target or hostile.TARGETS
+        ):
             rows.append(row)
             print(json.dumps(row | {"findings": list(row["findings"])}), file=sys.stderr)
             write(rows, options)
 
 
 def write(rows: list[dict], options: argparse.Namespace) -> None:
-    (options.out / "fuzz.json").write_text(json.dumps({"minutes": options.minutes, "seed": options.seed, "targets": rows}, indent=1) + "\n")
+    (options.out / "fuzz.json").write_text(
+        json.dumps({"minutes": options.minutes, "seed": options.seed, "targets": rows}, indent=1) + "\n"
+    )
     lines = [
         "# Hostile input",
         "",
@@ -255,11 +269,25 @@ def write(rows: list[dict], options: argparse.Namespace) -> None:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        cells = [row["target"], f"{row['inputs']:,}", row["minutes"], row["lines"], row["of"], row["arcs"], len(row["findings"])]
+        cells = [
+            row["target"],
+            f"{row['inputs']:,}",
+            row["minutes"],
+            row["lines"],
+            row["of"],
+            row["arcs"],
+            len(row["findings"]),
+        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     for row in rows:
-        lines += [f"- {row['target']}: {kind} ({found['times']:,} times, {found['input']})" for kind, found in row["findings"].items()]
-    lines += ["", f"`python benchmarks/fuzz.py --minutes {options.minutes:g} --jobs {options.jobs} --seed {options.seed}`"]
+        lines += [
+            f"- {row['target']}: {kind} ({found['times']:,} times, {found['input']})"
+            for kind, found in row["findings"].items()
+        ]
+    lines += [
+        "",
+        f"`python benchmarks/fuzz.py --minutes {options.minutes:g} --jobs {options.jobs} --seed {options.seed}`",
+    ]
     (options.out / "fuzz.md").write_text("\n".join(lines) + "\n")
 
 

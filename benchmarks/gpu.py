@@ -35,14 +35,14 @@ import sentences as text
 import training as training_benchmark
 from recurrence import floor_seconds, random_reservoir
 
-from esnlm.config import ComputeConfig, Experiment
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.config import Experiment
 from esnlm.evaluation.scoring import token_log_probs
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training.resolution import choose_compute
 
 PRECISIONS = ("tf32", "float32", "bf16")
 
@@ -230,7 +230,7 @@ def update(section: Section) -> None:
     def measure_update(size, precision):
         model = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(scale.rank))
         experiment = Experiment(model=model, compute=ComputeConfig(precision=precision))
-        compute = choose_compute(experiment, jax.default_backend())
+        compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
         count = min(scale.most_updates, compute.window_tokens // PREDICTIONS)
         window = [sentences_of(PREDICTIONS, scale.vocab, seed) for seed in range(count)]
         reservoir, params = training_benchmark.model(size, scale.vocab, scale.rank)
@@ -240,7 +240,9 @@ def update(section: Section) -> None:
         parts, _ = measure.interleave(own.parts()[0], scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / count for name, own in seconds.items()}
         milliseconds |= {name: 1e3 * float(np.median(own)) for name, own in parts.items()}
-        floor = training_benchmark.update_floor(text.rows(window[0]), size, scale.vocab, scale.rank, flops[precision], bandwidth)
+        floor = training_benchmark.update_floor(
+            text.rows(window[0]), size, scale.vocab, scale.rank, flops[precision], bandwidth
+        )
         finding = {"size": size, "precision": precision, "ms": milliseconds, "floor_ms": 1e3 * sum(floor.values())}
         return [finding | {"working_bytes": own.working_bytes()["esnlm"]}]
 

@@ -31,15 +31,16 @@ import jax
 import measure
 import numpy as np
 
-from esnlm.evaluation import report
-from esnlm.text.prepare import prepare
-from esnlm.text.store import open_store
-from esnlm.training import batches, checkpoint, loop
-from esnlm.training.run_directory import RunDirectory
+from esnlm.data.prepare import prepare
+from esnlm.data.store import open_store
+from esnlm.reporting import blimp_report
+from esnlm.runs import checkpoint
+from esnlm.runs.directory import RunDirectory
+from esnlm.training import batches, loop
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARENT_DEATH_SIGNAL = 1  # of prctl: no child outlives this program
-IMPORTED = (loop.train, report.evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
+IMPORTED = (loop.train, blimp_report.evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
 TIMES = ("seconds", "tokens_per_second", "metrics_sha256")  # a time, a speed, and a hash of lines that hold a speed
 # The first of these that is on the main thread's stack says what was under way: (file, function, name).
 PHASES = [
@@ -130,7 +131,9 @@ def kill_all(folder: Path, args: argparse.Namespace, rng: random.Random, deadlin
         once(folder, [*train, run.name])
     for one in of_training:
         if one["phase"] == "updates" and one["logged"] in edges:
-            one["phase"] = "features"  # of the window that begins there, or its first update: the device works, Python waits
+            one["phase"] = (
+                "features"  # of the window that begins there, or its first update: the device works, Python waits
+            )
 
     evaluate = ["eval_blimp.py", "--data", "pairs", "--run", "undisturbed", "--out"]
     span, others = once(folder, [*evaluate, "reports/once.json"]), []
@@ -150,7 +153,11 @@ def write_text(folder: Path, args: argparse.Namespace) -> None:
         with open(args.text, encoding="utf-8") as file:
             lines = list(file)
     else:
-        syllables = [a + b for a in "b c d f g k l m n p r s t v z st tr".split() for b in "a e i o u ai en ul".split()]
+        syllables = [
+            a + b
+            for a in ["b", "c", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "st", "tr"]
+            for b in ["a", "e", "i", "o", "u", "ai", "en", "ul"]
+        ]
         words = ["".join(rng.choice(syllables, rng.integers(1, 7))) for _ in range(max(100, 2 * args.vocab))]
         frequency = 1 / np.arange(30, len(words) + 30)
         frequency /= frequency.sum()
@@ -282,7 +289,11 @@ class Watch:
         if self.target == "features":
             return 0.08 if step in self.edges and not self.edges[step] else None
         if self.target == "validation":
-            return 1.5 if self.edges.get(step) and "val_nll" not in line and (self.run.checkpoints / str(step)).exists() else None
+            return (
+                1.5
+                if self.edges.get(step) and "val_nll" not in line and (self.run.checkpoints / str(step)).exists()
+                else None
+            )
         return 1.5 if "val_nll" in line and step == max(self.edges) else None  # results
 
 
@@ -315,12 +326,18 @@ def position(run: Path, edges: dict[int, bool]) -> dict:
     """The update that was logged last, the one that the next start resumes at, and whether that is inside a window."""
     resumes = checkpoint.newest_good(run / "checkpoints", lambda line: None) if (run / "checkpoints").exists() else None
     inside = bool(resumes) and resumes not in edges
-    return {"logged": last_line(RunDirectory(run)).get("step", 0), "resumes_at": resumes or 0, "resumes_inside_a_window": inside}
+    return {
+        "logged": last_line(RunDirectory(run)).get("step", 0),
+        "resumes_at": resumes or 0,
+        "resumes_inside_a_window": inside,
+    }
 
 
 def compare_runs(one: Path, other: Path) -> list[str]:
     """What differs between two runs: one line each."""
-    found = compare_files(one, other, ["data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "tokenizer/tokenizer.json"])
+    found = compare_files(
+        one, other, ["data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "tokenizer/tokenizer.json"]
+    )
     for folder in ("frozen", *(f"checkpoints/{step}" for step in checkpoint.steps(one / "checkpoints"))):
         if not (other / folder).exists():
             continue  # checkpoints are kept by age: which older one is there depends on where a run was stopped
@@ -331,7 +348,10 @@ def compare_runs(one: Path, other: Path) -> list[str]:
         found.append(f"{other}: last checkpoint")
     for name in ("metrics.jsonl", "summary.json"):
         texts = [(run / name).read_text() for run in (one, other)]
-        values = [[timeless(json.loads(part)) for part in (text.splitlines() if name == "metrics.jsonl" else [text])] for text in texts]
+        values = [
+            [timeless(json.loads(part)) for part in (text.splitlines() if name == "metrics.jsonl" else [text])]
+            for text in texts
+        ]
         if values[0] != values[1]:
             found.append(f"{other / name}")
     return found
@@ -340,8 +360,12 @@ def compare_runs(one: Path, other: Path) -> list[str]:
 def compare_files(one: Path, other: Path, names: list[str] | None = None) -> list[str]:
     """Files that differ, or are in one folder only; without names all of them."""
     if names is None:
-        names = sorted({str(file.relative_to(folder)) for folder in (one, other) for file in folder.rglob("*") if file.is_file()})
-    return [str(other / name) for name in names if not (one / name).exists() or _bytes(one / name) != _bytes(other / name)]
+        names = sorted(
+            {str(file.relative_to(folder)) for folder in (one, other) for file in folder.rglob("*") if file.is_file()}
+        )
+    return [
+        str(other / name) for name in names if not (one / name).exists() or _bytes(one / name) != _bytes(other / name)
+    ]
 
 
 def _bytes(file: Path) -> bytes | None:

@@ -24,8 +24,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 
-from esnlm.allocator import keep_freed_memory
-from esnlm.commands import exit_with
+from esnlm.commands.allocator import keep_freed_memory
+from esnlm.commands.base import exit_with
 from esnlm.readout.cross_entropy import product
 
 try:
@@ -95,7 +95,9 @@ class Apart:
                 self._pipe.send((name, arguments))
                 error, answer = self._pipe.recv()
             except (EOFError, OSError):
-                raise RuntimeError(f"the process that {name} was asked of has ended: was there memory enough?") from None
+                raise RuntimeError(
+                    f"the process that {name} was asked of has ended: was there memory enough?"
+                ) from None
             if error is not None:
                 raise error
             return answer

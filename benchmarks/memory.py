@@ -23,16 +23,16 @@ import jax
 import measure
 import numpy as np
 
-from esnlm.allocator import keep_freed_memory
-from esnlm.config import ComputeConfig, Experiment
+from esnlm.commands.allocator import keep_freed_memory
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.config import Experiment
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.ahead import FeaturesAhead
-from esnlm.training.resolution import choose_compute
+from esnlm.training.precomputed import FeaturesAhead
 from esnlm.training.update import make_optimizer
 
 # (N, sentences, tokens each, window_tokens or None for the device's own)
@@ -50,7 +50,9 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--divide", type=int, default=1, help="try it with N so many times smaller")
-    parser.add_argument("--topology", default="erdos_renyi", help="of W_rec; that of an orthogonal one needs no spectral radius")
+    parser.add_argument(
+        "--topology", default="erdos_renyi", help="of W_rec; that of an orthogonal one needs no spectral radius"
+    )
     parser.add_argument("--only", default="", help="a regular expression: the cases to run (default: all)")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
@@ -78,9 +80,11 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
     keep_freed_memory()
     size, count, length, window_tokens = case
     size //= args.divide
-    model = EchoStateConfig(reservoir=ReservoirConfig(size, TOPOLOGIES[args.topology]()), readout=ReadoutConfig(args.rank))
+    model = EchoStateConfig(
+        reservoir=ReservoirConfig(size, TOPOLOGIES[args.topology]()), readout=ReadoutConfig(args.rank)
+    )
     experiment = Experiment(model=model, compute=ComputeConfig(window_tokens=window_tokens))
-    compute = choose_compute(experiment, jax.default_backend())
+    compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
     experiment = Experiment(model=model, compute=compute)
     began = time.perf_counter()
     frozen, _ = echo_state.draw_frozen(model, args.vocab, seed=0)
@@ -114,7 +118,15 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
 
 
 def markdown(record: dict) -> list[str]:
-    head = ["", "peak, GB", "readout, gradient and AdamW, GB", "states, GB", "reservoir drawn, s", "s an update", "first loss"]
+    head = [
+        "",
+        "peak, GB",
+        "readout, gradient and AdamW, GB",
+        "states, GB",
+        "reservoir drawn, s",
+        "s an update",
+        "first loss",
+    ]
     cells = []
     for case, row in record["rows"].items():
         if "failed" in row:
@@ -122,7 +134,12 @@ def markdown(record: dict) -> list[str]:
             continue
         sizes = (row[key] / 1e9 for key in ("peak_bytes", "trained_bytes", "states_bytes"))
         cells.append([case, *sizes, row["drawn_s"], row["s_an_update"], row["losses"][0]])
-    return [f"V = {record['vocab']:,}, r = {record['rank']}, float32; the last of two updates, compiled in the first.", "", *measure.table(head, cells), ""]
+    return [
+        f"V = {record['vocab']:,}, r = {record['rank']}, float32; the last of two updates, compiled in the first.",
+        "",
+        *measure.table(head, cells),
+        "",
+    ]
 
 
 if __name__ == "__main__":

@@ -128,7 +128,9 @@ class PackedWay:
         shared: the features after BOS, the same in every sentence, are read once.
     """
 
-    def __init__(self, reservoir: TorchReservoir, params: dict, precision: str, adamw: dict, compiled=False, shared=False):
+    def __init__(
+        self, reservoir: TorchReservoir, params: dict, precision: str, adamw: dict, compiled=False, shared=False
+    ):
         self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
         self.readout = Readout(params, self.device)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)

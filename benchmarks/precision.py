@@ -36,11 +36,20 @@ def main(arguments: list[str] | None = None) -> dict:
     run = esnlm.load(args.run)
     pairs = minimal_pairs.load(args.pairs)
     pairs = pairs[:: max(1, len(pairs) // args.limit)][: args.limit]
-    sequences = conventions.encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper")
+    sequences = conventions.encode(
+        [sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper"
+    )
     spread = np.linspace(0, len(sequences) - 1, min(args.reference, len(sequences))).astype(int)
     weights = float64_weights(run)
     truth = np.array([float64_log_prob(*weights, sequences[i]) for i in spread])
-    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine(), "model": run.config.model.title, "pairs": len(pairs), "rows": {}}
+    record = {
+        "command": measure.command(),
+        "load_before": measure.load(),
+        "machine": measure.machine(),
+        "model": run.config.model.title,
+        "pairs": len(pairs),
+        "rows": {},
+    }
     answers = {}
     for precision in PRECISIONS:
         compute = dataclasses.replace(run.config.compute, precision=precision)
@@ -94,7 +103,14 @@ def _scipy(matrix):
 def markdown(record: dict, reference: int) -> list[str]:
     head = ["", "largest error, nats", "mean error, nats", "accuracy", "answers that change", "s"]
     cells = [
-        [name, row["largest_error_nats"], row["mean_error_nats"], f"{row['accuracy']:.2%}", f"{row['answers_changed']:.3%}", row["seconds"]]
+        [
+            name,
+            row["largest_error_nats"],
+            row["mean_error_nats"],
+            f"{row['accuracy']:.2%}",
+            f"{row['answers_changed']:.3%}",
+            row["seconds"],
+        ]
         for name, row in record["rows"].items()
     ]
     return [

@@ -141,7 +141,7 @@ def too_large(nonzeros: int, lanes: int, gigabytes: float) -> dict[str, str]:
     """Contenders that write a float for each nonzero and lane, where that is more than may be asked for."""
     gathered = 4e-9 * nonzeros * lanes
     names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
-    return {name: f"would gather {gathered:.1f} GB at once" for name in names} if gathered > gigabytes else {}
+    return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
 
 
 # ---- contenders: functions that take all steps and return the final states, (N, B) or a list of blocks of lanes

@@ -38,10 +38,11 @@ import measure
 
 import esnlm
 from esnlm import config
-from esnlm.commands import exit_with
-from esnlm.evaluation.report import evaluate_run
-from esnlm.training import checkpoint, loop
-from esnlm.training.ledger import Ledger
+from esnlm.commands.base import exit_with
+from esnlm.reporting.blimp_report import evaluate_run
+from esnlm.runs import checkpoint
+from esnlm.training import loop
+from esnlm.training.log import Ledger
 
 CONFIG = """
 data: {{kind: grammar, sentences: 200, validation_sentences: 40, pairs: 2}}
@@ -107,7 +108,10 @@ def damage_all(folder: Path, args: argparse.Namespace) -> list[dict]:
     with quiet():
         train()
         run.rename(folder / "finished")
-        with mock.patch.object(Ledger, "_settle", settle_and_stop), mock.patch.object(Ledger, "updates_per_call", one_update, create=True):
+        with (
+            mock.patch.object(Ledger, "_settle", settle_and_stop),
+            mock.patch.object(Ledger, "updates_per_call", one_update, create=True),
+        ):
             train()
         run.rename(folder / "stopped")
     commands = {
@@ -122,13 +126,19 @@ def damage_all(folder: Path, args: argparse.Namespace) -> list[dict]:
         assert status == 0, told
         expected = result(run)
         shutil.rmtree(run)
-        files = [str(file.relative_to(original)) for file in sorted(original.rglob("*")) if file.is_file() and file.stat().st_size]
+        files = [
+            str(file.relative_to(original))
+            for file in sorted(original.rglob("*"))
+            if file.is_file() and file.stat().st_size
+        ]
         for file, damage, i in cases([file for file in files if re.search(args.only, file)], args.flips):
             shutil.copytree(original, run)
             DAMAGES[damage](run / file, random.Random(f"{file} {i}"))
             status, told = attempt(command)
             outcome = judge(Path(file), status, told, same_as(expected, result, run))
-            rows.append({"file": file, "damage": damage, "command": name, "outcome": outcome, "told": last_line(told, folder)})
+            rows.append(
+                {"file": file, "damage": damage, "command": name, "outcome": outcome, "told": last_line(told, folder)}
+            )
             shutil.rmtree(run)
     return rows
 
@@ -186,7 +196,9 @@ def end_of_run(run: Path) -> tuple:
     newest = checkpoint.newest_good(run / "checkpoints", lambda line: None)
     arrays = checkpoint.restore(run / "checkpoints" / str(newest))[0]
     metrics = (
-        [timeless(json.loads(line)) for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines()] if readable(run) else None
+        [timeless(json.loads(line)) for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines()]
+        if readable(run)
+        else None
     )
     return newest, checkpoint.digest(arrays), timeless(json.loads((run / "summary.json").read_text())), metrics
 
@@ -201,7 +213,9 @@ def readable(run: Path) -> bool:
 def evaluation(run: Path) -> dict:
     """The report, but for who made it, and every weight that was loaded."""
     report = json.loads((run / "evaluation" / "blimp-paper.json").read_text())
-    return {key: value for key, value in report.items() if key not in ("provenance", "sha256")} | {"step": esnlm.load(run).step}
+    return {key: value for key, value in report.items() if key not in ("provenance", "sha256")} | {
+        "step": esnlm.load(run).step
+    }
 
 
 def timeless(values: dict) -> dict:
@@ -216,7 +230,13 @@ def last_line(told: str, folder: Path) -> str:
 def group(file: str) -> str:
     """The kind of file: those of a folder together, those of the newest and the older checkpoints apart."""
     parts = Path(file).parts
-    return "/".join([*parts[:2], ""]) if parts[0] in ("checkpoints", "stores") else f"{parts[0]}/" if len(parts) > 1 else file
+    return (
+        "/".join([*parts[:2], ""])
+        if parts[0] in ("checkpoints", "stores")
+        else f"{parts[0]}/"
+        if len(parts) > 1
+        else file
+    )
 
 
 def markdown(rows: list[dict]) -> list[str]:
@@ -225,7 +245,9 @@ def markdown(rows: list[dict]) -> list[str]:
     for kind in dict.fromkeys(group(row["file"]) for row in rows):
         cells = []
         for command in commands:
-            counts = collections.Counter(row["outcome"] for row in rows if group(row["file"]) == kind and row["command"] == command)
+            counts = collections.Counter(
+                row["outcome"] for row in rows if group(row["file"]) == kind and row["command"] == command
+            )
             cells.append(", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()))
         table.append([kind, len({row["file"] for row in rows if group(row["file"]) == kind}), *cells])
     faults = [row for row in rows if row["outcome"] in ("silent", "failed")]

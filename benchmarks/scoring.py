@@ -26,7 +26,8 @@ from recurrence import esnlm_step, random_reservoir
 from sentences import draw_pairs, predictions, real_share
 from training import gemm_lines, limits
 
-from esnlm.config import ComputeConfig, Experiment
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.scoring import token_log_probs
 from esnlm.features.stream import FeatureStream
@@ -35,15 +36,13 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.text.vocabulary import load_tokenizer
-from esnlm.training.resolution import choose_compute
 
 if measure.torch is not None:
     import peers
     import torch
 
 BASELINE = "esnlm"
-CHUNK = 256  # states whose logits exist at once, as in esnlm/run.py
+CHUNK = 256  # states whose logits exist at once, as in esnlm/loaded_run.py
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -88,7 +87,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:
     reservoir = random_reservoir(args.size, vocab_size, min(32, args.size), seed=0)
     model = EchoStateConfig("esn", ReservoirConfig(args.size), ReadoutConfig(args.rank))
-    compute = choose_compute(Experiment(model=model, compute=ComputeConfig()), jax.default_backend())
+    compute = choose_compute(ComputeConfig(), model, jax.default_backend())
     readout = linear.draw(model.readout, args.size, vocab_size, seed=0)
     params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
     dynamics = cell.prepare(reservoir, kernel=compute.kernel)

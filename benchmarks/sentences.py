@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from esnlm.text.store import open_store
+from esnlm.data.store import open_store
 from esnlm.training import batches
 
 SHORTEST, LONGEST = 6, 512  # tokens with BOS and EOS (S1)
@@ -28,7 +28,7 @@ def draw(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 
 def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
     """Minimal pairs, good and bad in turn: as long as BLiMP's (12 tokens, standard deviation 3), the two alike up to
-    a token, and with beginnings that recur, so that about 60 % of the prefixes are distinct, as in BLiMP."""
+    a token, and with fixed_files that recur, so that about 60 % of the prefixes are distinct, as in BLiMP."""
     rng = np.random.default_rng(seed)
     ends, lexicon = vocab_size - 1, min(100, vocab_size - 1)
     frequency = 1 / np.arange(1, lexicon + 1)

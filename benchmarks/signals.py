@@ -107,7 +107,11 @@ class Peer:
         return self.reservoir.run(inputs), inputs
 
     def _seen(self, x, inputs):
-        return x if self.reads == "x" else np.hstack([inputs[:, : inputs.shape[1] - self.feeds_back], x, inputs[:, -1:]][: len(self.reads)])
+        return (
+            x
+            if self.reads == "x"
+            else np.hstack([inputs[:, : inputs.shape[1] - self.feeds_back], x, inputs[:, -1:]][: len(self.reads)])
+        )
 
     def _output(self, o):
         return np.tanh(o) if self.tanh else o
@@ -127,10 +131,14 @@ def follower() -> Task:
         return {"MSE": float(np.mean((contender.ahead(u[300:], y[300:])[100:] - y[400:]) ** 2))}
 
     def network(seed):
-        return _signs(networks.draw(100, inputs=1, mean_degree=5, spectral_radius=0.88, output="tanh", reads="x", seed=seed), seed)
+        return _signs(
+            networks.draw(100, inputs=1, mean_degree=5, spectral_radius=0.88, output="tanh", reads="x", seed=seed), seed
+        )
 
     settings = "N 100, radius 0.88, W_in -1 or 1, f_out tanh, 300 steps, the first 100 dropped"
-    return Task("1/2 sin^7 from sin", network, u[:300], y[:300], 100, 0.0, test, {"MSE": (3.7e-15, f"{GMD}, 3.1")}, settings)
+    return Task(
+        "1/2 sin^7 from sin", network, u[:300], y[:300], 100, 0.0, test, {"MSE": (3.7e-15, f"{GMD}, 3.1")}, settings
+    )
 
 
 def generator() -> Task:
@@ -140,7 +148,10 @@ def generator() -> Task:
     def test(contender):
         found = contender.alone(np.zeros((1100, 0)), y[300:400, :, None], 1000)[..., 0]
         error = (found - y[400:1400]) ** 2
-        return {"MSE of the first 100 steps alone": float(error[:100].mean()), "MSE of steps 901 .. 1000": float(error[900:].mean())}
+        return {
+            "MSE of the first 100 steps alone": float(error[:100].mean()),
+            "MSE of steps 901 .. 1000": float(error[900:].mean()),
+        }
 
     def network(seed):
         options = {"mean_degree": 5, "spectral_radius": 0.88, "feedback_scale": 1.0, "output": "tanh", "reads": "x"}
@@ -201,7 +212,9 @@ def narma_ring() -> Task:
         return {"NRMSE": nrmse(contender.ahead(u[5000:], y[5000:])[100:], y[5100:])}
 
     def network(seed):
-        ring = _signs(networks.draw(400, inputs=2, topology=Ring(), spectral_radius=RING_RADIUS, reads="x", seed=seed), seed)
+        ring = _signs(
+            networks.draw(400, inputs=2, topology=Ring(), spectral_radius=RING_RADIUS, reads="x", seed=seed), seed
+        )
         return dataclasses.replace(ring, w_in=ring.w_in * [RING_INPUT, RING_BIAS])
 
     scales = f"radius {RING_RADIUS}, input {RING_INPUT} and bias {RING_BIAS} by random signs"
@@ -214,7 +227,11 @@ def narma_ring() -> Task:
 def _signs(network: Network, seed: int) -> Network:
     """W_in and W_back of -1 and 1, as in Jaeger's report."""
     rng = np.random.default_rng([seed, 0])
-    signs = {name: rng.choice([-1.0, 1.0], part.shape) for name in ("w_in", "w_back") if (part := getattr(network, name)) is not None}
+    signs = {
+        name: rng.choice([-1.0, 1.0], part.shape)
+        for name in ("w_in", "w_back")
+        if (part := getattr(network, name)) is not None
+    }
     return dataclasses.replace(network, **signs)
 
 
@@ -271,7 +288,8 @@ def compare(task: Task, seeds: int) -> dict:
         "state_difference": max(differences),
         "published": {error: {"value": value, "source": source} for error, (value, source) in task.published.items()},
         "errors": {
-            error: {name: {"median": float(np.median(all_)), "all": all_} for name, all_ in by.items()} for error, by in errors.items()
+            error: {name: {"median": float(np.median(all_)), "all": all_} for name, all_ in by.items()}
+            for error, by in errors.items()
         },
     }
 
@@ -281,16 +299,29 @@ def markdown(record: dict) -> list[str]:
     for task in record["tasks"]:
         for error, by in task["errors"].items():
             published = task["published"].get(error)
-            rows.append([task["title"], error, published and f"{published['value']:.2g}", *(f"{own['median']:.2g}" for own in by.values())])
+            rows.append(
+                [
+                    task["title"],
+                    error,
+                    published and f"{published['value']:.2g}",
+                    *(f"{own['median']:.2g}" for own in by.values()),
+                ]
+            )
             sources += [
-                f"- {task['title']}, {error}: {published['source']}." if published else f"- {task['title']}, {error}: not compared."
+                f"- {task['title']}, {error}: {published['source']}."
+                if published
+                else f"- {task['title']}, {error}: not compared."
             ]
-        notes.append(f"- {task['title']}: {task['settings']}. States differ from reservoirpy's by at most {task['state_difference']:.1e}.")
+        notes.append(
+            f"- {task['title']}: {task['settings']}. States differ from reservoirpy's by at most {task['state_difference']:.1e}."
+        )
     return [
         f"Medians over {record['seeds']} seeds of the weights, in float64; what Jaeger leaves open of W is drawn as everywhere in esnlm.",
         "The same weights give the same states; what then differs is the regression: singular values here, normal equations there.",
         "",
-        *measure.table(["task", "error", "published", "esnlm", "reservoirpy, same weights", "reservoirpy, its defaults"], rows),
+        *measure.table(
+            ["task", "error", "published", "esnlm", "reservoirpy, same weights", "reservoirpy, its defaults"], rows
+        ),
         "",
         "Settings:",
         "",

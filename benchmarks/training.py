@@ -10,7 +10,7 @@
 
     torch (b), BOS once   (b) with esnlm's idea too: the row of features after BOS, which all sentences share, is read once
 
-On a CPU all of them run with esnlm's allocator setting (esnlm/allocator.py: freed memory is kept), which is their best
+On a CPU all of them run with esnlm's allocator setting (esnlm/commands/allocator.py: freed memory is kept), which is their best
 too; "as it comes" is PyTorch without it, as one who does not know of it runs it. PyTorch with the setting and PyTorch as
 it comes have a process of their own, so that thread pools and memory meet esnlm's no more than where one of them is used.
 esnlm takes turns with one of the two after the other, as all three may be more than the memory holds; its ratio to each
@@ -40,7 +40,8 @@ import optax
 import sentences as text
 from recurrence import random_reservoir
 
-from esnlm.config import ComputeConfig, Experiment, TrainingConfig
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
@@ -48,7 +49,6 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.resolution import choose_compute
 from esnlm.training.update import make_optimizer, make_updates, packed_nll
 
 if measure.torch is not None:
@@ -110,7 +110,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     """One row: every contender at one N."""
     described = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
     experiment = Experiment(model=described, compute=ComputeConfig(precision=args.precision))
-    compute = choose_compute(experiment, jax.default_backend())
+    compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
     windows = text.windows(args.store, args.vocab, args.batch, compute.window_tokens, args.rounds, seed=0)
     count = min(args.updates, *map(len, windows))  # updates a round
     reservoir, params = model(size, args.vocab, args.rank)
@@ -118,7 +118,12 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     losses, failures, notes, compared, measured = {BASELINE: own.first_loss()}, {}, [], {}, {}
     in_window = np.array([len(window) for window in windows])
     # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-    own_turns = {"warm": partial(own.updates, count=1), "states": own.states, "packing": own.pack, "updates": own.updates}
+    own_turns = {
+        "warm": partial(own.updates, count=1),
+        "states": own.states,
+        "packing": own.pack,
+        "updates": own.updates,
+    }
     for suffix, start in peers_by_suffix(size, args, windows, count).items():
         process, turns = start(), {}
         names, own_notes = process.contenders()
@@ -131,7 +136,9 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
                 failures[name + suffix] = measure.one_line(error)
         for name, loss in losses.items():
             if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
-                raise SystemExit(f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
+                raise SystemExit(
+                    f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model"
+                )
         seconds, failed = measure.interleave(own_turns | turns, args.rounds)
         failures |= failed
         measured = measured or {name: np.array(seconds[name]) for name in ("states", "packing", "updates")}
@@ -237,7 +244,9 @@ class Esnlm:
     def updates(self, i: int, count: int | None = None) -> np.ndarray:
         """The first updates of window i, whose packs are there; their losses."""
         last = self.count if count is None else count
-        self.params, self.state, losses, *_ = self.run_updates(self.params, self.state, self.buffer, self.packs, None, 0, last)
+        self.params, self.state, losses, *_ = self.run_updates(
+            self.params, self.state, self.buffer, self.packs, None, 0, last
+        )
         jax.block_until_ready((self.params, self.state))
         return np.asarray(losses)[:last]
 
@@ -357,7 +366,10 @@ def peers_by_suffix(size: int, args: argparse.Namespace, windows: list, count: i
         return {"": NoPeers}
     if jax.default_backend() != "cpu":
         return {"": partial(Peers, *arguments, as_it_comes=False)}
-    return {suffix: partial(measure.Apart, Peers, *arguments, slow) for suffix, slow in (("", False), (", as it comes", True))}
+    return {
+        suffix: partial(measure.Apart, Peers, *arguments, slow)
+        for suffix, slow in (("", False), (", as it comes", True))
+    }
 
 
 def readout_flops(rows: float, size: int, vocab_size: int, rank: int) -> tuple[float, float]:

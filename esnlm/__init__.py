@@ -1,7 +1,7 @@
 """esnlm: echo state network language models at scale.
 
-    run = esnlm.load("runs/quickstart")
-    run.log_probs(["The cats sleep."])
+run = esnlm.load("runs/quickstart")
+loaded_run.log_probs(["The cats sleep."])
 """
 
 from esnlm.errors import InputError
@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str):
     # jax starts in a second or two: whoever only prepares text or asks for --help does not wait for it.
     if name in ("load", "Run"):
-        from esnlm import run
+        from esnlm import loaded_run
 
-        return getattr(run, name)
+        return getattr(loaded_run, name)
     raise AttributeError(f"module 'esnlm' has no attribute {name!r}")

@@ -1,19 +1,19 @@
 """python -m esnlm COMMAND: what goes with training and evaluation.
 
-    prepare    raw text files to a token store
-    score      log-probabilities of sentences under a trained run
-    generate   text from a trained run
-    import     a GPT-2 in Hugging Face's format to a run
-    study      the runs of a study file, and their table
-    diagnose   a reservoir: does it forget, and what does it hold
-    report     a table of several runs
+prepare    raw text files to a token store
+score      log-probabilities of sentences under a trained run
+generate   text from a trained run
+import     a GPT-2 in Hugging Face's format to a run
+study      the runs of a study file, and their table
+diagnose   a reservoir: does it forget, and what does it hold
+report     a table of several runs
 """
 
 import shlex
 import sys
 from pathlib import Path
 
-from esnlm.commands import Parser, exit_with
+from esnlm.commands.base import Parser, exit_with
 
 
 def main() -> int | None:
@@ -38,7 +38,15 @@ def main() -> int | None:
 def _add_prepare(commands) -> None:
     command = commands.add_parser("prepare", help="raw text files to a token store")
     add = command.add_argument
-    add("--input", dest="inputs", nargs="+", type=Path, required=True, metavar="PATH", help="text files, or folders of them")
+    add(
+        "--input",
+        dest="inputs",
+        nargs="+",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="text files, or folders of them",
+    )
     add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
     add("--tokenizer", default="gpt2", help="gpt2, a folder with one, or train:8192 (default: %(default)s)")
     add("--sentences", choices=("punkt", "line"), default="punkt", help="how lines are split (default: %(default)s)")
@@ -51,7 +59,7 @@ def _add_prepare(commands) -> None:
     add("--overwrite", action="store_true", help="replace an existing store")
 
     def call(**options) -> None:
-        from esnlm.text.prepare import prepare
+        from esnlm.data.prepare import prepare
 
         prepare(**options)
 
@@ -63,12 +71,17 @@ def _add_score(commands) -> None:
     add = command.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--input", type=Path, metavar="FILE", help="one sentence a line (default: standard input)")
-    add("--scoring", choices=("paper", "lm-eval", "babylm"), default="paper", help="the convention (default: %(default)s)")
+    add(
+        "--scoring",
+        choices=("paper", "lm-eval", "babylm"),
+        default="paper",
+        help="the convention (default: %(default)s)",
+    )
     add("--step", type=int, help="checkpoint (default: the newest that is good)")
 
     def call(run: str, input: Path | None, scoring: str, step: int | None) -> None:
         from esnlm import load
-        from esnlm.text.sentences import read_lines
+        from esnlm.data.sentences import read_lines
 
         sentences = read_lines(input)
         for sentence, log_prob in zip(sentences, load(run, step).log_probs(sentences, scoring), strict=True):
@@ -100,11 +113,13 @@ def _add_generate(commands) -> None:
 
 def _add_import(commands) -> None:
     command = commands.add_parser("import", help="a GPT-2 in Hugging Face's format to a run")
-    command.add_argument("folder", type=Path, metavar="FOLDER", help="config.json, model.safetensors and the tokenizer's files")
+    command.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="config.json, model.safetensors and the tokenizer's files"
+    )
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run directory to make")
 
     def call(folder: Path, out: Path) -> None:
-        from esnlm.training.imported import import_gpt2
+        from esnlm.workflows.import_gpt2 import import_gpt2
 
         print(f"{import_gpt2(folder, out).model.title} is in {out}")
 
@@ -112,12 +127,19 @@ def _add_import(commands) -> None:
 
 
 def _add_study(commands) -> None:
-    command = commands.add_parser("study", help="the runs of a study file, and their table; --section.key value is for all of them")
+    command = commands.add_parser(
+        "study", help="the runs of a study file, and their table; --section.key value is for all of them"
+    )
     add = command.add_argument
     add("file", type=Path, metavar="FILE", help="a study, such as those in configs/studies")
     add("--out", type=Path, metavar="DIR", help="where runs and table go (default: the file's out)")
     add("--blimp", type=Path, metavar="PATH", help="minimal pairs to score with each run (default: the file's blimp)")
-    add("--plan", dest="only_plan", action="store_true", help="list the runs, what is done, and the time left; trains nothing")
+    add(
+        "--plan",
+        dest="only_plan",
+        action="store_true",
+        help="list the runs, what is done, and the time left; trains nothing",
+    )
 
     def call(**options) -> int:
         from esnlm.studies.study import study
@@ -149,7 +171,7 @@ def _add_report(commands) -> None:
     command.add_argument("--out", type=Path, metavar="FILE.md", help="write it there, too, and as JSON beside it")
 
     def call(runs: list[Path], out: Path | None) -> None:
-        from esnlm.studies.run_table import report
+        from esnlm.reporting.run_table import report
 
         print(report(runs, out), end="")
 

@@ -12,20 +12,19 @@ from pathlib import Path
 import jsonargparse
 import yaml
 
-from esnlm.errors import InputError
-from esnlm.files import write_atomically
+from esnlm.compute import ComputeConfig
+from esnlm.errors import InputError, require
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.models.lstm import LstmConfig
-from esnlm.readout.cross_entropy import PRECISIONS
-from esnlm.readout.lms import LmsConfig
-from esnlm.readout.ridge import RidgeConfig
-from esnlm.readout.rls import RlsConfig
-from esnlm.reservoir.sparse import KERNELS
+from esnlm.regression.lms import LmsConfig
+from esnlm.regression.ridge import RidgeConfig
+from esnlm.regression.rls import RlsConfig
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.yaml_file import read_tree
+from esnlm.runs.atomic import write_atomically
+from esnlm.runs.yaml_file import read_tree
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,12 @@ class StoreData:
     validation: str | None = None  # folder of the validation store; null: no validation
 
     def check(self) -> None:
-        _must(bool(self.train), "data.train is empty: name a token store made by `python -m esnlm prepare`")
+        require(bool(self.train), "data.train is empty: name a token store made by `python -m esnlm prepare`")
 
 
 @dataclass(frozen=True)
 class GrammarData:
-    """A corpus and minimal pairs that the package generates itself (esnlm/text/grammar.py)."""
+    """A corpus and minimal pairs that the package generates itself (esnlm/data/grammar.py)."""
 
     kind: str = "grammar"
     sentences: int = 40_000  # of the training corpus
@@ -51,8 +50,8 @@ class GrammarData:
 
     def check(self) -> None:
         for name in ("sentences", "validation_sentences", "pairs"):
-            _must(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
-        _must(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
+            require(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
+        require(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
 
 
 @dataclass(frozen=True)
@@ -91,39 +90,24 @@ class TrainingConfig:
 
     def check(self) -> None:
         for name in ("epochs", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
-            _must(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
+            require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
         for name in ("learning_rate", "epsilon"):
-            _must(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
+            require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
         for name in ("weight_decay", "warmup_updates"):
-            _must(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
+            require(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
         for name in ("beta1", "beta2", "momentum"):
-            _must(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
-        _must(self.optimizer in ("adamw", "sgd"), f"training.optimizer is {self.optimizer!r}: choose adamw, sgd")
+            require(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
+        require(self.optimizer in ("adamw", "sgd"), f"training.optimizer is {self.optimizer!r}: choose adamw, sgd")
         schedules = ("constant", "linear", "cosine")
-        _must(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
+        require(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
         choices = ("continue", "skip", "stop")
-        _must(self.on_nonfinite in choices, f"training.on_nonfinite is {self.on_nonfinite!r}: choose {', '.join(choices)}")
-        _must(self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0")
-        _must(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
-
-
-@dataclass(frozen=True)
-class ComputeConfig:
-    """How, not what: none of these changes a result beyond rounding. A null is chosen for the device and recorded."""
-
-    precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
-    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
-    lanes: int | None = None  # sentences that run side by side where no gradient is taken
-    window_tokens: int | None = None  # features that exist at once, computed ahead of the optimizer or to evaluate
-    chunk_tokens: int = 1024  # features whose logits exist at once
-
-    def check(self) -> None:
-        _must(self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}")
-        kernels = ("auto", *KERNELS)
-        _must(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
-        for name in ("lanes", "window_tokens", "chunk_tokens"):
-            value = getattr(self, name)
-            _must(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
+        require(
+            self.on_nonfinite in choices, f"training.on_nonfinite is {self.on_nonfinite!r}: choose {', '.join(choices)}"
+        )
+        require(
+            self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0"
+        )
+        require(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
 
 
 ModelConfig = EchoStateConfig | LstmConfig | GPT2Config | JaegerConfig
@@ -148,11 +132,13 @@ class Experiment:
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
         _require_no_null(self, "")
-        _must(bool(self.run), "run is empty: name a run directory")
+        require(bool(self.run), "run is empty: name a run directory")
         for key, value in flatten(as_dict(self)).items():
-            _must(not isinstance(value, float) or math.isfinite(value), f"{key} is {value}: it must be a finite number")
-            _must(not isinstance(value, int) or abs(value) < 2**63, f"{key} is {value}: it must be below 2**63")
-        _must(self.seed >= 0, f"seed is {self.seed}: it must not be negative")
+            require(
+                not isinstance(value, float) or math.isfinite(value), f"{key} is {value}: it must be a finite number"
+            )
+            require(not isinstance(value, int) or abs(value) < 2**63, f"{key} is {value}: it must be below 2**63")
+        require(self.seed >= 0, f"seed is {self.seed}: it must not be negative")
         self.data.check()
         self.model.check("model")
         self.training.check()
@@ -160,22 +146,30 @@ class Experiment:
             self._check_regression()
         self.compute.check()
 
-
     def _check_regression(self) -> None:
         kind, model = self.training.kind, self.model
-        _must(
+        require(
             model.features_ahead,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",
         )
-        _must(model.dropout == 0, f"model.dropout is {model.dropout}: training.kind {kind} has none; set it to 0, or choose adamw")
+        require(
+            model.dropout == 0,
+            f"model.dropout is {model.dropout}: training.kind {kind} has none; set it to 0, or choose adamw",
+        )
         rank, most = model.readout.rank, model.feature_size
-        _must(
+        require(
             rank is None or kind == "ridge",
             f"model.readout.rank is {rank}: training.kind {kind} makes a readout of full rank; set it to null, or choose ridge or adamw",
         )
-        _must(rank is None or rank <= most, f"model.readout.rank is {rank}: of {most} features ridge makes at most that rank; lower it")
+        require(
+            rank is None or rank <= most,
+            f"model.readout.rank is {rank}: of {most} features ridge makes at most that rank; lower it",
+        )
         scaling = self.scaling
-        _must(scaling == "none", f"model.readout.scaling is {scaling}: it is a way of training by gradients; choose none, or adamw")
+        require(
+            scaling == "none",
+            f"model.readout.scaling is {scaling}: it is a way of training by gradients; choose none, or adamw",
+        )
 
 
 DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
@@ -230,7 +224,9 @@ def write(experiment: Experiment, file: Path) -> None:
 def as_dict(experiment: Experiment) -> dict:
     """The experiment as nested dicts of plain values."""
     tree = dataclasses.asdict(experiment)
-    tree["training"] = {key: list(value) if isinstance(value, tuple) else value for key, value in tree["training"].items()}
+    tree["training"] = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in tree["training"].items()
+    }
     return tree
 
 
@@ -251,12 +247,7 @@ def _require_no_null(section, prefix: str) -> None:
             _require_no_null(value, f"{prefix}{each.name}.")
         kinds = typing.get_args(hint)
         name = getattr(hint, "__name__", str(hint))
-        _must(value is not None or type(None) in kinds, f"{prefix}{each.name} is null: it must be {name}")
-
-
-def _must(holds: bool, message: str) -> None:
-    if not holds:
-        raise InputError(message)
+        require(value is not None or type(None) in kinds, f"{prefix}{each.name} is null: it must be {name}")
 
 
 def _read_yaml(file: Path) -> dict:
@@ -265,9 +256,11 @@ def _read_yaml(file: Path) -> dict:
         raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
     known = [field.name for field in dataclasses.fields(Experiment)]
     for key, value in tree.items():
-        _must(key in known, f"{file}: unknown key {key!r}: choose from {', '.join(known)}")
+        require(key in known, f"{file}: unknown key {key!r}: choose from {', '.join(known)}")
         is_section = key not in ("run", "seed")
-        _must(not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings")
+        require(
+            not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings"
+        )
     return tree
 
 
@@ -278,7 +271,10 @@ def _choose(file, tree, overrides, section, key, choices, default):
     given = []  # on the command line, below the section
     for i, argument in enumerate(overrides):
         flag, _, value = argument.partition("=")
-        _must(not f"--{section}.".startswith(f"{flag}."), f"command line: {flag} is a section: give its settings, as {flag}.KEY value")
+        require(
+            not f"--{section}.".startswith(f"{flag}."),
+            f"command line: {flag} is a section: give its settings, as {flag}.KEY value",
+        )
         if flag == f"--{section}.{key}":
             name = value or (overrides[i + 1] if i + 1 < len(overrides) else "")
         if flag.startswith(f"--{section}."):
@@ -293,7 +289,9 @@ def _choose(file, tree, overrides, section, key, choices, default):
     known = [field.name for field in dataclasses.fields(choices[name])]
     for where, names in ((file, inside), ("command line", given)):
         for each in names:
-            _must(each in known, f"{where}: {section}.{each}: {name} has no such setting; choose from {', '.join(known)}")
+            require(
+                each in known, f"{where}: {section}.{each}: {name} has no such setting; choose from {', '.join(known)}"
+            )
     return choices[name]
 
 
@@ -301,10 +299,12 @@ def _section(file, tree, section) -> dict:
     """The settings of a section, which may lie inside others, in a file's tree."""
     *outer, last = section.split(".")
     inside = (_section(file, tree, ".".join(outer)) if outer else tree).get(last, {})
-    _must(isinstance(inside, dict), f"{file}: {section} is {inside!r}: it must be a section of settings")
+    require(isinstance(inside, dict), f"{file}: {section} is {inside!r}: it must be a section of settings")
     return inside
 
 
 def _one_line(error) -> str:
     message = re.sub(r"\s+", " ", str(error)).strip()
-    return re.sub(r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)', r"\1 is \3: it must be \2", message)
+    return re.sub(
+        r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)', r"\1 is \3: it must be \2", message
+    )

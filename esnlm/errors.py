@@ -14,3 +14,9 @@ class InputError(ValueError):
     def __init__(self, message: str):
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises an InputError with this message unless the condition holds."""
+    if not condition:
+        raise InputError(message)

@@ -40,7 +40,9 @@ def papers_table(data) -> Callable[[str], list[dict[str, str]]]:
         pytest.skip(f"needs the papers' tables, which are not at {folder}, beside the data: set ESNLM_DATA")
 
     def rows(name):
-        return list(csv.DictReader(line for line in (folder / name).read_text().splitlines() if not line.startswith("#")))
+        return list(
+            csv.DictReader(line for line in (folder / name).read_text().splitlines() if not line.startswith("#"))
+        )
 
     return rows
 

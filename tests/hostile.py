@@ -19,19 +19,33 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from esnlm import config, run, yaml_file
+from esnlm import config, loaded_run
+from esnlm.compute import choose_compute
+from esnlm.data import prepare, sentences, store, tokenizer
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs, report
+from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.models import families, gpt2, huggingface
-from esnlm.studies import run_table
-from esnlm.text import prepare, sentences, store, vocabulary
-from esnlm.training import checkpoint
-from esnlm.training.resolution import choose_compute
+from esnlm.reporting import blimp_report, run_table
+from esnlm.runs import checkpoint, yaml_file
 
 LONGEST_LINE = 2005  # characters of a message: a person has to read it
 Files = dict[str, bytes]
 
-NUMBERS = (b"-1", b"0", b"1", b"7", b"65536", b"1e999", b"-0.0", b"NaN", b"9" * 19, b"1" * 5000, b"0.5", b"1_0", b"2001-99-99")
+NUMBERS = (
+    b"-1",
+    b"0",
+    b"1",
+    b"7",
+    b"65536",
+    b"1e999",
+    b"-0.0",
+    b"NaN",
+    b"9" * 19,
+    b"1" * 5000,
+    b"0.5",
+    b"1_0",
+    b"2001-99-99",
+)
 VALUES = (
     *NUMBERS,
     b"null",
@@ -59,7 +73,10 @@ CHARACTERS = (
     b"\xef\xbb\xbf",
     b"<|endoftext|>",
 )
-CONNECTED = (b"&a [*a]", b"{a: &a [x,x,x,x], b: &b [*a,*a,*a,*a], c: &c [*b,*b,*b,*b], d: &d [*c,*c,*c,*c], e: &e [*d,*d,*d,*d]}")
+CONNECTED = (
+    b"&a [*a]",
+    b"{a: &a [x,x,x,x], b: &b [*a,*a,*a,*a], c: &c [*b,*b,*b,*b], d: &d [*c,*c,*c,*c], e: &e [*d,*d,*d,*d]}",
+)
 PIECE = re.compile(rb'"[^"\n]{0,40}"|-?[0-9][0-9.eE+]*|[A-Za-z_]+|[^\s\w]')
 
 
@@ -75,7 +92,11 @@ class Target:
     def files(self, scratch: Path) -> Files:
         """The good files, by name."""
         self.make(scratch)
-        return {path.relative_to(scratch).as_posix(): path.read_bytes() for path in sorted(scratch.rglob("*")) if path.is_file()}
+        return {
+            path.relative_to(scratch).as_posix(): path.read_bytes()
+            for path in sorted(scratch.rglob("*"))
+            if path.is_file()
+        }
 
 
 def check(target: Target, files: Files, folder: Path) -> None:
@@ -112,7 +133,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
 
 
-def damage(target: Target, files: Files, rng: random.Random) -> Files:
+def find_damage(target: Target, files: Files, rng: random.Random) -> Files:
     """One to three changes to the files, mostly sealed."""
     files = dict(files)
     for _ in range(rng.randrange(1, 4)):
@@ -141,18 +162,28 @@ compute: {kernel: auto, lanes: null}
 
 
 def _read_configuration(folder: Path) -> None:
-    lines = (folder / "arguments").read_bytes().decode(errors="surrogateescape").split("\n") if (folder / "arguments").exists() else []
+    lines = (
+        (folder / "arguments").read_bytes().decode(errors="surrogateescape").split("\n")
+        if (folder / "arguments").exists()
+        else []
+    )
     experiment = config.read(folder / "experiment.yaml", [line for line in lines if line])
     family = families.of(experiment.model)
-    assert experiment.model.title and family.expected_counts(experiment.model, 300) and family.frozen_bytes(experiment.model, 300) >= 0
-    choose_compute(experiment, "cpu")
+    assert (
+        experiment.model.title
+        and family.expected_counts(experiment.model, 300)
+        and family.frozen_bytes(experiment.model, 300) >= 0
+    )
+    choose_compute(experiment.compute, experiment.model, "cpu")
     config.write(experiment, folder / "copy.yaml")
     assert config.read(folder / "copy.yaml") == experiment
 
 
 def _make_configuration(folder: Path) -> None:
     (folder / "experiment.yaml").write_text(CONFIGURATION)
-    (folder / "arguments").write_text("--model.reservoir.topology.degree\n6\n--training.learning_rate=0.1\n--compute.lanes\n4")
+    (folder / "arguments").write_text(
+        "--model.reservoir.topology.degree\n6\n--training.learning_rate=0.1\n--compute.lanes\n4"
+    )
 
 
 # ---- minimal pairs and reports ----
@@ -164,7 +195,7 @@ class _Run:
     name, step = "hostile", 7
 
     def __init__(self, folder: Path):
-        self.directory, self.tokenizer = folder, tokenizer()
+        self.directory, self.tokenizer = folder, small_tokenizer()
         (folder / "config.yaml").write_text("seed: 0\n")
 
     def token_log_probs_of(self, sequences, progress):
@@ -176,7 +207,14 @@ class _Run:
 
 def _make_pairs(folder: Path) -> None:
     for name, good, bad in (("a", "The cats sleep.", "The cats sleeps."), ("b", "A dog barks.", "A dog bark.")):
-        pair = {"sentence_good": good, "sentence_bad": bad, "field": "syntax", "linguistics_term": "agreement", "UID": name, "pairID": "0"}
+        pair = {
+            "sentence_good": good,
+            "sentence_bad": bad,
+            "field": "syntax",
+            "linguistics_term": "agreement",
+            "UID": name,
+            "pairID": "0",
+        }
         (folder / f"{name}.jsonl").write_text((json.dumps(pair) + "\n") * 2)
 
 
@@ -184,7 +222,7 @@ def _read_pairs(folder: Path) -> None:
     pairs = minimal_pairs.load(folder)
     minimal_pairs.digest(pairs)
     for scoring in conventions.CONVENTIONS:
-        conventions.encode([pair.good for pair in pairs], tokenizer(), scoring)
+        conventions.encode([pair.good for pair in pairs], small_tokenizer(), scoring)
 
 
 REPORTED = [
@@ -195,7 +233,7 @@ REPORTED = [
 
 def _make_report(folder: Path) -> None:
     pairs = [minimal_pairs.Pair(*fields) for fields in REPORTED]
-    report.write(minimal_pairs.evaluate(_Run(folder), pairs), folder / "blimp-paper.json")
+    blimp_report.write(minimal_pairs.evaluate(_Run(folder), pairs), folder / "blimp-paper.json")
     for name in ("blimp-paper.md", "blimp-paper.png", "config.yaml"):
         (folder / name).unlink(missing_ok=True)
 
@@ -203,14 +241,14 @@ def _make_report(folder: Path) -> None:
 def _seal_report(files: Files) -> Files:
     def reseal(tree):
         _hashed(tree["pairs_file"], "sha256", files["blimp-paper.pairs.jsonl"])
-        tree["sha256"] = report.seal(tree)
+        tree["sha256"] = blimp_report.seal(tree)
 
     return _with_json(files, "blimp-paper.json", reseal)
 
 
 def _read_report(folder: Path) -> None:
     pairs = [minimal_pairs.Pair(*fields) for fields in REPORTED]
-    _, right = report._read_other(folder / "blimp-paper.json", "paper", pairs)
+    _, right = blimp_report._read_other(folder / "blimp-paper.json", "paper", pairs)
     assert right.shape == (2,) and right.dtype == bool
 
 
@@ -218,30 +256,30 @@ def _read_report(folder: Path) -> None:
 
 
 @cache
-def tokenizer() -> vocabulary.Tokenizer:
-    return vocabulary.word_tokenizer(["The", " cats", " sleep"])
+def small_tokenizer() -> tokenizer.Tokenizer:
+    return tokenizer.word_tokenizer(["The", " cats", " sleep"])
 
 
 def _make_saved(folder: Path) -> None:
-    tokenizer().save(folder)
+    small_tokenizer().save(folder)
 
 
 def _seal_saved(files: Files, folder: str = "") -> Files:
     def fit(tree):
-        ranks = vocabulary._parse_ranks(files[f"{folder}ranks.tiktoken"])
-        tree |= vocabulary.Tokenizer(tree["name"], tree["pattern"], ranks)._description()
+        ranks = tokenizer._parse_ranks(files[f"{folder}ranks.tiktoken"])
+        tree |= tokenizer.Tokenizer(tree["name"], tree["pattern"], ranks)._description()
 
     return _with_json(files, f"{folder}tokenizer.json", fit)
 
 
 def _make_gpt2_files(folder: Path) -> None:
-    characters = [*vocabulary._byte_of_character(), "Th", "The", vocabulary.ENDOFTEXT]
+    characters = [*tokenizer._byte_of_character(), "Th", "The", tokenizer.ENDOFTEXT]
     (folder / "encoder.json").write_text(json.dumps({character: i for i, character in enumerate(characters)}))
     (folder / "vocab.bpe").write_text("#version: 0.2\nT h\nTh e\n", encoding="utf-8")
 
 
 def _use_tokenizer(folder: Path) -> None:
-    found = vocabulary.load_tokenizer(folder)
+    found = tokenizer.load_tokenizer(folder)
     text = "The cats\0 <|endoftext|>\n\u00e9\ud83d sleep"
     ids = found.encode(text)
     assert found.decode(ids) == text.replace("\ud83d", "\ufffd")
@@ -250,8 +288,11 @@ def _use_tokenizer(folder: Path) -> None:
 
 def _make_store(folder: Path) -> None:
     folder.rmdir()
-    ids = [[tokenizer().bos, *tokenizer().encode(text), tokenizer().eos] for text in ("The cats sleep", "The", " cats")]
-    with store.StoreWriter(folder, tokenizer()) as writer:
+    ids = [
+        [small_tokenizer().bos, *small_tokenizer().encode(text), small_tokenizer().eos]
+        for text in ("The cats sleep", "The", " cats")
+    ]
+    with store.StoreWriter(folder, small_tokenizer()) as writer:
         writer.append(np.concatenate(ids), [len(each) for each in ids], [3, 1, 1], [14, 3, 5])
         writer.finish(sentence_rule="one per line")
 
@@ -271,7 +312,7 @@ def _use_store(folder: Path) -> None:
     opened = store.open_store(folder)
     found = list(opened)
     assert sum(map(len, found)) == len(opened.tokens) == opened.lengths.sum()
-    assert all(len(ids) >= 2 and 0 <= ids.min() <= ids.max() <= tokenizer().eos for ids in found)
+    assert all(len(ids) >= 2 and 0 <= ids.min() <= ids.max() <= small_tokenizer().eos for ids in found)
     opened.tokenizer()
 
 
@@ -279,14 +320,18 @@ def _use_store(folder: Path) -> None:
 
 
 def _make_text(folder: Path) -> None:
-    (folder / "text.txt").write_bytes(b"\xef\xbb\xbfThe cats sleep. Mr. Dog barks?\r\nA line.\n\n  <|endoftext|> \xc3\xa9 ... no.\r")
+    (folder / "text.txt").write_bytes(
+        b"\xef\xbb\xbfThe cats sleep. Mr. Dog barks?\r\nA line.\n\n  <|endoftext|> \xc3\xa9 ... no.\r"
+    )
 
 
 @cache
 def _encoders() -> tuple:
     from nltk.tokenize.punkt import PunktParameters
 
-    return prepare.chunk_encoder(None, tokenizer(), 3, 12), prepare.chunk_encoder(PunktParameters(), tokenizer(), 3, 12)
+    return prepare.chunk_encoder(None, small_tokenizer(), 3, 12), prepare.chunk_encoder(
+        PunktParameters(), small_tokenizer(), 3, 12
+    )
 
 
 def _read_text(folder: Path) -> None:
@@ -321,7 +366,9 @@ def _restore(folder: Path) -> None:
         warnings.simplefilter("ignore")
         arrays, metadata = checkpoint.restore(folder / "7")
         checkpoint.prune(folder, 1)
-    assert all(isinstance(array, np.ndarray) for array in config.flatten(arrays).values()) and isinstance(metadata, dict)
+    assert all(isinstance(array, np.ndarray) for array in config.flatten(arrays).values()) and isinstance(
+        metadata, dict
+    )
 
 
 RUN = "model: {family: lstm, width: 2}\ndata: {kind: imported, source: x}\n"
@@ -331,17 +378,24 @@ def _make_run(folder: Path) -> None:
     experiment = folder / "config.yaml"
     experiment.write_text(RUN)
     config.write(config.read(experiment), experiment)
-    tokenizer().save(folder / "tokenizer")
-    summary = {"status": "finished", "step": 3, "trainable_params": 10, "total_params": 10, "train_nll": 1.5, "val_nll": "nan"}
+    small_tokenizer().save(folder / "tokenizer")
+    summary = {
+        "status": "finished",
+        "step": 3,
+        "trainable_params": 10,
+        "total_params": 10,
+        "train_nll": 1.5,
+        "val_nll": "nan",
+    }
     (folder / "summary.json").write_text(json.dumps(summary | {"seconds": 2.5, "references": {"unigram model": 3.0}}))
     (folder / "evaluation").mkdir()
     _make_report(folder / "evaluation")
-    np.save(folder / "unigram.npy", np.arange(tokenizer().vocab_size))
+    np.save(folder / "unigram.npy", np.arange(small_tokenizer().vocab_size))
 
 
 def _use_run(folder: Path) -> None:
     run_table.report([folder], folder / "table.md")
-    loaded = run.load(folder, untrained=True)
+    loaded = loaded_run.load(folder, untrained=True)
     trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=config.GrammarData()))
     assert np.isfinite(trained_here.unigram().log_p).all()
 
@@ -368,7 +422,9 @@ def _make_folder(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(TREE))
     shapes = gpt2.shapes(gpt2.GPT2Config(layers=1, heads=2, width=4, positions=3), 259)
     arrays = {name.replace("h.", "h.0.", 1) if name.startswith("h.") else name: shape for name, shape in shapes.items()}
-    arrays = {name: np.zeros(shape[1:] if name.startswith("h.") else shape, np.float32) for name, shape in arrays.items()}
+    arrays = {
+        name: np.zeros(shape[1:] if name.startswith("h.") else shape, np.float32) for name, shape in arrays.items()
+    }
     content = safetensors.numpy.save(arrays)
     size = 8 + int.from_bytes(content[:8], "little")
     (folder / HEADER).write_bytes(content[8:size])
@@ -399,12 +455,12 @@ def _hashed(tree, key, content) -> None:
 TARGETS = {
     "config": Target((config, yaml_file), _make_configuration, _read_configuration),
     "pairs": Target((minimal_pairs,), _make_pairs, _read_pairs),
-    "report": Target((report,), _make_report, _read_report, _seal_report),
-    "store": Target((store, vocabulary), _make_store, _use_store, _seal_store),
-    "tokenizer": Target((vocabulary,), _make_saved, _use_tokenizer, _seal_saved),
-    "gpt2_files": Target((vocabulary,), _make_gpt2_files, _use_tokenizer),
+    "report": Target((blimp_report,), _make_report, _read_report, _seal_report),
+    "store": Target((store, tokenizer), _make_store, _use_store, _seal_store),
+    "tokenizer": Target((tokenizer,), _make_saved, _use_tokenizer, _seal_saved),
+    "gpt2_files": Target((tokenizer,), _make_gpt2_files, _use_tokenizer),
     "text": Target((sentences, prepare), _make_text, _read_text),
     "checkpoint": Target((checkpoint,), _make_checkpoint, _restore, _seal_checkpoint),
-    "run": Target((run, run_table), _make_run, _use_run),
+    "run": Target((loaded_run, run_table), _make_run, _use_run),
     "huggingface": Target((huggingface,), _make_folder, huggingface.read_gpt2, _seal_folder),
 }

@@ -35,7 +35,9 @@ def refusal(call, *arguments):
 
 def test_the_command_line_wins_over_the_file(file):
     path = file("seed: 3\nmodel:\n  reservoir: {state_size: 64}\n  readout: {rank: 8}\ntraining: {epochs: 2}\n")
-    experiment = config.read(path, ["--training.epochs", "5", "--model.readout.rank", "null", "--model.reservoir.leak_min=0.5"])
+    experiment = config.read(
+        path, ["--training.epochs", "5", "--model.readout.rank", "null", "--model.reservoir.leak_min=0.5"]
+    )
     assert (experiment.seed, experiment.training.epochs, experiment.model.readout.rank) == (3, 5, None)
     assert (experiment.model.reservoir.state_size, experiment.model.reservoir.leak_min) == (64, 0.5)
 
@@ -86,7 +88,10 @@ def test_a_bad_file(file, text, line):
         ("seed: null", "seed is null: it must be int"),
         ("model: {family: lstm, dropout: null}", "model.dropout is null: it must be float"),
         ("model: {reservoir: {spectral_radius: null}}", "model.reservoir.spectral_radius is null: it must be float"),
-        ("model: {reservoir: {topology: {kind: ring}, activation: null}}", "model.reservoir.activation is null: it must be str"),
+        (
+            "model: {reservoir: {topology: {kind: ring}, activation: null}}",
+            "model.reservoir.activation is null: it must be str",
+        ),
     ],
 )
 def test_a_null_where_a_value_must_stand(file, text, line):
@@ -106,7 +111,10 @@ def test_a_missing_file(tmp_path):
 @pytest.mark.parametrize(
     "overrides, line",
     [
-        (["--training.epoch", "3"], f"command line: training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}"),
+        (
+            ["--training.epoch", "3"],
+            f"command line: training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}",
+        ),
         (["--training.epochs", "x"], "command line: training.epochs is x: it must be int"),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
@@ -167,10 +175,19 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
             "{file}: {at}.degre: small_world has no such setting; choose from kind, degree, rewiring",
         ),
         ("{kind: ring, degree: 4}", "{file}: {at}.degree: ring has no such setting; choose from kind"),
-        ("{kind: erdos_renyi, mean_degree: 4}", "{file}: {at}.mean_degree: erdos_renyi has no such setting; choose from kind"),
+        (
+            "{kind: erdos_renyi, mean_degree: 4}",
+            "{file}: {at}.mean_degree: erdos_renyi has no such setting; choose from kind",
+        ),
         ("{kind: small_world, degree: few}", "{file}: {at}.degree is few: it must be int"),
-        ("{kind: small_world, degree: 64}", "{at}.degree is 64: it must be even, at least 2 and below the state size, 64"),
-        ("{kind: small_world, degree: 7}", "{at}.degree is 7: it must be even, at least 2 and below the state size, 64"),
+        (
+            "{kind: small_world, degree: 64}",
+            "{at}.degree is 64: it must be even, at least 2 and below the state size, 64",
+        ),
+        (
+            "{kind: small_world, degree: 7}",
+            "{at}.degree is 7: it must be even, at least 2 and below the state size, 64",
+        ),
         ("{kind: scale_free, edges: 64}", "{at}.edges is 64: it must be at least 1 and below the state size, 64"),
         ("{kind: block_diagonal, blocks: 6}", "{at}.blocks is 6: it must divide the state size, 64"),
     ],
@@ -215,7 +232,9 @@ def test_settings_of_one_kind_are_not_taken_for_another(file):
 
 
 # A study is no configuration: tests/studies reads those.
-@pytest.mark.parametrize("path", sorted({*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted({*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}), ids=lambda path: path.stem
+)
 def test_every_configuration_of_the_repository_can_be_read(path):
     config.read(path)
 

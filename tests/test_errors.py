@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from esnlm import __main__ as esnlm_command
 from esnlm import config
-from esnlm.commands import exit_with
+from esnlm.commands.base import exit_with
 from esnlm.signals import network
 from esnlm.training import loop
 from tests import hostile
@@ -36,7 +36,9 @@ class Row(NamedTuple):
     wrong: str
     command: str
     line: str  # "…" stands for anything
-    begin: Callable[[], object] = lambda: None  # in a folder that holds tokenizer/, store/, run/, gpt2/, small.yaml, store.yaml, text.txt
+    begin: Callable[[], object] = lambda: (
+        None
+    )  # in a folder that holds tokenizer/, store/, run/, gpt2/, small.yaml, store.yaml, text.txt
     begins_a_run: bool = False  # what is wrong shows only where all of the text was read
 
 
@@ -53,7 +55,9 @@ def weights(**other) -> Callable[[], object]:
 
     def begin():
         file = Path("gpt2/model.safetensors")
-        arrays = safetensors.numpy.load(file.read_bytes()) | {name.replace("_0_", ".0.").replace("__", "."): a for name, a in other.items()}
+        arrays = safetensors.numpy.load(file.read_bytes()) | {
+            name.replace("_0_", ".0.").replace("__", "."): a for name, a in other.items()
+        }
         file.write_bytes(safetensors.numpy.save({name: array for name, array in arrays.items() if array is not None}))
 
     return begin
@@ -77,9 +81,21 @@ BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
 TABLE = {
     "Text and token stores": [
         Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
-        Row("an empty file", PREPARE, "text.txt: empty, or nothing but white space; leave it out", write("text.txt", "")),
-        Row("no UTF-8", PREPARE, "text.txt:2: not UTF-8: 0xff at byte 2; give plain text in UTF-8", write("text.txt", b"a\n\xff")),
-        Row("no text", PREPARE, "text.txt:1: not a text file: 0x00 at byte 1; give plain text in UTF-8", write("text.txt", b"a\0b")),
+        Row(
+            "an empty file", PREPARE, "text.txt: empty, or nothing but white space; leave it out", write("text.txt", "")
+        ),
+        Row(
+            "no UTF-8",
+            PREPARE,
+            "text.txt:2: not UTF-8: 0xff at byte 2; give plain text in UTF-8",
+            write("text.txt", b"a\n\xff"),
+        ),
+        Row(
+            "no text",
+            PREPARE,
+            "text.txt:1: not a text file: 0x00 at byte 1; give plain text in UTF-8",
+            write("text.txt", b"a\0b"),
+        ),
         Row(
             "a line without end",
             PREPARE,
@@ -97,7 +113,11 @@ TABLE = {
             f"{PREPARE} --out store",
             "store: exists; name another place for the store, or ask to overwrite it (--overwrite)",
         ),
-        Row("no store is there", f"{PREPARE} --out gpt2", "gpt2: exists and is not a token store; name another place for the store"),
+        Row(
+            "no store is there",
+            f"{PREPARE} --out gpt2",
+            "gpt2: exists and is not a token store; name another place for the store",
+        ),
         Row(
             "no such tokenizer",
             f"{PREPARE} --tokenizer none",
@@ -182,15 +202,31 @@ TABLE = {
             write("small.yaml", "data: " + "[" * 9000),
         ),
         Row("an unknown model", f"{TRAIN} --model.family gru", "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
-        Row("an unknown kernel", f"{TRAIN} --compute.kernel coo", "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
-        Row("an unknown precision", f"{TRAIN} --compute.precision fp8", "compute.precision is 'fp8': choose float32, tf32, bf16"),
+        Row(
+            "an unknown kernel",
+            f"{TRAIN} --compute.kernel coo",
+            "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense",
+        ),
+        Row(
+            "an unknown precision",
+            f"{TRAIN} --compute.precision fp8",
+            "compute.precision is 'fp8': choose float32, tf32, bf16",
+        ),
         Row(
             "TF32 on a CPU",
             f"{TRAIN} --compute.precision tf32",
             "compute.precision is tf32: a CPU has no such products; choose float32 or bf16",
         ),
-        Row("no memory for states", f"{TRAIN} --compute.window_tokens 0", "compute.window_tokens is 0: it must be at least 1"),
-        Row("no memory for logits", f"{TRAIN} --compute.chunk_tokens 0", "compute.chunk_tokens is 0: it must be at least 1"),
+        Row(
+            "no memory for states",
+            f"{TRAIN} --compute.window_tokens 0",
+            "compute.window_tokens is 0: it must be at least 1",
+        ),
+        Row(
+            "no memory for logits",
+            f"{TRAIN} --compute.chunk_tokens 0",
+            "compute.chunk_tokens is 0: it must be at least 1",
+        ),
         Row("no lanes", f"{TRAIN} --compute.lanes 0", "compute.lanes is 0: it must be at least 1"),
     ],
     "Reservoirs and models": [
@@ -205,7 +241,11 @@ TABLE = {
             f"{TRAIN} --model.reservoir.connectivity 1.5",
             "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1",
         ),
-        Row("a dropout that is no share", f"{TRAIN} --model.dropout 1", "model.dropout is 1.0: it must be at least 0 and below 1"),
+        Row(
+            "a dropout that is no share",
+            f"{TRAIN} --model.dropout 1",
+            "model.dropout is 1.0: it must be at least 0 and below 1",
+        ),
         Row(
             "a ring with a density",
             f"{TRAIN} --model.reservoir.topology.kind ring --model.reservoir.connectivity 0.1",
@@ -251,7 +291,11 @@ TABLE = {
             f"{TRAIN} --training.kind ridge --model.dropout 0.1",
             "model.dropout is 0.1: training.kind ridge has none; set it to 0, or choose adamw",
         ),
-        Row("an unknown scaling", f"{TRAIN} --model.readout.scaling mup", "model.readout.scaling is 'mup': choose none, ntp, spectral, dynamic"),
+        Row(
+            "an unknown scaling",
+            f"{TRAIN} --model.readout.scaling mup",
+            "model.readout.scaling is 'mup': choose none, ntp, spectral, dynamic",
+        ),
         Row(
             "a scaling of one matrix",
             f"{TRAIN} --model.readout.scaling ntp --model.readout.rank null",
@@ -298,7 +342,11 @@ TABLE = {
             "network.states(network.draw(20, inputs=1, feedback_scale=1.0), u)",
             "this network feeds its output back: give the teacher's outputs, or call generate for its own",
         ),
-        Row("no teacher", "network.train(network.draw(20, inputs=1), u, None, washout=5)", "there is no teacher: give the outputs to be learned"),
+        Row(
+            "no teacher",
+            "network.train(network.draw(20, inputs=1), u, None, washout=5)",
+            "there is no teacher: give the outputs to be learned",
+        ),
         Row(
             "a washout of everything",
             "network.train(network.draw(20, inputs=1), u, y, washout=30)",
@@ -314,7 +362,9 @@ TABLE = {
             "network.train(network.draw(20, inputs=1), u[:-1], y, washout=5)",
             "teacher has 30 steps, u has 29: give as many of both",
         ),
-        Row("no number", "network.states(network.draw(20, inputs=1), u * np.inf)", "u holds a number that is not finite"),
+        Row(
+            "no number", "network.states(network.draw(20, inputs=1), u * np.inf)", "u holds a number that is not finite"
+        ),
     ],
     "Runs and checkpoints": [
         Row(
@@ -340,7 +390,11 @@ TABLE = {
             "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one, or another run "
             "directory with --run",
         ),
-        Row("no finished run", "python -m esnlm report none", "none: not a finished run; train it to its end with train.py"),
+        Row(
+            "no finished run",
+            "python -m esnlm report none",
+            "none: not a finished run; train it to its end with train.py",
+        ),
         Row("another option", "python -m esnlm report run --seed 3", "unrecognized arguments: --seed 3 (see --help)"),
         Row(
             "no length",
@@ -350,15 +404,30 @@ TABLE = {
     ],
     "Minimal pairs": [
         Row("no such file", BLIMP, "pairs.jsonl: no such file or folder of minimal pairs"),
-        Row("an empty file", BLIMP, "pairs.jsonl: the file is empty: one JSON object a line is needed", write("pairs.jsonl", "\n")),
-        Row("no JSON", BLIMP, "pairs.jsonl:1: not JSON (Expecting value, column 1): one object a line", write("pairs.jsonl", "a")),
+        Row(
+            "an empty file",
+            BLIMP,
+            "pairs.jsonl: the file is empty: one JSON object a line is needed",
+            write("pairs.jsonl", "\n"),
+        ),
+        Row(
+            "no JSON",
+            BLIMP,
+            "pairs.jsonl:1: not JSON (Expecting value, column 1): one object a line",
+            write("pairs.jsonl", "a"),
+        ),
         Row(
             "brackets without end",
             BLIMP,
             "pairs.jsonl:1: not JSON (nested too deeply): one object a line",
             write("pairs.jsonl", "[" * 100_000),
         ),
-        Row("no pair", BLIMP, "pairs.jsonl:1: field 'sentence_bad' is missing", write("pairs.jsonl", '{"sentence_good": "a"}')),
+        Row(
+            "no pair",
+            BLIMP,
+            "pairs.jsonl:1: field 'sentence_bad' is missing",
+            write("pairs.jsonl", '{"sentence_good": "a"}'),
+        ),
         Row(
             "no text",
             BLIMP,
@@ -374,7 +443,10 @@ TABLE = {
     ],
     "Folders in Hugging Face's format": [
         Row(
-            "another architecture", IMPORT, "gpt2/config.json: model_type is 'llama': only gpt2 can be read", gpt2_says(model_type="llama")
+            "another architecture",
+            IMPORT,
+            "gpt2/config.json: model_type is 'llama': only gpt2 can be read",
+            gpt2_says(model_type="llama"),
         ),
         Row(
             "an array is missing",
@@ -422,7 +494,7 @@ TABLE = {
 def world(tmp_path_factory):
     """A folder of good things."""
     folder = tmp_path_factory.mktemp("world")
-    hostile.tokenizer().save(folder / "tokenizer")
+    hostile.small_tokenizer().save(folder / "tokenizer")
     (folder / "store").mkdir()
     hostile._make_store(folder / "store")
     (folder / "gpt2").mkdir()
@@ -430,7 +502,9 @@ def world(tmp_path_factory):
     for name, content in files.items():
         (folder / "gpt2" / name).write_bytes(content)
     (folder / "small.yaml").write_text(SMALL)
-    (folder / "store.yaml").write_text(SMALL.replace("{kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}", "{kind: store}"))
+    (folder / "store.yaml").write_text(
+        SMALL.replace("{kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}", "{kind: store}")
+    )
     (folder / "text.txt").write_text("The cats sleep.\n")
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
@@ -482,8 +556,14 @@ def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkey
 
 
 def page() -> str:
-    lines = ["# Errors", "", "A mistake in input or configuration is one line on stderr, `error: ` and what stands below, and status 2;"]
-    lines += ["nothing half-written is left behind. In Python it is the message of an `esnlm.InputError`. This page is made by `python -m tests.test_errors`."]
+    lines = [
+        "# Errors",
+        "",
+        "A mistake in input or configuration is one line on stderr, `error: ` and what stands below, and status 2;",
+    ]
+    lines += [
+        "nothing half-written is left behind. In Python it is the message of an `esnlm.InputError`. This page is made by `python -m tests.test_errors`."
+    ]
     for part, rows in TABLE.items():
         lines += ["", f"## {part}", "", "| wrong | command | line |", "| --- | --- | --- |"]
         lines += [f"| {row.wrong} | `{row.command}` | `{row.line}` |" for row in rows]

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 import esnlm
 from esnlm import __main__ as command_line
 from esnlm import config
+from esnlm.data.prepare import prepare
+from esnlm.data.store import open_store
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs, report, scoring
-from esnlm.evaluation.report import evaluate_run
-from esnlm.files import write_atomically
-from esnlm.text.prepare import prepare
-from esnlm.text.store import open_store
+from esnlm.evaluation import conventions, minimal_pairs, scoring
+from esnlm.reporting import blimp_report
+from esnlm.reporting.blimp_report import evaluate_run
+from esnlm.runs.atomic import write_atomically
 from esnlm.training import loop
 from tests import hostile
 
@@ -69,16 +70,20 @@ def test_a_message_is_one_line_whatever_is_in_it():
 
 def test_aliases_of_yaml_cannot_fill_the_memory(tmp_path):
     file = tmp_path / "bomb.yaml"
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"] + [
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)
+    ]
     file.write_text("\n".join(lines))
-    with pytest.raises(InputError, match="bomb.yaml: more than 10,000 values, aliases counted as often as they are used: not a config"):
+    with pytest.raises(
+        InputError, match="bomb.yaml: more than 10,000 values, aliases counted as often as they are used: not a config"
+    ):
         config.read(file)
 
 
 @pytest.mark.parametrize("pattern", ["(?=(a+)+b)", r"(a|aa)+$(?!x)", "", "["])
 def test_a_saved_tokenizer_brings_no_pattern_of_its_own(tmp_path, pattern):
     """One that looks around can take for ever, and one that is none stops the process."""
-    hostile.tokenizer().save(tmp_path)
+    hostile.small_tokenizer().save(tmp_path)
     tree = json.loads((tmp_path / "tokenizer.json").read_text()) | {"pattern": pattern}
     (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
     with pytest.raises(InputError, match="tokenizer.json: not a tokenizer saved by this version of esnlm$"):
@@ -88,9 +93,17 @@ def test_a_saved_tokenizer_brings_no_pattern_of_its_own(tmp_path, pattern):
 def test_ids_beyond_the_vocabulary_and_bounds_that_are_none_are_refused_though_the_sums_agree(good, tmp_path):
     target, files = hostile.TARGETS["store"], good("store")
     for name, content, line in [
-        ("tokens.bin", np.full(len(files["tokens.bin"]) // 2, 65_000, "<u2").tobytes(), "tokens.bin: has the id 65000 of 260 ids"),
+        (
+            "tokens.bin",
+            np.full(len(files["tokens.bin"]) // 2, 65_000, "<u2").tobytes(),
+            "tokens.bin: has the id 65000 of 260 ids",
+        ),
         ("offsets.npy", files["offsets.npy"][:-8] + bytes(8), "offsets.npy: not the bounds of sentences in tokens.bin"),
-        ("offsets.npy", files["offsets.npy"].replace(b"<i8", b"|O8"), "damaged: offsets.npy is not the array that belongs there"),
+        (
+            "offsets.npy",
+            files["offsets.npy"].replace(b"<i8", b"|O8"),
+            "damaged: offsets.npy is not the array that belongs there",
+        ),
     ]:
         for file, data in target.seal(files | {name: content}).items():
             (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -125,7 +138,7 @@ def test_a_report_names_no_file_elsewhere(good, tmp_path, name):
         (tmp_path / file).write_bytes(content)
     tree = json.loads((tmp_path / "blimp-paper.json").read_text())
     tree["pairs_file"]["name"] = name
-    tree["sha256"] = report.seal(tree)
+    tree["sha256"] = blimp_report.seal(tree)
     (tmp_path / "blimp-paper.json").write_text(json.dumps(tree))
     with pytest.raises(InputError, match="blimp-paper.json: damaged, not as it was written: score the run again$"):
         hostile.TARGETS["report"].call(tmp_path)
@@ -167,7 +180,11 @@ def esnlm_command(monkeypatch, *arguments):
 @pytest.mark.parametrize("text", SENTENCES.values(), ids=SENTENCES.keys())
 def test_any_sentence_is_encoded_and_scored(run, text):
     ids = run.tokenizer.encode(text)
-    readable = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if "\ud83d" in text or "\udcff" in text else text
+    readable = (
+        text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        if "\ud83d" in text or "\udcff" in text
+        else text
+    )
     assert run.tokenizer.eos not in ids
     assert run.tokenizer.decode(ids).replace("\ufffd", "") == readable.replace("\ufffd", "")
     for convention in conventions.CONVENTIONS:
@@ -185,11 +202,18 @@ def test_any_prompt_is_continued(run, text, monkeypatch, capsys):
 
 def test_lines_of_a_file_are_scored_or_the_first_bad_one_is_named(run, tmp_path, monkeypatch, capsys):
     file = tmp_path / "sentences.txt"
-    lines = [text for name, text in SENTENCES.items() if name in ("nothing", "one token", "the end of text, written out", "controls")]
+    lines = [
+        text
+        for name, text in SENTENCES.items()
+        if name in ("nothing", "one token", "the end of text, written out", "controls")
+    ]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     esnlm_command(monkeypatch, "score", "--run", run.directory, "--input", file)
     assert capsys.readouterr().out.count("\t") == len(lines)
-    for content, line in [(b"fine\na\0b\n", ":2: not a text file: 0x00 at byte 6"), (b"\xed\xa0\xbd\n", ":1: not UTF-8: 0xed at byte 0")]:
+    for content, line in [
+        (b"fine\na\0b\n", ":2: not a text file: 0x00 at byte 6"),
+        (b"\xed\xa0\xbd\n", ":1: not UTF-8: 0xed at byte 0"),
+    ]:
         file.write_bytes(content)
         with pytest.raises(InputError) as error:
             esnlm_command(monkeypatch, "score", "--run", run.directory, "--input", file)
@@ -198,19 +222,30 @@ def test_lines_of_a_file_are_scored_or_the_first_bad_one_is_named(run, tmp_path,
 
 def test_pairs_of_any_sentences_are_scored_or_the_first_bad_one_is_named(run, tmp_path):
     file = tmp_path / "[red] odd.jsonl"
-    whole = {name: text for name, text in SENTENCES.items() if name not in ("half a surrogate pair", "a byte of no character")}
-    pairs = [{"sentence_good": text, "sentence_bad": "The cats sleep.", "UID": "[/x]\x1b[2J $a_b$"} for text in whole.values()]
+    whole = {
+        name: text
+        for name, text in SENTENCES.items()
+        if name not in ("half a surrogate pair", "a byte of no character")
+    }
+    pairs = [
+        {"sentence_good": text, "sentence_bad": "The cats sleep.", "UID": "[/x]\x1b[2J $a_b$"}
+        for text in whole.values()
+    ]
     file.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     found = evaluate_run(run.directory, [file], out=tmp_path / "odd.json")
     assert found.result["status"] == "ok" and found.result["data"]["pairs"] == len(whole)
-    file.write_text(json.dumps(pairs[0]) + "\n" + json.dumps(pairs[0] | {"sentence_bad": SENTENCES["half a surrogate pair"]}))
+    file.write_text(
+        json.dumps(pairs[0]) + "\n" + json.dumps(pairs[0] | {"sentence_bad": SENTENCES["half a surrogate pair"]})
+    )
     with pytest.raises(InputError) as error:
         minimal_pairs.load(file)
     assert str(error.value) == f"{file}:2: field 'sentence_bad' has half a surrogate pair, which is no text"
 
 
 def test_any_text_is_prepared_or_refused(run, tmp_path):
-    (tmp_path / "text.txt").write_text("The <|endoftext|> cats sleep\x01.\n" + ". " * 100_000 + "\n\u2028\n.\n", encoding="utf-8")
+    (tmp_path / "text.txt").write_text(
+        "The <|endoftext|> cats sleep\x01.\n" + ". " * 100_000 + "\n\u2028\n.\n", encoding="utf-8"
+    )
     run.tokenizer.save(tmp_path / "tokenizer")
     options = {"tokenizer": tmp_path / "tokenizer", "sentences": "line", "progress": False}
     store = prepare([tmp_path / "text.txt"], tmp_path / "store", **options)
@@ -240,7 +275,9 @@ def test_a_sentence_of_100_000_tokens_is_scored_in_the_memory_of_one(run):
 
 
 def test_a_sentence_whose_states_are_too_large_is_refused(run, monkeypatch):
-    monkeypatch.setattr("esnlm.run.STATES", 1000)
+    monkeypatch.setattr("esnlm.loaded_run.STATES", 1000)
     with pytest.raises(InputError) as error:
         run.log_probs(["." * 20])
-    assert str(error.value) == "sequence 0 has 22 ids: its states would take 0.0 GB, and at most 0.0 GB are used; split it"
+    assert (
+        str(error.value) == "sequence 0 has 22 ids: its states would take 0.0 GB, and at most 0.0 GB are used; split it"
+    )

@@ -69,7 +69,9 @@ def memory_capacity(
     y = np.stack([u[before - k : before - k + length] for k in range(1, delays + 1)], axis=-1).reshape(len(x), delays)
     test = np.tile(np.arange(runs) >= runs - held_out, length)
     predicted = _ridge_predictions(x, y, test, ridge)
-    correlation = np.array([np.corrcoef(p, t)[0, 1] if np.ptp(p) else 0.0 for p, t in zip(predicted.T, y[test].T, strict=True)])
+    correlation = np.array(
+        [np.corrcoef(p, t)[0, 1] if np.ptp(p) else 0.0 for p, t in zip(predicted.T, y[test].T, strict=True)]
+    )
     return MemoryCapacity(float((correlation**2).sum()), correlation**2, delays / int(test.sum()))
 
 
@@ -110,7 +112,9 @@ def _ridge_predictions(x, y, test, ridge):
 def _regularised(gram, ridge):
     level = ridge * np.trace(gram) / len(gram)
     if not level > 0:
-        raise InputError(f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0")
+        raise InputError(
+            f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0"
+        )
     factor = scipy.linalg.cho_factor(gram + level * np.eye(len(gram)))
     return lambda right: scipy.linalg.cho_solve(factor, right)
 

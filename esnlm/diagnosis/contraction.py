@@ -47,11 +47,15 @@ def state_contraction(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, 
     """
     rng = np.random.default_rng(seed)
     low = 0.0 if cell.activation == "relu" else -1.0
-    states = jax.tree.map(lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.zeros(2 * tokens.shape[1]))
+    states = jax.tree.map(
+        lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.zeros(2 * tokens.shape[1])
+    )
     return _curve(*_follow(cell, states, tokens))
 
 
-def input_forgetting(cell: EchoStateCell | StackedCell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray) -> DistanceCurve:
+def input_forgetting(
+    cell: EchoStateCell | StackedCell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray
+) -> DistanceCurve:
     """Input forgetting (definition 3.3): two histories from the state 0, then the same h tokens; distance against h.
 
     Args:
@@ -97,12 +101,18 @@ def _curve(distance, norm) -> DistanceCurve:
         raise InputError("the states grow beyond float32 before they are compared; lower the spectral radius")
     if not clear[0].all():
         lane = int(np.argmin(clear[0]))
-        raise InputError(f"lane {lane}: the two states to be compared are the same; give histories that end differently")
+        raise InputError(
+            f"lane {lane}: the two states to be compared are the same; give histories that end differently"
+        )
     last = int(np.argmin([*clear.all(axis=1), False])) - 1
     log_distance = np.log(distance[: last + 1]).mean(axis=1)
 
     def slope(first: int, last: int) -> float:
-        return float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0]) if last > first else np.nan
+        return (
+            float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0])
+            if last > first
+            else np.nan
+        )
 
     grown = not np.isfinite(distance[:2]).all()
     rate = slope(last // 2, last) if last else np.inf if grown else -np.inf
@@ -135,7 +145,9 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
         if last > first:
             fitted = np.arange(first, last + 1)
             middle = np.exp(np.log(mean[fitted]).mean())
-            axes.plot(fitted, middle * np.exp(curve.rate * (fitted - fitted.mean())), "--", color="black", linewidth=0.9)
+            axes.plot(
+                fitted, middle * np.exp(curve.rate * (fitted - fitted.mean())), "--", color="black", linewidth=0.9
+            )
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)

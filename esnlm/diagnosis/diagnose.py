@@ -15,20 +15,20 @@ from rich.table import Table
 import esnlm
 from esnlm import config as configuration
 from esnlm.config import Experiment, GrammarData, ImportedData
-from esnlm.diagnosis import contraction, figures
+from esnlm.data import grammar
+from esnlm.data.sentences import read_lines
+from esnlm.data.store import open_store
+from esnlm.data.tokenizer import Tokenizer, word_tokenizer
+from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
-from esnlm.diagnosis.figures import Text
+from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
-from esnlm.files import write_atomically
 from esnlm.reservoir import weights
-from esnlm.reservoir.frozen import Reservoir, Stack
-from esnlm.text import grammar
-from esnlm.text.sentences import read_lines
-from esnlm.text.store import open_store
-from esnlm.text.vocabulary import Tokenizer, word_tokenizer
-from esnlm.training.run_directory import RunDirectory
+from esnlm.reservoir.arrays import Reservoir, Stack
+from esnlm.runs.atomic import write_atomically
+from esnlm.runs.console import say
+from esnlm.runs.directory import RunDirectory
 from esnlm.training.summary import describe_device, versions
-from esnlm.training.tracking import say
 
 LANES = 8
 STEPS = 300  # of common input
@@ -82,7 +82,7 @@ def diagnose(
     found, curves = [], {}
 
     def measure(name: str, experiment: Experiment, reservoir: Reservoir | Stack) -> None:
-        its_figures, of_these = figures.measure(name, experiment.model, reservoir, text)
+        its_figures, of_these = measures.measure(name, experiment.model, reservoir, text)
         found.append(its_figures | {"seed": experiment.seed})
         curves.update({f"{name}: {what}": curve for what, curve in of_these.items()})
 
@@ -90,11 +90,21 @@ def diagnose(
         measure(loaded.name, loaded.config, loaded.model.reservoir)
     if drawn:
         say(f"{Path(config).name}: drawing the reservoir")
-        measure(Path(config).name, drawn, weights.draw(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir)
-    result = {"reservoirs": found, "text": text.name, "command": command, "versions": versions(), "device": describe_device()}
+        measure(
+            Path(config).name, drawn, weights.draw(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir
+        )
+    result = {
+        "reservoirs": found,
+        "text": text.name,
+        "command": command,
+        "versions": versions(),
+        "device": describe_device(),
+    }
     note = _write(result, curves, folder)
     _show(result)
-    print(f"written: {folder / 'diagnostics.json'} (and .md{'' if note else ', contraction.png'} beside it){f'; {note}' if note else ''}")
+    print(
+        f"written: {folder / 'diagnostics.json'} (and .md{'' if note else ', contraction.png'} beside it){f'; {note}' if note else ''}"
+    )
     return result
 
 
@@ -120,7 +130,9 @@ def _folder(loaded, drawn) -> Path:
     if loaded:
         return loaded.directory / "diagnostics"
     if RunDirectory(Path(drawn.run)).config.exists():
-        raise InputError(f"{drawn.run}: there is a run already: diagnose it with --run, or name another folder with --out")
+        raise InputError(
+            f"{drawn.run}: there is a run already: diagnose it with --run, or name another folder with --out"
+        )
     return Path(drawn.run) / "diagnostics"
 
 
@@ -144,7 +156,9 @@ def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Te
         store.require_tokenizer(tokenizer)
         name, ids = str(store.folder), store.tokens
     if sentences is not None:
-        ids = np.array([i for line in tokenizer.encode_batch(sentences) for i in (tokenizer.bos, *line, tokenizer.eos)], np.int32)
+        ids = np.array(
+            [i for line in tokenizer.encode_batch(sentences) for i in (tokenizer.bos, *line, tokenizer.eos)], np.int32
+        )
     if len(ids) < STEPS:
         raise InputError(f"{name}: {len(ids)} tokens with the ends of sentences; give a text of at least {STEPS}")
 
@@ -160,7 +174,7 @@ def _show(result: dict) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("", *(each["name"] for each in found)):
         table.add_column(heading)
-    columns = [figures.table(each) for each in found]
+    columns = [measures.table(each) for each in found]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
     Console(width=None if Console().is_terminal else 150, highlight=False, markup=False).print(table)
@@ -170,10 +184,16 @@ def _show(result: dict) -> None:
 
 def _markdown(result: dict, note: str | None) -> str:
     found = result["reservoirs"]
-    columns = [figures.table(each) for each in found]
-    lines = ["# Reservoir diagnostics", "", *(f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found)]
+    columns = [measures.table(each) for each in found]
+    lines = [
+        "# Reservoir diagnostics",
+        "",
+        *(f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found),
+    ]
     lines += [f"| | {' | '.join(each['name'] for each in found)} |", f"| --- {'| --- ' * len(found)}|"]
-    lines += [f"| {name.replace('|', '&#124;')} | {' | '.join(column[name] for column in columns)} |" for name in columns[0]]
+    lines += [
+        f"| {name.replace('|', '&#124;')} | {' | '.join(column[name] for column in columns)} |" for name in columns[0]
+    ]
     lines += ["", note or "![distance of two states against tokens](contraction.png)", ""]
     lines += [
         f"Text: {result['text']}, {LANES} stretches of {STEPS} tokens, running on over the ends of sentences. State contraction"

@@ -11,7 +11,7 @@ import scipy.sparse
 from jax.experimental.sparse import BCOO
 from scipy.sparse.linalg import svds
 
-from esnlm.reservoir.frozen import Reservoir, Stack, as_scipy
+from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
 from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # units; up to here the singular values are LAPACK's
@@ -66,17 +66,29 @@ def theory(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
     if activation != "tanh":
-        verdict, reason = "undefined", f"{activation} has no bounded set of states, which the echo state property asks for"
+        verdict, reason = (
+            "undefined",
+            f"{activation} has no bounded set of states, which the echo state property asks for",
+        )
     elif at_rest:
         verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state for ever"
     elif sigma < decay * (1 - MARGIN) and decay * a.max() <= 1:
-        verdict, reason = "holds", f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
+        verdict, reason = (
+            "holds",
+            f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)",
+        )
     elif linear <= 1 + MARGIN:
-        verdict, reason = "undecided", f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)"
+        verdict, reason = (
+            "undecided",
+            f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)",
+        )
     elif empty:
         verdict, reason = "fails", f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)"
     else:
-        verdict, reason = "undecided", f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)"
+        verdict, reason = (
+            "undecided",
+            f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)",
+        )
     return Theory(verdict, reason, sigma, radius, linear, empty)
 
 

@@ -100,8 +100,6 @@ def sequence_log_probs(sequences: Sequence[np.ndarray], token_log_probs_of: Toke
     return totals
 
 
-def log_probs(
-    sentences: Sequence[str], tokenizer: Any, scoring: str, token_log_probs_of: TokenLogProbs
-) -> np.ndarray:
+def log_probs(sentences: Sequence[str], tokenizer: Any, scoring: str, token_log_probs_of: TokenLogProbs) -> np.ndarray:
     """log p(s) of each sentence under a convention, (n,) float64 in nats. Raises InputError for an unknown scoring."""
     return sequence_log_probs(encode(sentences, tokenizer, scoring), token_log_probs_of)

@@ -45,7 +45,9 @@ def generate(
     while going.any() and chosen.shape[1] < length:
         logits = np.asarray(_logits(readout, found, precision), np.float64)
         if not np.isfinite(logits.max(axis=1)[going]).all():
-            raise InputError(f"the model's logits are not finite after {chosen.shape[1]} tokens: it has diverged; try another --step")
+            raise InputError(
+                f"the model's logits are not finite after {chosen.shape[1]} tokens: it has diverged; try another --step"
+            )
         tokens = np.where(going, [_choose(row, temperature, top_k, rng) for row in logits], eos).astype(np.int32)
         going &= tokens != eos
         chosen = np.column_stack([chosen, tokens])

@@ -19,7 +19,7 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, statistics
-from esnlm.files import parse_json
+from esnlm.runs.atomic import parse_json
 
 FORMAT_VERSION = 1
 
@@ -232,7 +232,9 @@ def _verdict(
             entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))
         tied = int(np.sum((outcome == 0.5) & ~identical))
         if not statistics.has_collapsed(outcome, identical):
-            return "collapsed", ["every token has the same log-probability: nothing but length decides, and no accuracy is given"]
+            return "collapsed", [
+                "every token has the same log-probability: nothing but length decides, and no accuracy is given"
+            ]
         return "collapsed", [
             f"{tied} of the {int(np.sum(~identical))} pairs of different sentences have equal log-probabilities: the "
             "model tells them apart by nothing, or by length alone, and no accuracy is given"

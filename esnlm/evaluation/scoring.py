@@ -109,7 +109,11 @@ def _hand_over(params, buffer, rows, sequences, precision, chunk):
         real, width = here.stop - here.start, 2 * size
         while width < real:
             width *= 2
-        padded = _fill(rows[first : first + size], size), _fill(sources[here] - first, width), _fill(targets[here], width)
+        padded = (
+            _fill(rows[first : first + size], size),
+            _fill(sources[here] - first, width),
+            _fill(targets[here], width),
+        )
         chunks.append((_pair_log_probs(params, buffer, *padded, precision), real))
     return chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1]
 

@@ -21,7 +21,9 @@ from esnlm.features import dropout
 
 
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
-def run(cell, tokens, parents, first_rows, steps, buffer, begin=None, places=None, key=None, rate: float = 0.0) -> jax.Array:
+def run(
+    cell, tokens, parents, first_rows, steps, buffer, begin=None, places=None, key=None, rate: float = 0.0
+) -> jax.Array:
     """Runs lanes of tokens and writes every output into its row of a packed buffer.
 
     At each step a lane reads a token from the state of its parent lane; a parent of -1 is the state 0, where a sentence

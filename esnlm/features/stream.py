@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.features import lanes as layouts
+from esnlm.features import layout as layouts
 from esnlm.features import recurrence
 
 # The states should stay in the cache while W_rec streams past them; measured up to N = 65,536, a lane costs least so.
@@ -34,7 +34,11 @@ class FeatureStream:
         self.buffer = jnp.zeros((capacity + lanes, cell.output_size), jnp.float32)
 
     def read(
-        self, sentences: list[np.ndarray], shared: bool = False, places: list[np.ndarray] | None = None, key: jax.Array | None = None
+        self,
+        sentences: list[np.ndarray],
+        shared: bool = False,
+        places: list[np.ndarray] | None = None,
+        key: jax.Array | None = None,
     ) -> tuple[jax.Array, list[np.ndarray]]:
         """Features after each token of each sentence. Where nothing is dropped, a first token that all share is read once.
 
@@ -50,7 +54,11 @@ class FeatureStream:
         dropped = self.dropout > 0 and places is not None
         firsts = {int(sentence[0]) for sentence in sentences}
         begun = len(firsts) == 1 and not shared and not dropped
-        layout = layouts.as_trees(sentences, self.lanes) if shared else layouts.in_sequence(sentences, self.lanes, int(begun))
+        layout = (
+            layouts.as_trees(sentences, self.lanes)
+            if shared
+            else layouts.in_sequence(sentences, self.lanes, int(begun))
+        )
         if layout.total + self.lanes > len(self.buffer):
             self.buffer = None  # freed before its successor is made
             rows = -(-layout.total // 1024) * 1024 + self.lanes

@@ -17,10 +17,10 @@ from esnlm.features.stream import default_lanes
 from esnlm.models.counts import Counts
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
+from esnlm.reservoir import arrays as held
 from esnlm.reservoir import cell as cells
-from esnlm.reservoir import frozen as held
 from esnlm.reservoir import sparse, weights
-from esnlm.reservoir.frozen import Reservoir, Stack
+from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
 
@@ -50,7 +50,9 @@ class EchoStateConfig:
         name = ["ESN+i" if self.train_input else "ESN"]
         name += [reservoir.topology.kind.replace("_", " ")] * (reservoir.topology.kind != "erdos_renyi")
         name += [reservoir.update_rule.replace("_", " ")] * (reservoir.update_rule != "leaky_output")
-        size = f"{reservoir.state_size:,}" if reservoir.layers == 1 else f"{reservoir.layers} x {reservoir.state_size:,}"
+        size = (
+            f"{reservoir.state_size:,}" if reservoir.layers == 1 else f"{reservoir.layers} x {reservoir.state_size:,}"
+        )
         parts = [" ".join([*name, size]), f"rank {rank}" if rank else "full rank"]
         return ", ".join(parts + [f"embedding {reservoir.embedding}"] * (reservoir.embedding is not None))
 
@@ -62,7 +64,9 @@ class EchoStateConfig:
     def kernel(self, backend: str) -> str:
         """The kernel of the recurrent product, chosen for a backend."""
         reservoir, size = self.reservoir, self.reservoir.state_size
-        return sparse.choose_kernel(size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row)
+        return sparse.choose_kernel(
+            size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
+        )
 
     def lanes(self, backend: str) -> int:
         """Sentences to run side by side."""
@@ -84,7 +88,9 @@ class EchoStateConfig:
 class EchoState(nnx.Module):
     """`reservoir` and `readout`."""
 
-    def __init__(self, config: EchoStateConfig, reservoir: Reservoir | Stack, readout: LowRankReadout | FullRankReadout):
+    def __init__(
+        self, config: EchoStateConfig, reservoir: Reservoir | Stack, readout: LowRankReadout | FullRankReadout
+    ):
         self.config = config
         self.reservoir = reservoir
         self.readout = readout
@@ -113,10 +119,14 @@ class EchoState(nnx.Module):
     def prepare(self, kernel: str) -> cells.EchoStateCell | cells.StackedCell:
         """What is frozen, made ready for this backend: the argument `frozen` of `cell`."""
         settings, differentiable = self.config.reservoir, self.config.train_input
-        return cells.prepare(self.reservoir, settings.activation, kernel, settings.decay, differentiable, settings.update_rule)
+        return cells.prepare(
+            self.reservoir, settings.activation, kernel, settings.decay, differentiable, settings.update_rule
+        )
 
 
-def cell(frozen: cells.EchoStateCell | cells.StackedCell, params: dict, precision: str) -> cells.EchoStateCell | cells.StackedCell:
+def cell(
+    frozen: cells.EchoStateCell | cells.StackedCell, params: dict, precision: str
+) -> cells.EchoStateCell | cells.StackedCell:
     """The cell of features/recurrence.py with the trained arrays in it. The recurrence is float32, whatever the precision."""
     if "input" not in params:
         return frozen
@@ -185,7 +195,11 @@ def _frozen_nonzeros(reservoir: Reservoir | Stack) -> int:
 def draw_frozen(config: EchoStateConfig, vocab_size: int, seed: int) -> tuple[dict, dict]:
     """The arrays of a reservoir, and a record of how it came about, to be saved with them."""
     drawn = weights.draw(config.reservoir, vocab_size, seed)
-    record = {"seed": seed, "redraws": drawn.redraws, "radius_before_scaling": [dataclasses.asdict(radius) for radius in drawn.radii]}
+    record = {
+        "seed": seed,
+        "redraws": drawn.redraws,
+        "radius_before_scaling": [dataclasses.asdict(radius) for radius in drawn.radii],
+    }
     return drawn.reservoir.arrays(), record | {"nonzeros": _frozen_nonzeros(drawn.reservoir)}
 
 

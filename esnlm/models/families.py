@@ -17,9 +17,10 @@ from types import ModuleType
 import jax
 import numpy as np
 
-from esnlm.config import ComputeConfig, ModelConfig
+from esnlm.compute import ComputeConfig
+from esnlm.config import ModelConfig
 from esnlm.features import dropout, recurrence
-from esnlm.features.lanes import Sheet
+from esnlm.features.layout import Sheet
 from esnlm.features.stream import FeatureStream
 from esnlm.models import echo_state, gpt2, jaeger, lstm
 
@@ -64,7 +65,9 @@ def step_by_step(config: ModelConfig, frozen, params: dict, compute: ComputeConf
     return advance
 
 
-def features(config: ModelConfig, frozen, params: dict, sheet: Sheet, key: jax.Array | None, precision: str) -> jax.Array:
+def features(
+    config: ModelConfig, frozen, params: dict, sheet: Sheet, key: jax.Array | None, precision: str
+) -> jax.Array:
     """Features of a sheet's tokens, (T * L, F), differentiable in params.
 
     Args:

@@ -20,8 +20,8 @@ from jax import lax
 
 from esnlm.errors import InputError
 from esnlm.features import dropout as dropouts
-from esnlm.features.lanes import Sheet
-from esnlm.features.sheets import SheetStream
+from esnlm.features.layout import Sheet
+from esnlm.features.packed_stream import SheetStream
 from esnlm.models.counts import Counts
 
 # A stream of its own beside those of training/batches.py and of the other parts of a model.
@@ -181,7 +181,9 @@ class GPT2(nnx.Module):
     def prepare(self, kernel: str) -> None:
         """Nothing is frozen."""
 
-    def features(self, tokens: jax.Array, positions: jax.Array, dropout: jax.Array | None = None, precision: str = "float32") -> jax.Array:
+    def features(
+        self, tokens: jax.Array, positions: jax.Array, dropout: jax.Array | None = None, precision: str = "float32"
+    ) -> jax.Array:
         """`transformer` with this model's arrays."""
         return transformer(self.config, self.params, tokens, positions, dropout, precision)
 
@@ -199,7 +201,7 @@ def features(config: GPT2Config, params: dict, sheet: Sheet, keys: jax.Array | N
 
 
 def stream(config: GPT2Config, params: dict, compute) -> SheetStream:
-    """Features without a gradient, see features/sheets.py."""
+    """Features without a gradient, see features/packed_stream.py."""
     return SheetStream(lambda sheet: _evaluate(config, params, sheet, compute.precision), compute.lanes)
 
 
@@ -315,10 +317,14 @@ def product(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.
         return jnp.einsum(subscripts, x, y, precision=lax.Precision.HIGHEST)
 
     def tf32(x, y):
-        return jnp.einsum(subscripts, x, y, precision=lax.DotAlgorithmPreset.TF32_TF32_F32, preferred_element_type=jnp.float32)
+        return jnp.einsum(
+            subscripts, x, y, precision=lax.DotAlgorithmPreset.TF32_TF32_F32, preferred_element_type=jnp.float32
+        )
 
     def bf16(x, y):
-        return jnp.einsum(subscripts, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+        return jnp.einsum(
+            subscripts, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), preferred_element_type=jnp.float32
+        )
 
     def bf16_on_cpu(x, y):  # the same numbers: XLA's CPU backend has no such product for every order of axes
         return float32(*(lax.reduce_precision(factor, exponent_bits=8, mantissa_bits=7) for factor in (x, y)))
@@ -343,4 +349,9 @@ product.defvjp(_product_forward, _product_backward)
 
 
 def _as_params(tree):
-    return nnx.Dict({name: _as_params(part) if isinstance(part, dict) else nnx.Param(jnp.asarray(part)) for name, part in tree.items()})
+    return nnx.Dict(
+        {
+            name: _as_params(part) if isinstance(part, dict) else nnx.Param(jnp.asarray(part))
+            for name, part in tree.items()
+        }
+    )

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from flax import traverse_util
 
+from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.files import parse_json
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
-from esnlm.text.vocabulary import ENDOFTEXT, Tokenizer, load_tokenizer
+from esnlm.runs.atomic import parse_json
 
 # What config.json may say, first Hugging Face's default. The two activations are two names of one formula.
 ACCEPTED = {
@@ -76,7 +76,11 @@ def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
     must(tree.get("n_inner") in (None, 4 * width), "n_inner", f"only null or 4 * n_embd = {4 * width} can be read")
     dropout = number("resid_pdrop", 0.1)
     for key in ("embd_pdrop", "attn_pdrop"):
-        must(number(key, 0.1) == dropout, key, f"it must equal resid_pdrop, {dropout}; scoring uses none of them: set them alike")
+        must(
+            number(key, 0.1) == dropout,
+            key,
+            f"it must equal resid_pdrop, {dropout}; scoring uses none of them: set them alike",
+        )
     config = GPT2Config(
         layers=size("n_layer"),
         heads=size("n_head"),
@@ -105,7 +109,9 @@ def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, 
                 "convert it to model.safetensors, as transformers' save_pretrained does"
             )
         if (folder / "model.safetensors.index.json").exists():
-            raise InputError(f"{folder}: the weights are in several files: save them as one, with a larger max_shard_size")
+            raise InputError(
+                f"{folder}: the weights are in several files: save them as one, with a larger max_shard_size"
+            )
         raise InputError(f"{file}: missing; copy the weights to it")
     try:
         with safetensors.safe_open(file, framework="np") as stored:
@@ -118,13 +124,16 @@ def _stack(file, stored, shapes, layers, tied):
     keys = set(stored.keys())
     prefix = "transformer." if "transformer.wte.weight" in keys else ""  # of a model with its head
     keys_of = {  # one key, or one a layer
-        name: [f"{prefix}h.{i}.{name[2:]}" for i in range(layers)] if name.startswith("h.") else [prefix + name] for name in shapes
+        name: [f"{prefix}h.{i}.{name[2:]}" for i in range(layers)] if name.startswith("h.") else [prefix + name]
+        for name in shapes
     }
     wanted = {key for some in keys_of.values() for key in some}
     missing = sorted(wanted - keys)
     if missing:
         raise InputError(f"{file}: {missing[0]} is missing ({len(missing)} in all): it does not fit its config.json")
-    unknown = sorted(key for key in keys - wanted - {"lm_head.weight"} if not re.fullmatch(re.escape(prefix) + MASKS, key))
+    unknown = sorted(
+        key for key in keys - wanted - {"lm_head.weight"} if not re.fullmatch(re.escape(prefix) + MASKS, key)
+    )
     if unknown:
         raise InputError(f"{file}: {unknown[0]} is not part of a GPT-2 of {layers} layers ({len(unknown)} such in all)")
 
@@ -147,7 +156,9 @@ def _stack(file, stored, shapes, layers, tied):
     if "lm_head.weight" in keys:
         tied = np.array_equal(read("lm_head.weight", embedding.shape), embedding)
     if not tied:
-        raise InputError(f"{file}: the readout is not the embedding (tie_word_embeddings): only a tied GPT-2 can be read")
+        raise InputError(
+            f"{file}: the readout is not the embedding (tie_word_embeddings): only a tied GPT-2 can be read"
+        )
     return arrays
 
 
@@ -174,7 +185,9 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
             ) from None
     found = vocabulary.get(ENDOFTEXT)
     if found != tokenizer.eos:
-        raise InputError(f"{folder}: {names}: {ENDOFTEXT} has id {found}: only the last id, {tokenizer.eos}, can be read")
+        raise InputError(
+            f"{folder}: {names}: {ENDOFTEXT} has id {found}: only the last id, {tokenizer.eos}, can be read"
+        )
     return tokenizer
 
 
@@ -183,12 +196,20 @@ def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
     tree = _read_json(file)
     try:
         model, cut = tree["model"], tree["pre_tokenizer"]
-        plain = not any(model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"))
+        plain = not any(
+            model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
+        )
         gpt2_s = model.get("type", "BPE") == "BPE" and plain and tree.get("normalizer") is None
-        if not gpt2_s or (cut["type"], cut["add_prefix_space"], cut.get("use_regex", True)) != ("ByteLevel", False, True):
+        if not gpt2_s or (cut["type"], cut["add_prefix_space"], cut.get("use_regex", True)) != (
+            "ByteLevel",
+            False,
+            True,
+        ):
             raise InputError(f"{file}: not a byte-level BPE as GPT-2's: only such a one can be read")
         added = {token["content"]: token["id"] for token in tree.get("added_tokens", [])}
-        return model["vocab"] | added, [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+        return model["vocab"] | added, [
+            merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]
+        ]
     except (AttributeError, KeyError, TypeError):
         raise InputError(f"{file}: not a tokenizer of Hugging Face's tokenizers: copy it again") from None
 

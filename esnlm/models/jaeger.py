@@ -34,10 +34,10 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
 from esnlm.readout.cross_entropy import product
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
+from esnlm.reservoir import arrays as held
 from esnlm.reservoir import cell as cells
-from esnlm.reservoir import frozen as held
 from esnlm.reservoir import sparse
-from esnlm.reservoir.frozen import Frozen, Reservoir, Stack
+from esnlm.reservoir.arrays import Frozen, Reservoir, Stack
 from esnlm.reservoir.topology import erdos_renyi
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -59,9 +59,13 @@ class JaegerConfig:
     def check(self, name: str) -> None:
         self.reservoir.check(f"{name}.reservoir")
         if self.rank < 1:
-            raise InputError(f"{name}.rank is {self.rank}: it must be at least 1; of full rank the readout of u and y would be V x V")
+            raise InputError(
+                f"{name}.rank is {self.rank}: it must be at least 1; of full rank the readout of u and y would be V x V"
+            )
         if not self.feedback_scale > 0:
-            raise InputError(f"{name}.feedback_scale is {self.feedback_scale}: it must be above 0; without feedback choose family esn")
+            raise InputError(
+                f"{name}.feedback_scale is {self.feedback_scale}: it must be above 0; without feedback choose family esn"
+            )
 
     @property
     def without_feedback(self) -> EchoStateConfig:
@@ -145,7 +149,9 @@ class JaegerCell:
 class Jaeger(nnx.Module):
     """`reservoir`, `feedback` (W_back's values and indices), `readout` (A, B, b_out), `b_u` (V, r), transposed, and `b_y` (r, V)."""
 
-    def __init__(self, config: JaegerConfig, reservoir: Reservoir | Stack, feedback: dict, readout: LowRankReadout, b_u, b_y):
+    def __init__(
+        self, config: JaegerConfig, reservoir: Reservoir | Stack, feedback: dict, readout: LowRankReadout, b_u, b_y
+    ):
         self.config = config
         self.reservoir = reservoir
         self.feedback = nnx.Dict({name: Frozen(jnp.asarray(array)) for name, array in feedback.items()})
@@ -176,7 +182,9 @@ class Jaeger(nnx.Module):
     def prepare(self, kernel: str) -> tuple:
         """What is frozen, made ready for this backend: the reservoir's cell and W_back."""
         settings = self.config.reservoir
-        reservoir = cells.prepare(self.reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule)
+        reservoir = cells.prepare(
+            self.reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule
+        )
         return reservoir, sparse.prepare(self.w_back, "csr" if jax.default_backend() == "cpu" else "bcoo")
 
     def _feedback(self) -> dict:
@@ -215,7 +223,9 @@ def _more(rest: Counts, tables: int, nonzeros: int, entries: int) -> Counts:
 def flops_per_token(config: JaegerConfig, vocab_size: int) -> int:
     """Of training: beside the network without feedback, A z and W_back p are made twice, and B_y p has a gradient too."""
     w_back = vocab_size * config.reservoir.input_gamma * config.reservoir.state_size
-    return echo_state.flops_per_token(config.without_feedback, vocab_size) + round(8 * vocab_size * config.rank + 4 * w_back)
+    return echo_state.flops_per_token(config.without_feedback, vocab_size) + round(
+        8 * vocab_size * config.rank + 4 * w_back
+    )
 
 
 def frozen_bytes(config: JaegerConfig, vocab_size: int) -> int:
@@ -228,14 +238,23 @@ def draw_frozen(config: JaegerConfig, vocab_size: int, seed: int) -> tuple[dict,
     """The arrays of the reservoir and of W_back (Bernoulli connectivity, N(0, feedback_scale^2)), and a record."""
     arrays, record = echo_state.draw_frozen(config.without_feedback, vocab_size, seed)
     rng = np.random.default_rng([seed, FEEDBACK])
-    places = np.stack(erdos_renyi(config.reservoir.state_size, vocab_size, config.reservoir.input_gamma, rng), axis=1).astype(np.int32)
+    places = np.stack(
+        erdos_renyi(config.reservoir.state_size, vocab_size, config.reservoir.input_gamma, rng), axis=1
+    ).astype(np.int32)
     values = rng.standard_normal(len(places), dtype=np.float32) * np.float32(config.feedback_scale)
-    return arrays | {"feedback": {"values": values, "indices": places}}, record | {"nonzeros": record["nonzeros"] + len(places)}
+    return arrays | {"feedback": {"values": values, "indices": places}}, record | {
+        "nonzeros": record["nonzeros"] + len(places)
+    }
 
 
 def untrained(config: JaegerConfig, vocab_size: int, seed: int, frozen: dict) -> Jaeger:
     """The model as initialised: A, B and b_out as in S1, B_u and B_y ~ U(-1/sqrt N, 1/sqrt N) as B."""
-    plain = echo_state.untrained(config.without_feedback, vocab_size, seed, {name: frozen[name] for name in frozen if name != "feedback"})
+    plain = echo_state.untrained(
+        config.without_feedback, vocab_size, seed, {name: frozen[name] for name in frozen if name != "feedback"}
+    )
     rng, bound = np.random.default_rng([seed, TABLES]), np.float32(1 / np.sqrt(config.without_feedback.feature_size))
-    b_u, b_y = (rng.uniform(-bound, bound, shape).astype(np.float32) for shape in ((vocab_size, config.rank), (config.rank, vocab_size)))
+    b_u, b_y = (
+        rng.uniform(-bound, bound, shape).astype(np.float32)
+        for shape in ((vocab_size, config.rank), (config.rank, vocab_size))
+    )
     return Jaeger(config, plain.reservoir, frozen["feedback"], plain.readout, b_u, b_y)

@@ -65,8 +65,8 @@ class LstmConfig:
 class LstmCell:
     """torch.nn.LSTM's equations, as a cell of features/recurrence.py; the state is (h, c), each (H, B).
 
-        i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
-        c' = sigmoid(f) * c + sigmoid(i) * tanh(g);   h' = sigmoid(o) * tanh(c')
+    i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
+    c' = sigmoid(f) * c + sigmoid(i) * tanh(g);   h' = sigmoid(o) * tanh(c')
     """
 
     embedding: jax.Array  # (V, H)

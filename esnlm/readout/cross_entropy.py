@@ -46,7 +46,9 @@ def product(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: st
     if precision == "bf16":
         return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), None)
     if precision == "tf32":
-        return lax.platform_dependent(x, y, cpu=tf32_on_cpu, default=partial(multiply, chosen=lax.DotAlgorithmPreset.TF32_TF32_F32))
+        return lax.platform_dependent(
+            x, y, cpu=tf32_on_cpu, default=partial(multiply, chosen=lax.DotAlgorithmPreset.TF32_TF32_F32)
+        )
     return multiply(x, y)
 
 
@@ -81,7 +83,9 @@ def weighted_nll(z, w, bias, targets, weights, rows, precision: str) -> jax.Arra
 def _forward(z, w, bias, targets, weights, rows, precision):
     rows = jnp.arange(len(z)) if rows is None else rows
     given = z, w, targets, weights, rows, precision
-    logits = product(z, w, (1, 1), precision)  # (C, V), without the bias: added below, in the pass that takes the exponentials
+    logits = product(
+        z, w, (1, 1), precision
+    )  # (C, V), without the bias: added below, in the pass that takes the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first of each row's targets
     e, total = _relative(logits, bias, base)

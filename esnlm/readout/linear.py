@@ -31,7 +31,9 @@ class ReadoutConfig:
         if self.scaling not in SCALINGS:
             raise InputError(f"{field}.scaling is {self.scaling!r}: choose {', '.join(SCALINGS)}")
         if self.rank is None and self.scaling != "none":
-            raise InputError(f"{field}.scaling is {self.scaling}, which is for W_out = A B: give {field}.rank, or scaling none")
+            raise InputError(
+                f"{field}.scaling is {self.scaling}, which is for W_out = A B: give {field}.rank, or scaling none"
+            )
 
 
 class LowRankReadout(nnx.Module):
@@ -68,7 +70,9 @@ def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> 
     if config.scaling != "none":
         sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
         shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
-        drawn = {name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
+        drawn = {
+            name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()
+        }
         return LowRankReadout(**drawn)
     a, bias = uniform(config.rank, vocab_size, config.rank), uniform(config.rank, vocab_size)
     return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
@@ -97,7 +101,9 @@ def weighted_nll(params: dict, features, targets, weights, precision: str, rows:
     return cross_entropy.weighted_nll(z, w, _bias(params, w), targets, weights, rows, precision)
 
 
-def pair_log_probs(params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str) -> jax.Array:
+def pair_log_probs(
+    params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+) -> jax.Array:
     """log p(target) in nats, (P,), for pairs of a row of features (C, N), by number, and a target."""
     z, w = _last_layer(params, features, precision)
     return cross_entropy.pair_log_probs(z, w, _bias(params, w), sources, targets, precision)

@@ -12,7 +12,9 @@ SCALINGS = ("none", "ntp", "spectral", "dynamic")  # of the readout W_out = A B
 PARAMETRIZATIONS = ("ntp", "standard", "mup", "spectral", "dynamic")  # of any stack
 
 
-def sigmas_and_rates(parametrization: str, widths: Sequence[int], exponent: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
+def sigmas_and_rates(
+    parametrization: str, widths: Sequence[int], exponent: float = 0.5
+) -> tuple[np.ndarray, np.ndarray]:
     """sigma_l and lr_l under gradient descent, both (L,) float64, for l = 1 .. L.
 
     Args:

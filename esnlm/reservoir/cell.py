@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from esnlm.reservoir import sparse
-from esnlm.reservoir.frozen import Reservoir, Stack
+from esnlm.reservoir.arrays import Reservoir, Stack
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 
@@ -117,7 +117,9 @@ class StackedCell:
         """As of one layer, (L N, B)."""
         new = self.step(states, x)
         inputs = [x, *(self._between(i, new[i - 1]) for i in range(1, len(new)))]
-        return jnp.concatenate([layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)])
+        return jnp.concatenate(
+            [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
+        )
 
     def _climb(self, first, states):
         """The new states of all layers, where that of the first is there already."""
@@ -159,5 +161,7 @@ def prepare(
 
 def _choose_kernel(w_rec) -> str:
     entries, backend = getattr(w_rec, "nse", w_rec.size), jax.default_backend()
-    longest = np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0) if hasattr(w_rec, "indices") else w_rec.shape[1]
+    longest = (
+        np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0) if hasattr(w_rec, "indices") else w_rec.shape[1]
+    )
     return sparse.choose_kernel(w_rec.shape[0], entries, backend, longest)

@@ -159,7 +159,9 @@ def with_column_values(matrix: sparse.BCOO | jax.Array, table: jax.Array) -> spa
     order, slot = _by_column(column, matrix.shape[1])
     values = np.empty(len(column), np.float32)
     values[order] = np.asarray(table)[column[order], slot]
-    return sparse.BCOO((jnp.asarray(values), matrix.indices), shape=matrix.shape, indices_sorted=True, unique_indices=True)
+    return sparse.BCOO(
+        (jnp.asarray(values), matrix.indices), shape=matrix.shape, indices_sorted=True, unique_indices=True
+    )
 
 
 def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> jax.Array:

@@ -44,7 +44,9 @@ class SpectralRadius:
     products: int = 0  # matrix-vector products spent on all blocks
 
 
-def spectral_radius(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int | Sequence[int]) -> SpectralRadius:
+def spectral_radius(
+    matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int | Sequence[int]
+) -> SpectralRadius:
     """Largest |eigenvalue| of a real square matrix, (N, N), sparse or dense; computed in float64.
 
     The same matrix and seed give the same result on the same machine; the seed draws the start vector only.

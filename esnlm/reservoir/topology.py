@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from esnlm.errors import InputError
+from esnlm.errors import require
 
 # Gaps are drawn this many at a time, so that 2**20 units need no more memory than their nonzeros do.
 CHUNK = 1 << 22
@@ -35,7 +35,9 @@ class FixedInDegree:
 
     def check(self, field: str, state_size: int) -> None:
         holds = 1 <= self.degree <= state_size
-        _must(holds, f"{field}.degree is {self.degree}: it must be at least 1 and at most the state size, {state_size}")
+        require(
+            holds, f"{field}.degree is {self.degree}: it must be at least 1 and at most the state size, {state_size}"
+        )
 
     def entries(self, state_size: int) -> float:
         return self.degree * state_size
@@ -70,8 +72,11 @@ class SmallWorld:
 
     def check(self, field: str, state_size: int) -> None:
         holds = self.degree >= 2 and self.degree % 2 == 0 and self.degree < state_size
-        _must(holds, f"{field}.degree is {self.degree}: it must be even, at least 2 and below the state size, {state_size}")
-        _must(0 <= self.rewiring <= 1, f"{field}.rewiring is {self.rewiring}: it must be in [0, 1]")
+        require(
+            holds,
+            f"{field}.degree is {self.degree}: it must be even, at least 2 and below the state size, {state_size}",
+        )
+        require(0 <= self.rewiring <= 1, f"{field}.rewiring is {self.rewiring}: it must be in [0, 1]")
 
     def entries(self, state_size: int) -> float:
         return self.degree * state_size
@@ -90,7 +95,7 @@ class ScaleFree:
 
     def check(self, field: str, state_size: int) -> None:
         holds = 1 <= self.edges < state_size
-        _must(holds, f"{field}.edges is {self.edges}: it must be at least 1 and below the state size, {state_size}")
+        require(holds, f"{field}.edges is {self.edges}: it must be at least 1 and below the state size, {state_size}")
 
     def entries(self, state_size: int) -> float:
         return 2 * self.edges * (state_size - self.edges)
@@ -110,10 +115,12 @@ class BlockDiagonal:
 
     def check(self, field: str, state_size: int) -> None:
         holds = self.blocks >= 1 and state_size % self.blocks == 0
-        _must(holds, f"{field}.blocks is {self.blocks}: it must divide the state size, {state_size}")
+        require(holds, f"{field}.blocks is {self.blocks}: it must divide the state size, {state_size}")
         size = state_size // self.blocks
         holds = 0 < self.mean_degree <= size
-        _must(holds, f"{field}.mean_degree is {self.mean_degree}: it must be above 0 and at most a block's size, {size}")
+        require(
+            holds, f"{field}.mean_degree is {self.mean_degree}: it must be above 0 and at most a block's size, {size}"
+        )
 
     def entries(self, state_size: int) -> float:
         return self.mean_degree * state_size
@@ -131,7 +138,9 @@ class Orthogonal:
 
     def check(self, field: str, state_size: int) -> None:
         holds = 1 <= self.degree <= state_size and self.degree.bit_count() == 1
-        _must(holds, f"{field}.degree is {self.degree}: it must be a power of 2 and at most the state size, {state_size}")
+        require(
+            holds, f"{field}.degree is {self.degree}: it must be a power of 2 and at most the state size, {state_size}"
+        )
 
     def entries(self, state_size: int) -> float:
         row = 1.0  # entries; of two rows that are rotated, row (row - 1) / (N - 1) stand in the same columns
@@ -157,7 +166,9 @@ TOPOLOGIES = {
 }
 
 
-def draw_recurrent(topology: Structured, state_size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def draw_recurrent(
+    topology: Structured, state_size: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The nonzeros of W_rec before it is scaled: (row, column, value), in any topology but ErdosRenyi.
 
     `value` (nonzeros,) float32 is given where the topology fixes it (ring, orthogonal); the spectral radius is then
@@ -189,7 +200,9 @@ def largest_count(mean: float, draws: int) -> float:
     return mean + math.sqrt(2 * mean * tail) + tail / 3 if mean else 0.0
 
 
-def erdos_renyi(rows: int, columns: int, connectivity: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def erdos_renyi(
+    rows: int, columns: int, connectivity: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the ones of M, M_ij ~ Bernoulli(gamma) independently (S1, eq. 2 and 3).
 
     The matrix is walked in row-major order by the gaps between its ones, which are geometric with parameter gamma:
@@ -279,7 +292,9 @@ def scale_free(size: int, edges: int, rng: np.random.Generator) -> tuple[np.ndar
     return _both_ways(old, new, size)
 
 
-def block_diagonal(size: int, blocks: int, mean_degree: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def block_diagonal(
+    size: int, blocks: int, mean_degree: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """`blocks` equal blocks along the diagonal, each Erdos-Renyi within."""
     width = size // blocks
     row, column = erdos_renyi(size, width, mean_degree / width, rng)
@@ -316,8 +331,3 @@ def _both_ways(first: np.ndarray, second: np.ndarray, size: int) -> tuple[np.nda
 
 def _split(flat: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
     return (flat // columns).astype(np.int32), (flat % columns).astype(np.int32)
-
-
-def _must(holds: bool, message: str) -> None:
-    if not holds:
-        raise InputError(message)

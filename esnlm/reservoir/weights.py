@@ -1,4 +1,4 @@
-"""What is frozen: W_rec, W_in and the leak, as the papers draw them; reservoir/frozen.py holds what is drawn here."""
+"""What is frozen: W_rec, W_in and the leak, as the papers draw them; reservoir/arrays.py holds what is drawn here."""
 
 import logging
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 from jax.experimental.sparse import BCOO
 
 from esnlm.errors import InputError
-from esnlm.reservoir.frozen import Reservoir, Stack, as_scipy, bcoo
+from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy, bcoo
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import ErdosRenyi, Topology, draw_recurrent, erdos_renyi, largest_count
 
@@ -54,10 +54,14 @@ class ReservoirConfig:
     input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
     leak_min: float = 0.0  # a_i ~ Uniform(leak_min, leak_max), one a unit [alpha_min]
     leak_max: float = 1.0  # [alpha_max]
-    continuous: ContinuousTime | None = None  # given, step / time_constant is every unit's leak, not leak_min .. leak_max
+    continuous: ContinuousTime | None = (
+        None  # given, step / time_constant is every unit's leak, not leak_min .. leak_max
+    )
     activation: str = "tanh"  # tanh or relu [f]
     update_rule: str = "leaky_output"  # the leak fades the output, or with leaky_membrane the argument of f (S3)
-    embedding: int | None = None  # width of a frozen random embedding in front of W_in (S3) [D_emb]; null: W_in reads tokens
+    embedding: int | None = (
+        None  # width of a frozen random embedding in front of W_in (S3) [D_emb]; null: W_in reads tokens
+    )
     layers: int = 1  # stacked, each reading the states of the one below; the readout sees the states of all
 
     @property
@@ -155,7 +159,9 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
         InputError: every draw of a W_rec had radius 0.
     """
     size, width, shape = config.state_size, config.embedding, (config.embedding, vocab_size)
-    embedding = None if width is None else np.random.default_rng([seed, EMBEDDING]).standard_normal(shape, dtype=np.float32)
+    embedding = (
+        None if width is None else np.random.default_rng([seed, EMBEDDING]).standard_normal(shape, dtype=np.float32)
+    )
     degree = config.recurrent_gamma * size  # d
     inputs = [(width or vocab_size, config.input_gamma, config.input_scale)]
     inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (config.layers - 1)
@@ -171,7 +177,9 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
     return Drawn(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
-def _draw_scaled(config: ReservoirConfig, key: list[int], max_redraws: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
+def _draw_scaled(
+    config: ReservoirConfig, key: list[int], max_redraws: int
+) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
     """W_rec = rho_rec / rho(M * V) * M * V, the radius of M * V, and how many draws had none.
 
     Where the topology fixes W_rec's values (ring, orthogonal), its radius is 1 before it is scaled, and none is sought.
@@ -180,9 +188,17 @@ def _draw_scaled(config: ReservoirConfig, key: list[int], max_redraws: int) -> t
     """
     for redraws in range(max_redraws):
         w_rec, fixed = _draw_recurrent(config, np.random.default_rng([*key, RECURRENT, redraws]))
-        radius = SpectralRadius(1.0, "topology", config.state_size) if fixed else spectral_radius(as_scipy(w_rec), seed=[*key, POWERS])
+        radius = (
+            SpectralRadius(1.0, "topology", config.state_size)
+            if fixed
+            else spectral_radius(as_scipy(w_rec), seed=[*key, POWERS])
+        )
         if radius.disagreement > 0.01:
-            log.warning("spectral radius %.4g of W_rec: its two estimates differ by %.1f %%", radius.radius, 100 * radius.disagreement)
+            log.warning(
+                "spectral radius %.4g of W_rec: its two estimates differ by %.1f %%",
+                radius.radius,
+                100 * radius.disagreement,
+            )
         if radius.radius > 0:
             break
         log.warning("W_rec has spectral radius 0 (nilpotent); drawing it again (draw %d)", redraws + 2)

@@ -30,9 +30,9 @@ import scipy.linalg
 import scipy.sparse
 from jax import lax
 
-from esnlm.errors import InputError
+from esnlm.errors import require
 from esnlm.reservoir import sparse, weights
-from esnlm.reservoir.frozen import as_scipy, bcoo
+from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.topology import ErdosRenyi, Topology
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -106,13 +106,17 @@ def draw(
         InputError: a setting that cannot be built.
     """
     reads = reads or ("ux" if feedback_scale is None else "uxy")
-    _must(output in OUTPUTS, f"output is {output!r}: choose {', '.join(OUTPUTS)}")
-    _must(reads in ("u", "x", "y", "ux", "uy", "xy", "uxy"), f"reads is {reads!r}: give some of u, x, y, in this order")
-    _must(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
-    _must(decay > 0, f"decay is {decay}: it must be above 0")
+    require(output in OUTPUTS, f"output is {output!r}: choose {', '.join(OUTPUTS)}")
+    require(
+        reads in ("u", "x", "y", "ux", "uy", "xy", "uxy"), f"reads is {reads!r}: give some of u, x, y, in this order"
+    )
+    require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
+    require(decay > 0, f"decay is {decay}: it must be above 0")
     settings = {"topology": topology or ErdosRenyi(), "spectral_radius": spectral_radius, "activation": activation}
     # The library draws W_in by token; signals have a W_in of their own, so it is asked for one of a single token.
-    config = ReservoirConfig(state_size, mean_degree=mean_degree, input_connectivity=1.0, leak_min=leak, leak_max=leak, **settings)
+    config = ReservoirConfig(
+        state_size, mean_degree=mean_degree, input_connectivity=1.0, leak_min=leak, leak_max=leak, **settings
+    )
     config.check("network")
     w = scipy.sparse.csr_array(as_scipy(weights.draw(config, 1, seed).reservoir.stored_w_rec))
 
@@ -125,7 +129,12 @@ def draw(
 
 
 def states(
-    network: Network, u: np.ndarray | None = None, teacher: np.ndarray | None = None, *, noise: float = 0.0, seed: int = 0
+    network: Network,
+    u: np.ndarray | None = None,
+    teacher: np.ndarray | None = None,
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
 ) -> np.ndarray:
     """x(0) .. x(T-1) from the state 0, (T, N) or (T, N, B), with the teacher's outputs fed back.
 
@@ -163,14 +172,20 @@ def train(
     Raises:
         InputError: as in `states`; the washout leaves nothing; a target is outside the range of f_out.
     """
-    _must(teacher is not None, "there is no teacher: give the outputs to be learned")
+    require(teacher is not None, "there is no teacher: give the outputs to be learned")
     u, teacher, _ = _sequences(network, u, teacher, None)
-    _must(0 <= washout < len(teacher), f"washout is {washout}: it must leave some of the {len(teacher)} steps of the teacher")
-    _must(ridge >= 0 and noise >= 0, f"ridge {ridge}, noise {noise}: they must not be negative")
+    require(
+        0 <= washout < len(teacher),
+        f"washout is {washout}: it must leave some of the {len(teacher)} steps of the teacher",
+    )
+    require(ridge >= 0 and noise >= 0, f"ridge {ridge}, noise {noise}: they must not be negative")
     target = teacher[washout:]
     if network.output == "tanh":
         largest = np.abs(target).max()
-        _must(largest < 1, f"the teacher reaches {largest:.6g}: f_out = tanh gives -1 .. 1 only; scale it, or draw with output='identity'")
+        require(
+            largest < 1,
+            f"the teacher reaches {largest:.6g}: f_out = tanh gives -1 .. 1 only; scale it, or draw with output='identity'",
+        )
         target = np.arctanh(target)
     x = _scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1]
     y = np.concatenate([np.zeros_like(teacher[:1]), teacher[:-1]])  # y(n) beside x(n+1)
@@ -208,10 +223,10 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
         InputError: u has the wrong shape; the network is not trained, or feeds nothing back.
     """
     _require_trained(network)
-    _must(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
-    _must(steps >= 1, f"steps is {steps}: it must be at least 1")
+    require(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
+    require(steps >= 1, f"steps is {steps}: it must be at least 1")
     u = np.zeros((steps, 0)) if u is None else u
-    _must(len(u) == steps, f"u has {len(u)} steps, not the {steps} that are asked for")
+    require(len(u) == steps, f"u has {len(u)} steps, not the {steps} that are asked for")
     u, _, flat = _sequences(network, u, None, start, own=True)
     end, y = _scan(network, start, u, None, "outputs")
     return _shown(y, flat), end
@@ -220,9 +235,14 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
 def _sequences(network, u, teacher, start, own=False):
     """u (T, K, B) and teacher (T, L, B) or None, and whether B is to be left out of what is returned."""
     needs = network.feeds_back and not own
-    _must(not needs or teacher is not None, "this network feeds its output back: give the teacher's outputs, or call generate for its own")
-    _must(u is not None or network.w_in.shape[1] == 0, f"u is missing: the network has {network.w_in.shape[1]} input(s)")
-    _must(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
+    require(
+        not needs or teacher is not None,
+        "this network feeds its output back: give the teacher's outputs, or call generate for its own",
+    )
+    require(
+        u is not None or network.w_in.shape[1] == 0, f"u is missing: the network has {network.w_in.shape[1]} input(s)"
+    )
+    require(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
     given = {"u": np.zeros((len(teacher), 0)) if u is None else u, "teacher": teacher}
     given = {name: np.asarray(array, np.float64) for name, array in given.items() if array is not None}
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
@@ -230,11 +250,19 @@ def _sequences(network, u, teacher, start, own=False):
     wide = next(iter(columns), 1)
     for name, array in given.items():
         fits = array.ndim in (2, 3) and len(array) and array.shape[1] == widths[name] and len(columns) < 2
-        _must(bool(fits), f"{name} has the shape {array.shape}: it must be (T, {widths[name]}) or (T, {widths[name]}, {wide})")
-        _must(bool(np.isfinite(array).all()), f"{name} holds a number that is not finite")
-        _must(len(array) == len(given["u"]), f"teacher has {len(array)} steps, u has {len(given['u'])}: give as many of both")
+        require(
+            bool(fits),
+            f"{name} has the shape {array.shape}: it must be (T, {widths[name]}) or (T, {widths[name]}, {wide})",
+        )
+        require(bool(np.isfinite(array).all()), f"{name} holds a number that is not finite")
+        require(
+            len(array) == len(given["u"]),
+            f"teacher has {len(array)} steps, u has {len(given['u'])}: give as many of both",
+        )
     flat = wide == 1 and all(array.ndim == 2 for array in given.values())
-    whole = {name: array if array.ndim == 3 else np.repeat(array[..., None], wide, axis=2) for name, array in given.items()}
+    whole = {
+        name: array if array.ndim == 3 else np.repeat(array[..., None], wide, axis=2) for name, array in given.items()
+    }
     return whole["u"], whole.get("teacher"), flat
 
 
@@ -303,9 +331,4 @@ def _shown(found, flat):
 
 
 def _require_trained(network):
-    _must(network.w_out is not None, "this network has no W_out yet: train it")
-
-
-def _must(holds: bool, message: str) -> None:
-    if not holds:
-        raise InputError(message)
+    require(network.w_out is not None, "this network has no W_out yet: train it")

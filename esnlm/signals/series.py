@@ -12,7 +12,9 @@ def sine(steps: int, rate: float = 0.2, power: int = 1) -> np.ndarray:
     return 0.5 * np.sin(rate * np.arange(steps))[:, None] ** power
 
 
-def mackey_glass(steps: int, tau: float = 17.0, *, step: float = 0.1, start: float = 1.2, discard: int = 1000) -> np.ndarray:
+def mackey_glass(
+    steps: int, tau: float = 17.0, *, step: float = 0.1, start: float = 1.2, discard: int = 1000
+) -> np.ndarray:
     """dy/dt = 0.2 y(t - tau) / (1 + y(t - tau)^10) - 0.1 y(t), at t = discard, discard + 1, ...: (steps, 1) float64.
 
     Fourth-order Runge-Kutta with a fixed step; y(t - tau) at half a step is the cubic through its neighbours and their
@@ -77,5 +79,9 @@ def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) 
         InputError: the shapes differ.
     """
     if np.shape(found) != np.shape(target):
-        raise InputError(f"nrmse: found has the shape {np.shape(found)} and target {np.shape(target)}: give both the same")
-    return float(np.sqrt(np.mean((found - target) ** 2) / (np.var(target, axis=0).mean() if variance is None else variance)))
+        raise InputError(
+            f"nrmse: found has the shape {np.shape(found)} and target {np.shape(target)}: give both the same"
+        )
+    return float(
+        np.sqrt(np.mean((found - target) ** 2) / (np.var(target, axis=0).mean() if variance is None else variance))
+    )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.training.summary import hash_config
 
 KEYS = ("kind", "note", "base", "runs", "seeds", "out", "blimp", "reference", "columns")
@@ -79,25 +79,32 @@ def parse(tree: dict, file: Path) -> Grid:
         InputError: a key is unknown, or what it holds is not what it must be.
     """
     _known(file, "", tree, KEYS)
-    _must("runs" in tree, f"{file}: runs is missing: give grid, cases or both")
+    require("runs" in tree, f"{file}: runs is missing: give grid, cases or both")
     blocks = tree["runs"] if isinstance(tree["runs"], list) else [tree["runs"]]
     cells = [cell for block in blocks for cell in _cells(file, block, tree.get("base"))]
-    _must(bool(cells), f"{file}: runs is empty: give grid, cases or both")
+    require(bool(cells), f"{file}: runs is empty: give grid, cases or both")
     names = [cell.name for cell in cells]
     for name in names:
-        _must(names.count(name) == 1, f"{file}: two cells have the name {name}: name the cases of one of them otherwise")
+        require(
+            names.count(name) == 1, f"{file}: two cells have the name {name}: name the cases of one of them otherwise"
+        )
     seeds = tree.get("seeds", [0])
     right = isinstance(seeds, list) and bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    _must(right and len(set(seeds)) == len(seeds), f"{file}: seeds is {seeds!r}: it must be a list of different integers from 0 up")
+    require(
+        right and len(set(seeds)) == len(seeds),
+        f"{file}: seeds is {seeds!r}: it must be a list of different integers from 0 up",
+    )
     for key in ("out", "blimp", "note"):
-        _must(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
+        require(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
     columns = tree.get("columns") or list(MEASURES)
     known = isinstance(columns, list) and all(column in MEASURES for column in columns)
-    _must(known, f"{file}: columns is {columns!r}: list some of {', '.join(MEASURES)}")
+    require(known, f"{file}: columns is {columns!r}: list some of {', '.join(MEASURES)}")
     source, published = _reference(file, tree.get("reference") or {})
     out, blimp = Path(tree.get("out") or Path("studies") / file.stem), tree.get("blimp")
     note = (tree.get("note") or "").strip()
-    return Grid(file, tuple(cells), tuple(seeds), out, Path(blimp) if blimp else None, note, source, published, tuple(columns))
+    return Grid(
+        file, tuple(cells), tuple(seeds), out, Path(blimp) if blimp else None, note, source, published, tuple(columns)
+    )
 
 
 def runs_of(grid: Grid, overrides: Sequence[str] = ()) -> list[Run]:
@@ -112,14 +119,17 @@ def runs_of(grid: Grid, overrides: Sequence[str] = ()) -> list[Run]:
     swept = {"run", "seed"}.union(*(cell.settings for cell in grid.cells))
     for argument in overrides:
         key = argument.partition("=")[0].removeprefix("--")
-        _must(not argument.startswith("--") or key not in swept, f"command line: --{key} is for {grid.file} to set: change it there")
+        require(
+            not argument.startswith("--") or key not in swept,
+            f"command line: --{key} is for {grid.file} to set: change it there",
+        )
     for base in dict.fromkeys(cell.base for cell in grid.cells):
         configuration.read(base)  # first by itself, so that each mistake is named where it stands
     runs, cell_of = [], {}
     for cell in grid.cells:
         experiment = _experiment(grid.file, cell, overrides)
         twin = cell_of.setdefault(hash_config(experiment), cell.name)
-        _must(twin == cell.name, f"{grid.file}: {twin} and {cell.name} are the same configuration: leave one out")
+        require(twin == cell.name, f"{grid.file}: {twin} and {cell.name} are the same configuration: leave one out")
         for seed in grid.seeds:
             run = str(grid.out / "runs" / f"{cell.name}-seed{seed}")
             runs.append(Run(cell.name, seed, dataclasses.replace(experiment, run=run, seed=seed)))
@@ -133,32 +143,43 @@ def short(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _cells(file: Path, block, base) -> list[Cell]:
-    _must(isinstance(block, dict), f"{file}: runs is {block!r}: it must hold grid, cases or both, or list such blocks")
+    require(
+        isinstance(block, dict), f"{file}: runs is {block!r}: it must hold grid, cases or both, or list such blocks"
+    )
     _known(file, "runs.", block, BLOCK)
     base = block.get("base", base)
-    _must(isinstance(base, str) and base, f"{file}: base is {base!r}: name a configuration file, from the study file's folder")
+    require(
+        isinstance(base, str) and base,
+        f"{file}: base is {base!r}: name a configuration file, from the study file's folder",
+    )
     for key in ("cases", "grid"):
         right = isinstance(block.get(key, {}), dict) and (key not in block or bool(block[key]))
-        _must(right, f"{file}: runs.{key} is {block.get(key)!r}: it must be a section that is not empty")
+        require(right, f"{file}: runs.{key} is {block.get(key)!r}: it must be a section that is not empty")
     cases, axes = block.get("cases", {"": {}}), block.get("grid", {})
     for case, settings in cases.items():
         right = isinstance(case, str) and (case == "" or re.fullmatch(r"[\w+][\w.+^-]*", case))
-        _must(
+        require(
             right and isinstance(settings, dict),
             f"{file}: runs.cases.{case}: a case is a name (letters, digits, _ . + ^ -) and its settings",
         )
         both = [key for key in settings if key in axes]
-        _must(not both, f"{file}: {both and both[0]} stands in runs.grid and in runs.cases.{case}: leave it in one of them")
+        require(
+            not both,
+            f"{file}: {both and both[0]} stands in runs.grid and in runs.cases.{case}: leave it in one of them",
+        )
     for key, values in axes.items():
-        _must(isinstance(key, str), f"{file}: runs.grid.{key}: name a setting, as section.key")
-        _must(isinstance(values, list) and values, f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty")
+        require(isinstance(key, str), f"{file}: runs.grid.{key}: name a setting, as section.key")
+        require(
+            isinstance(values, list) and values,
+            f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty",
+        )
     names, cells = short(list(axes)), []
     for (case, settings), values in itertools.product(cases.items(), itertools.product(*axes.values())):
         point = dict(zip(axes, values, strict=True))
         parts = [f"{names[key]}={re.sub(UNFIT, '_', _text(value))}" for key, value in point.items()]
         name = ",".join([case] * bool(case) + parts) or "base"
         for key in ("run", "seed"):
-            _must(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
+            require(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
         cells.append(Cell(name, file.parent / base, case, point, settings | point))
     return cells
 
@@ -173,18 +194,27 @@ def _experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:
 
 
 def _reference(file: Path, tree) -> tuple[str, dict]:
-    right = isinstance(tree, dict) and isinstance(tree.get("source", ""), str) and isinstance(tree.get("cells", {}), dict)
-    _must(right, f"{file}: reference must hold source, a text, and cells, by name")
+    right = (
+        isinstance(tree, dict) and isinstance(tree.get("source", ""), str) and isinstance(tree.get("cells", {}), dict)
+    )
+    require(right, f"{file}: reference must hold source, a text, and cells, by name")
     _known(file, "reference.", tree, ("source", "cells"))
     published = {}
     for name, values in tree.get("cells", {}).items():
-        _must(isinstance(values, dict), f"{file}: reference.cells.{name} is {values!r}: it must hold values by measure")
+        require(
+            isinstance(values, dict), f"{file}: reference.cells.{name} is {values!r}: it must hold values by measure"
+        )
         _known(file, f"reference.cells.{name}.", values, MEASURES)
         published[name] = {}
         for measure, value in values.items():
             numbers = value if isinstance(value, list) else [value]
-            right = 1 <= len(numbers) <= 2 and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-            _must(right, f"{file}: reference.cells.{name}.{measure} is {value!r}: give a number, or [mean, standard error]")
+            right = 1 <= len(numbers) <= 2 and all(
+                isinstance(number, int | float) and math.isfinite(number) for number in numbers
+            )
+            require(
+                right,
+                f"{file}: reference.cells.{name}.{measure} is {value!r}: give a number, or [mean, standard error]",
+            )
             published[name][measure] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
     return tree.get("source", ""), published
 
@@ -196,9 +226,4 @@ def _text(value) -> str:
 
 def _known(file: Path, section: str, tree: dict, known: Sequence[str]) -> None:
     for key in tree:
-        _must(key in known, f"{file}: unknown key {section}{key}: choose from {', '.join(known)}")
-
-
-def _must(holds: bool, message: str) -> None:
-    if not holds:
-        raise InputError(message)
+        require(key in known, f"{file}: unknown key {section}{key}: choose from {', '.join(known)}")

@@ -50,17 +50,27 @@ def draw(grid: Grid, cells: list[dict]) -> bytes | None:
         for i, line in enumerate(series):
             colour = COLOURS[i % len(COLOURS)]
             drawn += _plot(axes, measured[name].get(line, []), colour, line or "this study", whole=True)
-            drawn += _plot(axes, published[name].get(line, []), colour, f"{line}, published" if line else "published", whole=False)
+            drawn += _plot(
+                axes, published[name].get(line, []), colour, f"{line}, published" if line else "published", whole=False
+            )
         if drawn and min(drawn) > 0 and max(drawn) / min(drawn) > 100:  # runs that diverged
             axes.set_yscale("log")
         _scale(axes, values)
         axes.set(xlabel=short([key])[key].replace("_", " "), ylabel=MEASURES[name][0])
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(colors=INK)
-    shown = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    shown = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     figure.suptitle(f"{grid.name}: mean and one standard error", x=0.02, ha="left", color=INK, parse_math=False)
     figure.legend(
-        shown.values(), shown.keys(), loc="outside lower center", ncols=2 * len(panels), frameon=False, fontsize=9, labelcolor=INK
+        shown.values(),
+        shown.keys(),
+        loc="outside lower center",
+        ncols=2 * len(panels),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
     )
     picture = io.BytesIO()
     figure.savefig(picture, dpi=150, format="png")
@@ -106,13 +116,28 @@ def _published(grid: Grid, cell: dict, name: str) -> tuple[float, float | None] 
 
 def _plot(axes, points: Sequence[Point], colour: str, label: str, whole: bool) -> list[float]:
     """Draws a line or a level, and returns its heights."""
-    style: dict[str, Any] = {"color": colour, "linewidth": 1.8 if whole else 1.0, "linestyle": "-" if whole else (0, (4, 3))}
+    style: dict[str, Any] = {
+        "color": colour,
+        "linewidth": 1.8 if whole else 1.0,
+        "linestyle": "-" if whole else (0, (4, 3)),
+    }
     if points and math.isnan(points[0].x):
         axes.axhline(points[0].mean, **style | {"linestyle": "-." if whole else ":"}, label=label)
     elif points:
         x, means, errors = [p.x for p in points], [p.mean for p in points], [p.error for p in points]
         fill = colour if whole else "white"
-        axes.errorbar(x, means, errors, marker="o", markersize=5, markerfacecolor=fill, capsize=2, label=label, zorder=3 + whole, **style)
+        axes.errorbar(
+            x,
+            means,
+            errors,
+            marker="o",
+            markersize=5,
+            markerfacecolor=fill,
+            capsize=2,
+            label=label,
+            zorder=3 + whole,
+            **style,
+        )
         lost = [p for p in points if p.diverged] if whole else []
         if lost:
             cross = {"marker": "x", "s": 90, "color": INK, "zorder": 6, "label": "with diverged runs"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from esnlm.files import write_atomically
-from esnlm.studies import run_table
+from esnlm.reporting import run_table
+from esnlm.runs.atomic import write_atomically
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import plain
 from esnlm.studies.grid import MEASURES, Grid, Run
-from esnlm.training.run_directory import RunDirectory
-from esnlm.training.tracking import plain
 
 
 def finished(run: Path) -> dict | None:
@@ -27,7 +27,14 @@ def collect(grid: Grid, runs: Sequence[Run]) -> list[dict]:
         found = [_figures(run) for run in runs if run.cell == cell.name and finished(run.directory)]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cells.append(
-            {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings, "runs": found, "means": means}
+            {
+                "cell": cell.name,
+                "case": cell.case,
+                "values": cell.values,
+                "settings": cell.settings,
+                "runs": found,
+                "means": means,
+            }
         )
     return cells
 
@@ -57,7 +64,11 @@ def write(grid: Grid, cells: list[dict], command: str, plot: str | None) -> str:
         "command": command,
         "units": "NLL in nats per token, blimp in percent; means over seeds with one standard error, sd (n - 1) / sqrt n",
         "cells": [
-            cell | {"runs": [plain(run) for run in cell["runs"]], "means": {name: plain(value) for name, value in cell["means"].items()}}
+            cell
+            | {
+                "runs": [plain(run) for run in cell["runs"]],
+                "means": {name: plain(value) for name, value in cell["means"].items()},
+            }
             for cell in cells
         ],
         "reference": {"source": grid.source, "cells": grid.published},
@@ -71,7 +82,9 @@ def _figures(run: Run) -> dict:
     summary = row["summary"]
     numbers = {name: summary.get(name) for name in MEASURES}
     if "regression" in summary:
-        numbers["train_nll"] = None  # it has that of a sample under the finished readout, not the mean over updates of S1
+        numbers["train_nll"] = (
+            None  # it has that of a sample under the finished readout, not the mean over updates of S1
+        )
     pairs = row["minimal_pairs"].get("blimp-paper", {})
     numbers["blimp"] = pairs.get("accuracy") if pairs.get("step") == summary["step"] else None
     device, versions = summary["device"], summary["versions"]
@@ -81,7 +94,9 @@ def _figures(run: Run) -> dict:
         "seed": run.seed,
         "status": summary["status"],
         "origin": f"{machine}; " + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")),
-    } | {name: None if number is None else float(number) for name, number in numbers.items()}  # "inf" and "nan" are texts in JSON
+    } | {
+        name: None if number is None else float(number) for name, number in numbers.items()
+    }  # "inf" and "nan" are texts in JSON
 
 
 def _markdown(grid: Grid, cells: list[dict], command: str, plot: str | None) -> str:
@@ -92,26 +107,42 @@ def _markdown(grid: Grid, cells: list[dict], command: str, plot: str | None) -> 
         header += [title, *([f"{title}, published"] if name in published else [])]
     align += ["---:"] * (len(header) - 2)
     rows = [
-        [cell["cell"], _runs(cell, len(grid.seeds)), *_cells(grid, published, cell["cell"], cell["means"], len(cell["runs"]))]
+        [
+            cell["cell"],
+            _runs(cell, len(grid.seeds)),
+            *_cells(grid, published, cell["cell"], cell["means"], len(cell["runs"])),
+        ]
         for cell in cells
     ]
     others = [name for name in grid.published if name not in {cell["cell"] for cell in cells}]
     rows += [[name, "published only", *_cells(grid, published, name, {}, 0)] for name in others]
     lines = [f"# {grid.name}", "", *([grid.note, ""] if grid.note else [])]
-    lines += ["Mean over runs that differ in their seed (one standard error). NLL is in nats per token; a regression has no train NLL,"]
+    lines += [
+        "Mean over runs that differ in their seed (one standard error). NLL is in nats per token; a regression has no train NLL,"
+    ]
     lines += ["which is a mean over updates.", ""]
     lines += [f"| {' | '.join(row)} |" for row in (header, align, *rows)]
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:
-        lines += ["", "Diverged (a train or validation NLL that is not finite or above 10 ln V), and in the means above all the same:", ""]
+        lines += [
+            "",
+            "Diverged (a train or validation NLL that is not finite or above 10 ln V), and in the means above all the same:",
+            "",
+        ]
         for run in diverged:
             numbers = [
-                f"{MEASURES[name][0]} {_number(run[name], 3)}" for name in ("train_nll", "val_nll", "blimp") if run[name] is not None
+                f"{MEASURES[name][0]} {_number(run[name], 3)}"
+                for name in ("train_nll", "val_nll", "blimp")
+                if run[name] is not None
             ]
             lines.append(f"- {run['run']}: {', '.join(numbers)}")
     lines += ["", f"![{grid.name}]({plot})"] if plot else []
     lines += ["", f"Published: {grid.source}"] if grid.source else []
-    lines += ["", f"Made by `{command}`", *dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"])]
+    lines += [
+        "",
+        f"Made by `{command}`",
+        *dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"]),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -135,7 +166,9 @@ def _cells(grid: Grid, published: set[str], name: str, means: dict, runs: int) -
 
 def _with_error(mean: float, error: float | None, digits: int) -> str:
     # Most counts are the same in every run.
-    return _number(mean, digits) + ("" if error is None or (error == 0 and digits == 0) else f" ({_number(error, digits)})")
+    return _number(mean, digits) + (
+        "" if error is None or (error == 0 and digits == 0) else f" ({_number(error, digits)})"
+    )
 
 
 def _number(value: float, digits: int) -> str:

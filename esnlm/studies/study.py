@@ -7,20 +7,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from esnlm.commands import exit_with
+from esnlm.commands.base import exit_with
 from esnlm.config import Experiment, GrammarData
 from esnlm.errors import InputError
-from esnlm.evaluation import minimal_pairs, report
-from esnlm.files import parse_json, write_atomically
+from esnlm.evaluation import minimal_pairs
+from esnlm.reporting import blimp_report
+from esnlm.runs.atomic import parse_json, write_atomically
+from esnlm.runs.console import clock, say
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import grid as grids
 from esnlm.studies import grid_plot, grid_table
 from esnlm.studies.grid import Grid, Run
 from esnlm.training import loop, plan
 from esnlm.training.loop import INTERRUPTED
-from esnlm.training.resolution import require_same
-from esnlm.training.run_directory import RunDirectory
-from esnlm.training.tracking import clock, say
-from esnlm.yaml_file import read_tree
+from esnlm.training.resume import require_same
 
 KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
 
@@ -53,7 +54,7 @@ def study(
     if tree["kind"] != "grid":
         if blimp or only_plan or overrides:
             raise InputError(f"{file}: a study of kind {tree['kind']} takes --out alone: give its settings in the file")
-        from esnlm.studies import bottleneck
+        from experiments import bottleneck
 
         settings = {key: value for key, value in tree.items() if key != "out"}
         return bottleneck.run(settings, Path(out or tree.get("out") or Path("studies") / file.stem), str(file)) or 0
@@ -64,7 +65,9 @@ def study(
     if status := _check_begun(runs):
         return status
     left = _left(grid, runs)
-    flops = {run.directory: plan.flops(run.experiment) for run in runs}  # a token store that cannot be used is noticed here
+    flops = {
+        run.directory: plan.flops(run.experiment) for run in runs
+    }  # a token store that cannot be used is noticed here
     if only_plan:
         return _show_plan(runs, left, flops)
     try:
@@ -108,7 +111,7 @@ def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """One run as train.py and eval_blimp.py make it; returns the exit status."""
     status = loop.train(experiment)
     if status == 0 and blimp is not None:
-        report.evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
+        blimp_report.evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
     return status
 
 
@@ -164,11 +167,15 @@ def _left(grid: Grid, runs: list[Run]) -> list[Run]:
     left = []
     for run in runs:
         if digest and isinstance(run.experiment.data, GrammarData):
-            raise InputError(f"{grid.blimp}: {run.cell} generates its corpus and has minimal pairs of its own; leave --blimp and blimp out")
+            raise InputError(
+                f"{grid.blimp}: {run.cell} generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
+            )
         scores = run.directory / "evaluation" / "blimp-paper.json"
-        scored = report.read(scores) if digest and scores.exists() else None
+        scored = blimp_report.read(scores) if digest and scores.exists() else None
         if scored and scored["data"]["sha256"] != digest:
-            raise InputError(f"{scores}: is of other minimal pairs than {grid.blimp}: give those, or another folder with --out")
+            raise InputError(
+                f"{scores}: is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
+            )
         summary = grid_table.finished(run.directory)
         if summary is None or (digest and (scored is None or scored["step"] != summary["step"])):
             left.append(run)
@@ -182,7 +189,9 @@ def _require_own(grid: Grid) -> None:
     except OSError as error:
         raise InputError(f"{grid.out}: cannot be read: {error.strerror}; choose another folder with --out") from None
     if not empty and _name_of(grid.out / "table.json") != grid.name:
-        raise InputError(f"{grid.out}: holds something else than the study {grid.name}; choose another folder with --out")
+        raise InputError(
+            f"{grid.out}: holds something else than the study {grid.name}; choose another folder with --out"
+        )
 
 
 def _name_of(table: Path) -> str | None:
@@ -202,11 +211,15 @@ def _write(grid: Grid, runs: list[Run], command: str) -> str:
 
 
 def _show_plan(runs: list[Run], left: list[Run], flops: dict[Path, float]) -> int:
-    seconds = {run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision) for run in left}
+    seconds = {
+        run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision) for run in left
+    }
     for run in runs:
         begun = RunDirectory(run.directory).config.exists()
         state = "done" if run.directory not in seconds else "begun" if begun else "to do"
         print(f"{state:6} {clock(seconds[run.directory]) if state != 'done' else '':>10}  {run.directory}")
-    print(f"{len(runs) - len(left)} of {len(runs)} runs are done; the rest takes {clock(sum(seconds.values()))} at best, by the speed of")
+    print(
+        f"{len(runs) - len(left)} of {len(runs)} runs are done; the rest takes {clock(sum(seconds.values()))} at best, by the speed of"
+    )
     print("matrix products alone; expect half as much again, and the scoring of minimal pairs beside it")
     return 0

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from esnlm.text.store import TokenStore
+from esnlm.data.store import TokenStore
 
 # A stream of its own beside the model's (reservoir/weights.py, readout/linear.py).
 ORDER = 4
@@ -62,7 +62,11 @@ def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
     Args:
         shared: the features after BOS are the same in all sentences, as they are without dropout: a pack has them once.
     """
-    found = {(int(tokens), len(update)) for epoch in epochs for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)}
+    found = {
+        (int(tokens), len(update))
+        for epoch in epochs
+        for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
+    }
     sizes = {pack_size(row_count(*update, shared)) for update in found if update[0] <= window_tokens}
     slots = max(len(window) for epoch in epochs for window in epoch.windows)
     openings = max(count - 1 for _, count in found) * shared
@@ -137,7 +141,9 @@ def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, o
         openings: S; unless 0, the sentences share the row of the first one's first prediction.
     """
 
-    openers = np.zeros(some.predictions(), bool)  # the first predictions of all sentences but the first, where these share its row
+    openers = np.zeros(
+        some.predictions(), bool
+    )  # the first predictions of all sentences but the first, where these share its row
     if openings:
         openers[np.cumsum([len(target) for target in some.targets])[:-1]] = True
     rows, targets, places = (np.concatenate(column) for column in (rows, some.targets, some.places))
@@ -147,7 +153,10 @@ def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, o
         return np.pad(values, (0, length - len(values))).astype(dtype)
 
     dtypes = (np.int32, np.int32, np.float32, np.uint32)
-    by_row = [fill(values[~openers], dtype, size) for values, dtype in zip((rows, targets, weights, places), dtypes, strict=True)]
+    by_row = [
+        fill(values[~openers], dtype, size)
+        for values, dtype in zip((rows, targets, weights, places), dtypes, strict=True)
+    ]
     return Packed(*by_row, fill(targets[openers], np.int32, openings), fill(weights[openers], np.float32, openings))
 
 

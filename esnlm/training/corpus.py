@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.config import Experiment, GrammarData, ImportedData
+from esnlm.data import grammar, grammar_pairs
+from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.data.tokenizer import Tokenizer, word_tokenizer
 from esnlm.errors import InputError
-from esnlm.files import write_atomically
-from esnlm.text import grammar, grammar_pairs
-from esnlm.text.store import StoreWriter, TokenStore, open_store
-from esnlm.text.vocabulary import Tokenizer, word_tokenizer
-from esnlm.training.run_directory import RunDirectory
-from esnlm.training.tracking import say
+from esnlm.runs.atomic import write_atomically
+from esnlm.runs.console import say
+from esnlm.runs.directory import RunDirectory
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ def interruptible() -> Iterator[Interruption]:
         if not interruption.patient:
             raise KeyboardInterrupt
         if not asked:
-            print("\nstopping after this update; Ctrl-C again leaves at once, without saving", file=sys.stderr, flush=True)
+            print(
+                "\nstopping after this update; Ctrl-C again leaves at once, without saving", file=sys.stderr, flush=True
+            )
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

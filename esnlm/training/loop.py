@@ -7,21 +7,23 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.config import Experiment
+from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.models import families
-from esnlm.text.store import TokenStore
-from esnlm.training import batches, checkpoint, regression
-from esnlm.training.ahead import FeaturesAhead
+from esnlm.reporting.run_results import references, show_results
+from esnlm.runs import checkpoint
+from esnlm.runs.console import Progress, say, warn
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import Metrics
+from esnlm.training import batches, regression
 from esnlm.training.corpus import Corpus, open_corpus
+from esnlm.training.end_to_end import FeaturesWithin
 from esnlm.training.interruption import Interruption, interruptible
-from esnlm.training.ledger import Ledger
-from esnlm.training.resolution import require_same, resolve
-from esnlm.training.results import references, show_results
-from esnlm.training.run_directory import RunDirectory
+from esnlm.training.log import Ledger
+from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.resume import require_same, resolve
 from esnlm.training.state import State, note_changes, open_model, open_state, save_state, warn_of_damage
 from esnlm.training.summary import Likelihood, summarize, write_summary
-from esnlm.training.tracking import Metrics, Progress, say, warn
-from esnlm.training.within import FeaturesWithin
 
 INTERRUPTED = 75
 
@@ -30,7 +32,7 @@ def train(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
     Args:
-        allowed: settings that may differ from those that the run was begun with (training/resolution.py).
+        allowed: settings that may differ from those that the run was begun with (training/resume.py).
 
     Returns:
         0 when it is done (also when it was before), 75 when it was interrupted and the same call resumes it.
@@ -48,13 +50,13 @@ def train(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
 
 
 def _train(experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]) -> int:
-    directory.require_intact(*directory.beginnings, warn=warn)
+    directory.require_intact(*directory.fixed_files, warn=warn)
     if (before := directory.read_summary(warn)) is not None:
         require_same(experiment, directory, allowed)
         warn_of_damage(directory, before["step"])
         say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
         return 0
-    with directory.cleared_if_not_begun():
+    with directory.rollback_on_error():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment, directory)
         is_regression = experiment.training.kind in regression.METHODS
@@ -63,7 +65,9 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
         model = open_model(experiment, corpus, directory)
         state = (regression.open_state if is_regression else open_state)(experiment, corpus, model, directory)
         if not directory.manifest.exists():
-            directory.vouch_for(*directory.beginnings, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256"))
+            directory.update_manifest(
+                *directory.fixed_files, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256")
+            )
     note_changes(state, changes)
     frozen = model.prepare(experiment.compute.kernel)
     with Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics, interruption.awaited():
@@ -78,7 +82,7 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
     show_results(experiment, directory, corpus, summary)
     # Last: a run that was killed while its results were made resumes there.
     write_summary(directory, summary)
-    directory.vouch_for(directory.metrics, directory.summary)
+    directory.update_manifest(directory.metrics, directory.summary)
     return 0
 
 
@@ -137,7 +141,11 @@ def _epochs(
                 at_once = 1 if training.on_nonfinite == "stop" else ledger.updates_per_call
                 while last < min(window.stop, first + at_once):
                     last += 1
-                    if due(begin + last, training.log_every) or due(begin + last, training.checkpoint_every) or begin + last in keep:
+                    if (
+                        due(begin + last, training.log_every)
+                        or due(begin + last, training.checkpoint_every)
+                        or begin + last in keep
+                    ):
                         break
                 inside = first - window.start, last - window.start
                 state.params, state.optimizer, losses, applied = updates.run(state.params, state.optimizer, *inside)
@@ -146,7 +154,12 @@ def _epochs(
                 state.words += int(words[first:last].sum())
                 ledger.enter(losses, applied, *inside, due(state.step, training.log_every), updates.fault)
                 stop = bool(interruption)
-                if due(state.step, training.checkpoint_every) or state.step in keep or stop or training.on_nonfinite == "stop":
+                if (
+                    due(state.step, training.checkpoint_every)
+                    or state.step in keep
+                    or stop
+                    or training.on_nonfinite == "stop"
+                ):
                     ledger.settle()
                 if due(state.step, training.checkpoint_every) or state.step in keep or stop or broken():
                     save_state(state, directory, training.keep_checkpoints, permanent=state.step in keep)

@@ -11,15 +11,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from esnlm.compute import choose_compute
 from esnlm.config import Experiment, GrammarData, StoreData
+from esnlm.data import grammar
+from esnlm.data.store import open_store
+from esnlm.data.tokenizer import word_tokenizer
 from esnlm.models import families
 from esnlm.readout.cross_entropy import product
-from esnlm.text import grammar
-from esnlm.text.store import open_store
-from esnlm.text.vocabulary import word_tokenizer
+from esnlm.runs.console import clock
 from esnlm.training import regression
-from esnlm.training.resolution import choose_compute
-from esnlm.training.tracking import clock
 
 
 def show(experiment: Experiment) -> int:
@@ -29,7 +29,7 @@ def show(experiment: Experiment) -> int:
         InputError: its token store cannot be used.
     """
     sentences, tokens, vocab_size = _size_of_corpus(experiment.data)
-    compute = choose_compute(experiment, jax.default_backend())
+    compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
     family = families.of(experiment.model)
     training, is_regression = experiment.training, experiment.training.kind in regression.METHODS
     counts, epochs = family.expected_counts(experiment.model, vocab_size), training.epochs
@@ -76,8 +76,14 @@ def flops(experiment: Experiment) -> int:
 def _updates(experiment: Experiment, sentences: int) -> dict[str, str]:
     training = experiment.training
     if training.kind in regression.METHODS:
-        return {"readout": {"ridge": "in closed form", "rls": "by recursive least squares", "lms": "by least mean squares"}[training.kind]}
-    return {"updates": f"{training.epochs * math.ceil(sentences / training.batch_size):,} of {training.batch_size} sentences"}
+        return {
+            "readout": {"ridge": "in closed form", "rls": "by recursive least squares", "lms": "by least mean squares"}[
+                training.kind
+            ]
+        }
+    return {
+        "updates": f"{training.epochs * math.ceil(sentences / training.batch_size):,} of {training.batch_size} sentences"
+    }
 
 
 @cache

@@ -1,8 +1,8 @@
 """Runs whose readout is a regression onto one-hot targets: ridge, RLS or LMS, on features that are computed ahead.
 
 1. A window of sentences, in the order of the seed: its features, once.
-2. The method takes them in (readout/ridge.py, rls.py, lms.py): its sums are all that a stopped run needs to go on.
-3. After the last window it makes linear scores of them, and one rule makes these logits (readout/log_probabilities.py). What
+2. The method takes them in (regression/ridge.py, rls.py, lms.py): its sums are all that a stopped run needs to go on.
+3. After the last window it makes linear scores of them, and one rule makes these logits (regression/calibration.py). What
    is saved is an ordinary readout, so that nothing else knows how it came about.
 
 Held-out text, on which the regularisation is chosen and the rule fitted, is a sample of the training text, which is not
@@ -17,19 +17,21 @@ import jax
 import numpy as np
 
 from esnlm.config import Experiment
+from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
-from esnlm.evaluation.ngrams import UnigramModel
 from esnlm.features.stream import FeatureStream
-from esnlm.readout import lms, ridge, rls
-from esnlm.readout.log_probabilities import HeldOut
-from esnlm.text.store import TokenStore
-from esnlm.training import batches, checkpoint
+from esnlm.models.ngrams import UnigramModel
+from esnlm.regression import lms, ridge, rls
+from esnlm.regression.calibration import HeldOut
+from esnlm.runs import checkpoint
+from esnlm.runs.console import Progress, say, warn
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import Metrics
+from esnlm.training import batches
 from esnlm.training.corpus import Corpus, unigram_counts
 from esnlm.training.interruption import Interruption
-from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import COUNTERS, State, save_state
-from esnlm.training.tracking import Metrics, Progress, say, warn
 
 METHODS = {"ridge": ridge, "rls": rls, "lms": lms}
 
@@ -73,7 +75,11 @@ def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDire
     say(f"resuming at update {step}")
     counters = {name: metadata[name] for name in COUNTERS if name in metadata}
     if "sums" in arrays:
-        return State(model.params, {name: np.require(array, requirements="CW") for name, array in arrays["sums"].items()}, **counters)
+        return State(
+            model.params,
+            {name: np.require(array, requirements="CW") for name, array in arrays["sums"].items()},
+            **counters,
+        )
     return State(jax.tree.map(jax.numpy.asarray, arrays["params"]), (), **counters)
 
 
@@ -99,12 +105,19 @@ def fit(
     held_out = HeldOut(*_features(stream, corpus.train, held_out, compute.window_tokens))
     counts = unigram_counts(corpus.train, corpus.tokenizer)
     log_p = UnigramModel.from_counts(counts - np.bincount(held_out.targets, minlength=len(counts))).log_p
-    readout, record = METHODS[training.kind].make(training, experiment.model.readout.rank, state.optimizer, held_out, log_p)
+    readout, record = METHODS[training.kind].make(
+        training, experiment.model.readout.rank, state.optimizer, held_out, log_p
+    )
     state.params, state.optimizer = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, ()
     state.step += 1
     sample = _sample(corpus.train, learned, experiment.seed, training.held_out_tokens)
     windows = scoring.total_nll(
-        stream, readout, [corpus.train.sentence(s) for s in sample], compute.precision, compute.window_tokens, compute.chunk_tokens
+        stream,
+        readout,
+        [corpus.train.sentence(s) for s in sample],
+        compute.precision,
+        compute.window_tokens,
+        compute.chunk_tokens,
     )
     for nats, tokens in windows:  # the train NLL is that of a sample, under the readout as it is at the end
         state.epoch_loss += nats
@@ -120,7 +133,10 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
     """Every window that is left, or those up to an interruption."""
     training, compute, method = experiment.training, experiment.compute, METHODS[experiment.training.kind]
     lengths = text.lengths - 1  # predictions of each sentence
-    progress, began = Progress(training.epochs * int(lengths[learned].sum()), state.tokens), time.monotonic() - state.seconds
+    progress, began = (
+        Progress(training.epochs * int(lengths[learned].sum()), state.tokens),
+        time.monotonic() - state.seconds,
+    )
     seen = number = 0
     for epoch in range(training.epochs):
         order = np.random.default_rng([experiment.seed, batches.ORDER, epoch]).permutation(learned)
@@ -140,7 +156,9 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
             state.seconds = time.monotonic() - began
             speed = seen / state.seconds
             metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, tokens_per_second=speed)
-            progress.show(seen, f"epoch {epoch + 1}/{training.epochs}  update {state.step}", final=seen == progress.total)
+            progress.show(
+                seen, f"epoch {epoch + 1}/{training.epochs}  update {state.step}", final=seen == progress.total
+            )
             if interruption or number % training.checkpoint_every == 0:
                 state.metrics_sha256 = metrics.sha256
                 metadata = {name: getattr(state, name) for name in COUNTERS}

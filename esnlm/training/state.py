@@ -11,10 +11,10 @@ from flax import serialization
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.models import families
-from esnlm.training import checkpoint
+from esnlm.runs import checkpoint
+from esnlm.runs.console import say, warn
+from esnlm.runs.directory import RunDirectory
 from esnlm.training.corpus import Corpus
-from esnlm.training.run_directory import RunDirectory
-from esnlm.training.tracking import say, warn
 from esnlm.training.update import make_optimizer
 
 
@@ -34,7 +34,9 @@ class State:
     unlogged: list[float] = dataclasses.field(default_factory=list)  # batch losses since the last line of metrics
     metrics_sha256: str | None = None  # of the lines of metrics.jsonl so far
     changes: list[str] = dataclasses.field(default_factory=list)  # of the configuration since the run was begun
-    regression: dict = dataclasses.field(default_factory=dict)  # how its readout was made, once it is (training/regression.py)
+    regression: dict = dataclasses.field(
+        default_factory=dict
+    )  # how its readout was made, once it is (training/regression.py)
 
 
 def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
@@ -48,11 +50,13 @@ def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
     if (damage := checkpoint.verify(directory.frozen)) is None:
         arrays, _ = checkpoint.restore(directory.frozen)
         return family.untrained(config, vocab_size, seed, arrays)
-    expected = (directory.vouched() or {}).get("frozen_sha256")  # of the one that the run was begun with
+    expected = (directory.read_manifest() or {}).get("frozen_sha256")  # of the one that the run was begun with
     began = time.monotonic()
     arrays, record = family.draw_frozen(config, vocab_size, seed)
     if arrays:
-        say(f"reservoir of {config.reservoir.layers * config.reservoir.state_size:,} units drawn in {time.monotonic() - began:.1f} s")
+        say(
+            f"reservoir of {config.reservoir.layers * config.reservoir.state_size:,} units drawn in {time.monotonic() - began:.1f} s"
+        )
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
@@ -88,13 +92,17 @@ def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDire
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:
     """Tells what of a run that ended with update `step` is not as it was left, in files that training would not read again."""
-    for line in directory.damage(directory.metrics):
+    for line in directory.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
-    if (directory.vouched() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
-        warn(f"{directory.frozen}: {problem}; to draw it again, delete {directory.summary.name} and give the same command")
+    if (directory.read_manifest() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
+        warn(
+            f"{directory.frozen}: {problem}; to draw it again, delete {directory.summary.name} and give the same command"
+        )
     newest = checkpoint.newest_good(directory.checkpoints, warn)
     if newest != step:
-        warn(f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete {directory.summary.name}")
+        warn(
+            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete {directory.summary.name}"
+        )
 
 
 def note_changes(state: State, changes: list[str]) -> None:

@@ -13,12 +13,12 @@ import numpy as np
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
-from esnlm.files import write_atomically
 from esnlm.models import families
+from esnlm.runs.atomic import write_atomically
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import plain
 from esnlm.training.corpus import Corpus, fingerprints
-from esnlm.training.run_directory import RunDirectory
 from esnlm.training.state import State
-from esnlm.training.tracking import plain
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ def perplexity(nll: float) -> float:
         return float(np.exp(np.float64(nll)))
 
 
-def summarize(
-    experiment: Experiment, corpus: Corpus, model, state: State, validation: Likelihood | None
-) -> dict:
+def summarize(experiment: Experiment, corpus: Corpus, model, state: State, validation: Likelihood | None) -> dict:
     """The values of summary.json; losses in nats per token."""
     # The plain mean of the last epoch's batch losses (S1).
     train_nll = state.epoch_loss / state.epoch_updates if state.epoch_updates else math.nan
@@ -109,7 +107,9 @@ def versions() -> dict[str, str]:
 def describe_device() -> dict[str, str | int]:
     """What the numbers were computed on."""
     device = jax.devices()[0]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # those that JAX may use
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )  # those that JAX may use
     return {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
 
 

@@ -138,7 +138,9 @@ def look(fault: Fault, loss, params, gradient, largest: Callable[[], jax.Array],
     bad = ~jnp.isfinite(loss)
     if on_nonfinite != "continue":
         bad |= broken(gradient).any()
-    return lax.cond(bad & ~fault.seen, lambda: Fault(jnp.bool(True), largest(), broken(params), broken(gradient)), lambda: fault)
+    return lax.cond(
+        bad & ~fault.seen, lambda: Fault(jnp.bool(True), largest(), broken(params), broken(gradient)), lambda: fault
+    )
 
 
 def make_look(on_nonfinite: str) -> Callable:
@@ -170,7 +172,9 @@ def make_apply(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Ca
     return apply
 
 
-def make_updates(optimizer: optax.GradientTransformation, on_nonfinite: str, sizes: tuple[int, ...], **options) -> Callable:
+def make_updates(
+    optimizer: optax.GradientTransformation, on_nonfinite: str, sizes: tuple[int, ...], **options
+) -> Callable:
     """The compiled updates of a readout, (params, state, buffer, packs, key, first, last) -> (params, state, losses, applied, fault).
 
     Runs updates first .. last - 1 of a window's packs, one after another. How many is a traced number and every pack

@@ -78,7 +78,7 @@ def test_recurrence(tmp_path):
 @pytest.mark.slow
 def test_training(tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("esnlm.training.resolution.LONGEST_WINDOW", 2048)  # few updates, so few sizes to compile
+    monkeypatch.setattr("esnlm.training.resume.LONGEST_WINDOW", 2048)  # few updates, so few sizes to compile
     sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--updates", "2"]
     (row,) = training.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
     # main stops where the first losses of esnlm, (a) and (b) differ by more than rounding

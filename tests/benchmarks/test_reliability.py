@@ -25,10 +25,10 @@ def test_a_kill_s_place_is_the_innermost_that_has_a_name():
   File "/x/threading.py", line 320 in wait
 
 Thread 0x02 (most recent call first):
-  File "/x/esnlm/training/checkpoint.py", line 80 in save
+  File "/x/esnlm/runs/checkpoint.py", line 80 in save
   File "/x/esnlm/training/loop.py", line 120 in _epochs
   File "/x/esnlm/training/loop.py", line 70 in _train
-  File "/x/esnlm/commands.py", line 29 in exit_with
+  File "/x/esnlm/commands/base.py", line 29 in exit_with
 """
     assert kills.phase(dump) == "save"
     assert kills.phase(dump.replace("checkpoint.py", "other.py")) == "updates"
@@ -42,7 +42,10 @@ def test_what_differs_between_two_folders_is_found(tmp_path):
     assert kills.compare_files(tmp_path / "one", tmp_path / "other") == []
     (tmp_path / "other" / "a" / "same").write_text("y")
     (tmp_path / "other" / "more").write_text("")
-    assert kills.compare_files(tmp_path / "one", tmp_path / "other") == [f"{tmp_path}/other/a/same", f"{tmp_path}/other/more"]
+    assert kills.compare_files(tmp_path / "one", tmp_path / "other") == [
+        f"{tmp_path}/other/a/same",
+        f"{tmp_path}/other/more",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,20 @@ def test_a_refusal_is_one_line_with_advice():
 
 @pytest.mark.slow
 def test_kills(tmp_path):
-    tiny = ["--kills", "3", "--other-kills", "1", "--size", "32", "--vocab", "300", "--sentences", "300", "--window-tokens", "1500"]
+    tiny = [
+        "--kills",
+        "3",
+        "--other-kills",
+        "1",
+        "--size",
+        "32",
+        "--vocab",
+        "300",
+        "--sentences",
+        "300",
+        "--window-tokens",
+        "1500",
+    ]
     done = command("benchmarks/kills.py", *tiny, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "kills.json").read_text())
@@ -89,7 +105,15 @@ def test_kills(tmp_path):
 @pytest.mark.slow
 def test_rot(tmp_path):
     done = command(
-        "benchmarks/rot.py", "--size", "16", "--only", "^(config.yaml|summary.json|checkpoints/12/m)", "--flips", "1", "--out", tmp_path
+        "benchmarks/rot.py",
+        "--size",
+        "16",
+        "--only",
+        "^(config.yaml|summary.json|checkpoints/12/m)",
+        "--flips",
+        "1",
+        "--out",
+        tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rot.json").read_text())["rows"]

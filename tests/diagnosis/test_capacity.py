@@ -6,8 +6,8 @@ import scipy.linalg
 
 from esnlm.diagnosis import capacity
 from esnlm.errors import InputError
+from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.cell import prepare
-from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import ring
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, reservoir, text
@@ -25,7 +25,10 @@ def test_memory_capacity_of_a_linear_network_is_the_known_one(leak):
     cell = prepare(Reservoir(w, np.zeros((size, 1), np.float32), np.full(size, leak, np.float32)))
     found = capacity.memory_capacity(cell, delays=40, samples=16_000, input_scale=0.01, ridge=ridge)
 
-    m, b = (1 - leak) * np.eye(size) + leak * w.astype(np.float64), leak * capacity.driving_vector(cell, 0.01, 0).astype(np.float64)
+    m, b = (
+        (1 - leak) * np.eye(size) + leak * w.astype(np.float64),
+        leak * capacity.driving_vector(cell, 0.01, 0).astype(np.float64),
+    )
     s = scipy.linalg.solve_discrete_lyapunov(m, np.outer(b, b))
     c = np.array([np.linalg.matrix_power(m, k) @ b for k in range(1, 41)])
     weights = np.linalg.solve(s + ridge * np.trace(s) / size * np.eye(size), c.T).T
@@ -103,10 +106,15 @@ def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
 def test_samples_and_saturation_of_membranes_and_of_several_layers():
     """What is seen of a membrane is f's output itself; of a stack all layers count, each with its own leak outside of f."""
     frozen, tokens = reservoir(input_scale=9.0, layers=2), text(30, 4)
-    layers = [tuple(np.asarray(part, np.float64) for part in (w.w_rec.todense(), w.w_in.todense(), w.leak)) for w in frozen.layers]
+    layers = [
+        tuple(np.asarray(part, np.float64) for part in (w.w_rec.todense(), w.w_in.todense(), w.leak))
+        for w in frozen.layers
+    ]
     for rule in ("leaky_output", "leaky_membrane"):
         found = capacity.sample(prepare(frozen, rule=rule), tokens, washout=10)
-        states = np.stack([oracle.stacked_states(layers, np.eye(V)[lane], rule) for lane in tokens.T], axis=1)  # (T, B, 2 N)
+        states = np.stack(
+            [oracle.stacked_states(layers, np.eye(V)[lane], rule) for lane in tokens.T], axis=1
+        )  # (T, B, 2 N)
         np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
         outputs = states
         if rule == "leaky_output":

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from esnlm.diagnosis import contraction, figures
+from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
+from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.cell import prepare
-from esnlm.reservoir.frozen import Reservoir, Stack
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, reservoir, text
@@ -20,10 +20,14 @@ def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
     found = contraction.input_forgetting(prepare(frozen), history, other, tokens)
     for lane in range(3):
         one, two = (
-            oracle.states(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, lane])[-21:]
+            oracle.states(
+                frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, lane]
+            )[-21:]
             for past in (history, other)
         )
-        np.testing.assert_allclose(found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=300 * EPSILON * 90**0.5, rtol=0)
+        np.testing.assert_allclose(
+            found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=300 * EPSILON * 90**0.5, rtol=0
+        )
 
 
 def test_distances_are_of_membrane_potentials_and_of_all_layers():
@@ -43,7 +47,11 @@ def test_a_stack_forgets_its_histories_as_the_oracle_s():
     embedding = np.asarray(frozen.layers[0].embedding[...]).T
     for lane in range(3):
         one, two = (
-            np.arctanh(oracle.stacked_states(layers, embedding[np.concatenate([past, tokens])[:, lane]], "leaky_membrane")[-21:])
+            np.arctanh(
+                oracle.stacked_states(layers, embedding[np.concatenate([past, tokens])[:, lane]], "leaky_membrane")[
+                    -21:
+                ]
+            )
             for past in (history, other)
         )
         # Potentials of size up to 8 err by more than outputs; arctanh of the oracle's float64 by nothing to speak of.
@@ -55,7 +63,9 @@ def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():
     row, column, value = draw_recurrent(Orthogonal(degree=4), 64, np.random.default_rng(0))
     w = np.zeros((64, 64), np.float32)
     w[row, column] = 0.8 * value
-    curve = contraction.state_contraction(prepare(Reservoir(w, np.zeros((64, V), np.float32), np.ones(64, np.float32))), text(60, 4))
+    curve = contraction.state_contraction(
+        prepare(Reservoir(w, np.zeros((64, V), np.float32), np.ones(64, np.float32))), text(60, 4)
+    )
     assert curve.distance.shape == (61, 4)
     assert curve.fitted == (30, 60)
     # From step 30 on |h| is below 64^0.5 0.8^30 = 0.01, and tanh(x) = x (1 - x^2 / 3) nearly x within 1e-4 / 3.
@@ -101,14 +111,18 @@ def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path):
     curve = contraction.state_contraction(chain, text(8, 2))
     assert (curve.distance[:4] > 0).all() and not curve.distance[4:].any()
     assert curve.fitted == (1, 3) and np.isfinite(curve.rate)
-    reset = contraction.state_contraction(prepare(Reservoir(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))), text(8, 2))
+    reset = contraction.state_contraction(
+        prepare(Reservoir(0 * w, np.full((4, V), 0.1, np.float32), np.ones(4, np.float32))), text(8, 2)
+    )
     assert reset.rate == -np.inf and reset.fitted == (0, 0)
     assert contraction.plot_contraction({"chain": curve, "reset": reset}, tmp_path / "curves.png") is None
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_relu_network_that_overflows_is_still_reported():
-    growing = prepare(Reservoir(4 * np.eye(2, dtype=np.float32), np.ones((2, 1), np.float32), np.ones(2, np.float32)), "relu")
+    growing = prepare(
+        Reservoir(4 * np.eye(2, dtype=np.float32), np.ones((2, 1), np.float32), np.ones(2, np.float32)), "relu"
+    )
     curve = contraction.state_contraction(growing, np.zeros((80, 2), np.int32))
     assert curve.rate == pytest.approx(np.log(4), rel=1e-3) and not np.isfinite(curve.distance[-1]).all()
 
@@ -124,4 +138,4 @@ def test_states_that_leave_float32_at_once_do_not_become_one():
     curve = contraction._curve(np.array([[1e19, 1e19], [np.inf, 3e19]]), np.array([[1e19, 1e19], [np.inf, 1e19]]))
     assert curve.rate == np.inf
     decided = Theory("undecided", "why", 2.0, 1.7, 1.7, 0)
-    assert figures.verdict(decided, curve).endswith("two start states grow apart beyond float32 within a token.")
+    assert measures.verdict(decided, curve).endswith("two start states grow apart beyond float32 within a token.")

@@ -8,7 +8,7 @@ import pytest
 from esnlm import config
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.diagnose import diagnose
-from esnlm.diagnosis.figures import verdict
+from esnlm.diagnosis.measures import verdict
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
 from esnlm.training import loop
@@ -53,21 +53,36 @@ def test_what_is_written_goes_beside_the_run(folder):
 def test_a_configuration_is_written_to_the_run_that_it_names(folder):
     result = diagnose(config=folder / "other.yaml", overrides=["--model.reservoir.topology.kind", "ring"])
     assert result["text"] == "the generated grammar"
-    assert result["reservoirs"][0]["verdict"].startswith("The echo state property holds by theory: sigma_max(W) = 0.99 is below 1")
+    assert result["reservoirs"][0]["verdict"].startswith(
+        "The echo state property holds by theory: sigma_max(W) = 0.99 is below 1"
+    )
     assert (folder / "other" / "diagnostics" / "diagnostics.json").exists()
 
 
 def test_a_text_of_one_s_own(folder, tmp_path):
-    (tmp_path / "text.txt").write_text("The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20 + "Dogs bark.\n")
+    (tmp_path / "text.txt").write_text(
+        "The cats sleep in the garden.\n\nThe dog that the girls like barks.\n" * 20 + "Dogs bark.\n"
+    )
     result = diagnose(folder / "trained", data=tmp_path / "text.txt", out=tmp_path)
     assert result["text"] == str(tmp_path / "text.txt")
 
 
 def test_a_deep_reservoir_of_membranes(folder, tmp_path, capsys):
-    settings = "--model.reservoir.layers 2 --model.reservoir.update_rule leaky_membrane --model.reservoir.embedding 6".split()
-    found = diagnose(config=folder / "other.yaml", overrides=[*settings, "--model.reservoir.topology.kind", "ring"], out=tmp_path)
+    settings = [
+        "--model.reservoir.layers",
+        "2",
+        "--model.reservoir.update_rule",
+        "leaky_membrane",
+        "--model.reservoir.embedding",
+        "6",
+    ]
+    found = diagnose(
+        config=folder / "other.yaml", overrides=[*settings, "--model.reservoir.topology.kind", "ring"], out=tmp_path
+    )
     said = found["reservoirs"][0]["verdict"]
-    assert said.startswith("The echo state property holds by theory: the largest sigma_max(W) of 2 layers = 0.99 is below 1")
+    assert said.startswith(
+        "The echo state property holds by theory: the largest sigma_max(W) of 2 layers = 0.99 is below 1"
+    )
     assert "two start states (membrane potentials) approach each other" in said
     page = (tmp_path / "diagnostics.md").read_text()
     assert "| update rule | leaky membrane |" in page and "| units | 32 in each of 2 layers |" in page
@@ -75,12 +90,22 @@ def test_a_deep_reservoir_of_membranes(folder, tmp_path, capsys):
 
 
 def test_relu_that_grows_is_still_reported(folder, tmp_path):
-    settings = ["--model.reservoir.activation", "relu", "--model.reservoir.spectral_radius", "9", "--model.reservoir.leak_min", "1"]
+    settings = [
+        "--model.reservoir.activation",
+        "relu",
+        "--model.reservoir.spectral_radius",
+        "9",
+        "--model.reservoir.leak_min",
+        "1",
+    ]
     found = diagnose(config=folder / "other.yaml", overrides=settings, out=tmp_path)["reservoirs"][0]
     assert found["verdict"].startswith("The echo state property is not defined: relu has no bounded set of states")
     assert "two start states do not approach each other" in found["verdict"]
     assert found["memory_capacity"] == "memory capacity: the states grow beyond float32; lower the spectral radius"
-    assert found["input_forgetting"] == "the states grow beyond float32 before they are compared; lower the spectral radius"
+    assert (
+        found["input_forgetting"]
+        == "the states grow beyond float32 before they are compared; lower the spectral radius"
+    )
     written = json.loads((tmp_path / "diagnostics.json").read_text())["reservoirs"][0]
     assert written["saturated"] is None and written["state_contraction"]["left"] in ("inf", "nan")
 
@@ -88,10 +113,26 @@ def test_relu_that_grows_is_still_reported(folder, tmp_path):
 @pytest.mark.parametrize(
     "decided, rate, sentence",
     [
-        ("holds", -0.2, "holds by theory: so; measured on text, two start states approach each other by 0.2 nats a token (tokens 4 to 8)"),
-        ("fails", 0.1, "fails by theory: so; measured on text, two start states do not approach each other (+0.1 nats a token)"),
-        ("undecided", -np.inf, "is undecided by theory: so; measured on text, two start states become one within a token"),
-        ("undefined", np.nan, "is not defined: so; measured on text, two start states do not approach each other (+nan nats a token)"),
+        (
+            "holds",
+            -0.2,
+            "holds by theory: so; measured on text, two start states approach each other by 0.2 nats a token (tokens 4 to 8)",
+        ),
+        (
+            "fails",
+            0.1,
+            "fails by theory: so; measured on text, two start states do not approach each other (+0.1 nats a token)",
+        ),
+        (
+            "undecided",
+            -np.inf,
+            "is undecided by theory: so; measured on text, two start states become one within a token",
+        ),
+        (
+            "undefined",
+            np.nan,
+            "is not defined: so; measured on text, two start states do not approach each other (+nan nats a token)",
+        ),
     ],
 )
 def test_the_verdict_is_one_sentence_with_its_reason(decided, rate, sentence):
@@ -112,9 +153,14 @@ def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
     config.write(config.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
     (tmp_path / "jaeger.yaml").write_text(f"run: {tmp_path / 'jaeger'}\ndata: {DATA}\nmodel: {{family: jaeger}}\n")
     title = config.read(tmp_path / "lstm.yaml").model.title
-    assert "has output feedback, and the echo state property is defined without it only" in refusal(config=tmp_path / "jaeger.yaml")
+    assert "has output feedback, and the echo state property is defined without it only" in refusal(
+        config=tmp_path / "jaeger.yaml"
+    )
     assert refusal() == "nothing to diagnose: give a run directory (--run), a configuration (--config) or both"
-    assert refusal(folder / "trained", overrides=["--seed", "3"]) == "--seed 3: settings go with --config; a run has its own"
+    assert (
+        refusal(folder / "trained", overrides=["--seed", "3"])
+        == "--seed 3: settings go with --config; a run has its own"
+    )
     for options in ({"config": tmp_path / "lstm.yaml"}, {"run": tmp_path / "lstm"}):
         where = next(iter(options.values()))
         assert refusal(**options) == f"{where}: {title} has no reservoir; diagnose an echo state network"
@@ -124,5 +170,11 @@ def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
     assert refusal(config=folder / "trained.yaml") == (
         f"{folder / 'trained'}: there is a run already: diagnose it with --run, or name another folder with --out"
     )
-    assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: not a run directory: it has no config.yaml; give one that train.py wrote"
-    assert refusal(folder / "trained", data=tmp_path / "none.txt") == f"{tmp_path / 'none.txt'}: cannot be read: No such file or directory"
+    assert (
+        refusal(tmp_path / "none")
+        == f"{tmp_path / 'none'}: not a run directory: it has no config.yaml; give one that train.py wrote"
+    )
+    assert (
+        refusal(folder / "trained", data=tmp_path / "none.txt")
+        == f"{tmp_path / 'none.txt'}: cannot be read: No such file or directory"
+    )

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from esnlm.diagnosis.theory import sigma_max, theory
-from esnlm.reservoir.frozen import Reservoir, Stack
+from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
 from esnlm.reservoir.weights import ReservoirConfig, draw
 
@@ -59,8 +59,18 @@ EMPTY = [[1.0, 0.0], [1.0, 0.0]]  # the second token reaches no unit
 @pytest.mark.parametrize(
     "frozen, activation, verdict, reason",
     [
-        (by_hand(HALF), "tanh", "holds", "sigma_max(W) = 0.5 is below 1: states contract under every input (proposition 3a)"),
-        (by_hand(HALF, EMPTY, 0.3), "tanh", "holds", "sigma_max(W) = 0.5 is below 1: states contract under every input (proposition 3a)"),
+        (
+            by_hand(HALF),
+            "tanh",
+            "holds",
+            "sigma_max(W) = 0.5 is below 1: states contract under every input (proposition 3a)",
+        ),
+        (
+            by_hand(HALF, EMPTY, 0.3),
+            "tanh",
+            "holds",
+            "sigma_max(W) = 0.5 is below 1: states contract under every input (proposition 3a)",
+        ),
         (
             by_hand(SHEAR, EMPTY),
             "tanh",
@@ -97,8 +107,18 @@ EMPTY = [[1.0, 0.0], [1.0, 0.0]]  # the second token reaches no unit
             "sigma_max(W) = 1 is not below 1 (proposition 3a), "
             "and no eigenvalue of the linearisation at 0 (1) is clearly above 1 (3b)",
         ),
-        (by_hand(HALF, leak=[0.0, 1.0]), "tanh", "fails", "1 of 2 units have leak 0 and keep their start state for ever"),
-        (by_hand(HALF), "relu", "undefined", "relu has no bounded set of states, which the echo state property asks for"),
+        (
+            by_hand(HALF, leak=[0.0, 1.0]),
+            "tanh",
+            "fails",
+            "1 of 2 units have leak 0 and keep their start state for ever",
+        ),
+        (
+            by_hand(HALF),
+            "relu",
+            "undefined",
+            "relu has no bounded set of states, which the echo state property asks for",
+        ),
     ],
 )
 def test_what_proposition_3_decides(frozen, activation, verdict, reason):
@@ -112,9 +132,21 @@ ONE = np.ones((2, 2), np.float32)
 @pytest.mark.parametrize(
     "layers, verdict, reason",
     [
-        ([by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)], "holds", "the largest sigma_max(W) of 2 layers = 0.8 is below 1"),
-        ([by_hand(HALF), by_hand(DOUBLE, ONE)], "undecided", "every token has a column in W_in, so input 0 never occurs"),
-        ([by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)], "fails", "modulus 2, above 1, and input 0 occurs (empty columns of W_in: 1"),
+        (
+            [by_hand(HALF), by_hand(0.8 * np.eye(2), ONE)],
+            "holds",
+            "the largest sigma_max(W) of 2 layers = 0.8 is below 1",
+        ),
+        (
+            [by_hand(HALF), by_hand(DOUBLE, ONE)],
+            "undecided",
+            "every token has a column in W_in, so input 0 never occurs",
+        ),
+        (
+            [by_hand(HALF, EMPTY), by_hand(DOUBLE, ONE)],
+            "fails",
+            "modulus 2, above 1, and input 0 occurs (empty columns of W_in: 1",
+        ),
         ([by_hand(HALF), by_hand(HALF, ONE, [0.0, 1.0])], "fails", "1 of 4 units have leak 0"),
     ],
 )
@@ -127,7 +159,8 @@ def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
     """Of either update rule, by finite differences at 0 without input."""
     stack = draw(ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1).reservoir
     (w, _, a), (w2, w_in2, a2) = (
-        [np.asarray(part, np.float64) for part in (layer.w_rec.todense(), layer.w_in.todense(), layer.leak)] for layer in stack.layers
+        [np.asarray(part, np.float64) for part in (layer.w_rec.todense(), layer.w_in.todense(), layer.leak)]
+        for layer in stack.layers
     )
 
     def step(state, membrane):
@@ -147,7 +180,10 @@ def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
 
 def test_random_embeddings_reach_every_unit_that_w_in_does():
     w_in, embedding = np.zeros((2, 3), np.float32), np.ones((3, 5), np.float32)
-    empty = [theory(Reservoir(np.eye(2, dtype=np.float32), w, np.ones(2, np.float32), embedding)).empty_tokens for w in (w_in, w_in + 1)]
+    empty = [
+        theory(Reservoir(np.eye(2, dtype=np.float32), w, np.ones(2, np.float32), embedding)).empty_tokens
+        for w in (w_in, w_in + 1)
+    ]
     assert empty == [5, 0]
 
 

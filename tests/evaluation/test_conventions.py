@@ -85,7 +85,7 @@ def test_what_is_not_finite_stays_visible(terms, total):
 
 
 def test_gpt2_ids(data):
-    from esnlm.text.vocabulary import load_tokenizer
+    from esnlm.data.tokenizer import load_tokenizer
 
     gpt2 = load_tokenizer(data / "gpt2_bpe")
     the, space_the, dog, end = 464, 383, 3290, 50256

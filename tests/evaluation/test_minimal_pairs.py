@@ -171,7 +171,12 @@ def test_length_prefers_fewer_tokens_and_ties_half(tmp_path):
 
 def test_a_run_is_set_above_a_baseline_pair_by_pair(tmp_path):
     """Length is right, tied, wrong and right on pairs that the run has right, right, right and wrong."""
-    pairs = [pair("a", "x", "xy"), pair("a", "u", "v", index=1), pair("a", "stu", "st", index=2), pair("a", "p", "pq", index=3)]
+    pairs = [
+        pair("a", "x", "xy"),
+        pair("a", "u", "v", index=1),
+        pair("a", "stu", "st", index=2),
+        pair("a", "p", "pq", index=3),
+    ]
     table = {"x": -1, "xy": -2, "u": -1, "v": -2, "stu": -1, "st": -2, "p": -2, "pq": -1}
     result = minimal_pairs.evaluate(fake_run(tmp_path, says(table)), pairs).result
     above = result["baselines"]["length"]["run_above"]["overall"]
@@ -268,11 +273,9 @@ def test_a_part_of_blimp_is_set_beside_the_same_part_of_the_anchors():
 
 @pytest.mark.slow
 def test_length_alone_on_blimp(blimp, data):
-    from esnlm.text.vocabulary import load_tokenizer
+    from esnlm.data.tokenizer import load_tokenizer
 
     gpt2 = load_tokenizer(data / "gpt2_bpe")
     good = np.array([len(ids) for ids in conventions.encode([one.good for one in blimp], gpt2, "paper")])
     bad = np.array([len(ids) for ids in conventions.encode([one.bad for one in blimp], gpt2, "paper")])
     assert (np.sum(good != bad), np.sum(good < bad)) == (8674, 5054)
-
-

@@ -24,7 +24,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def sequences():
-    """Many share beginnings, some are whole beginnings of others, some are equal, one is empty and one is one id."""
+    """Many share fixed_files, some are whole fixed_files of others, some are equal, one is empty and one is one id."""
     rng = np.random.default_rng(0)
     found = [np.append(rng.integers(0, 3, rng.integers(2, 20)), V - 1).astype(np.int32) for _ in range(60)]
     return [*found, found[3][:-4], found[5], np.array([], np.int32), np.array([7], np.int32)]
@@ -34,7 +34,9 @@ def expected(model, sequence):
     if len(sequence) < 2:
         return np.empty(0)
     frozen = model.reservoir
-    return oracle.token_log_probs(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, model.params["readout"], sequence)
+    return oracle.token_log_probs(
+        frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, model.params["readout"], sequence
+    )
 
 
 @pytest.mark.parametrize("kernel, chunk", [*((kernel, 32) for kernel in sparse.KERNELS), ("csr", 1), ("csr", 300)])
@@ -66,7 +68,9 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
     bos = np.array([V - 1] * begins_alike, np.int32)
     sentences = [np.append(bos, sequence).astype(np.int32) for sequence in sequences if len(sequence) > 1]
     stream = FeatureStream(model.prepare("csr"), lanes=8, capacity=32)
-    windows = list(scoring.total_nll(stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64))
+    windows = list(
+        scoring.total_nll(stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64)
+    )
     assert sum(tokens for _, tokens in windows) == sum(len(sentence) - 1 for sentence in sentences)
     total = -sum(expected(model, sentence).sum() for sentence in sentences)
     assert sum(nats for nats, _ in windows) == pytest.approx(total, rel=TOLERANCE)
@@ -74,5 +78,7 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
 
 def test_progress_is_reported_to_the_end(model, sequences):
     stream, seen = FeatureStream(model.prepare("csr"), lanes=16, capacity=32), []
-    scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", 32, lambda done, total: seen.append((done, total)))
+    scoring.token_log_probs(
+        stream, model.params["readout"], sequences, "float32", 32, lambda done, total: seen.append((done, total))
+    )
     assert seen[-1][0] == seen[-1][1] and [done for done, _ in seen] == sorted(done for done, _ in seen)

@@ -6,26 +6,29 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.config import ComputeConfig, Experiment, TrainingConfig
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.features import dropout
 from esnlm.features.dropout import INPUT, OUTPUT
-from esnlm.features.lanes import on_sheet
+from esnlm.features.layout import on_sheet
 from esnlm.models import families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches, within
-from esnlm.training.ahead import FeaturesAhead
-from esnlm.training.within import FeaturesWithin
+from esnlm.training import batches, end_to_end
+from esnlm.training.end_to_end import FeaturesWithin
+from esnlm.training.precomputed import FeaturesAhead
 from tests import oracle
-from tests.training.test_ahead import dense, run_all, start, store
+from tests.training.test_precomputed import dense, run_all, start, store
 
 V, N, SEED = 40, 24, 3
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
-S2 = ReservoirConfig(N, connectivity=0.5, input_connectivity=1.0, spectral_radius=0.993, leak_min=0.8, leak_max=0.8, activation="relu")
+S2 = ReservoirConfig(
+    N, connectivity=0.5, input_connectivity=1.0, spectral_radius=0.993, leak_min=0.8, leak_max=0.8, activation="relu"
+)
 MODELS = {
     "S2": EchoStateConfig(reservoir=S2, readout=ReadoutConfig(None), dropout=0.1),
     "sparse": EchoStateConfig(reservoir=ReservoirConfig(N, mean_degree=5.0), readout=ReadoutConfig(6), dropout=0.3),
@@ -33,7 +36,7 @@ MODELS = {
     "LSTM": LstmConfig(width=N, dropout=0.2),
 }
 features_of = jax.jit(families.features, static_argnames=("config", "precision"))
-loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
 TEXT = store([11, 8, 17, 6, 14, 9, 17, 12, 7, 10, 13])
 
 
@@ -98,7 +101,9 @@ def expected_features(name, s, epoch=0, dropped=True):
     keep = masks_of_all(INPUT, model.config.dropout, epoch)[places] if dropped else np.ones((len(places), N))
     if name == "LSTM":  # each token with an embedding of its own, dropped
         params = {key: array for key, array in model.params.items() if key not in ("readout", "embedding")}
-        return oracle.lstm_states(np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(places)))
+        return oracle.lstm_states(
+            np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(places))
+        )
     f = np.tanh if model.config.reservoir.activation == "tanh" else lambda x: np.maximum(x, 0)
     return oracle.dropped_states(*weights(name), ids[:-1], keep, f)
 
@@ -119,7 +124,9 @@ def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
     """In any lanes, order and company."""
     model, key = build(name), dropout.epoch_key(SEED, 1)
     for lanes, chosen in ((16, range(10, -1, -1)), (3, [4, 2, 6, 9])):
-        stream = families.stream(model.config, model.prepare("csr"), model.params, ComputeConfig(lanes=lanes, window_tokens=64))
+        stream = families.stream(
+            model.config, model.prepare("csr"), model.params, ComputeConfig(lanes=lanes, window_tokens=64)
+        )
         inputs, places = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
         buffer, rows = stream.read(list(inputs), places=list(places), key=key)
         for s, row in zip(chosen, rows, strict=True):
@@ -138,7 +145,9 @@ def test_nothing_is_dropped_without_places(name):
     for read in (lambda: (on_a_sheet, rows), lambda: stream.read(texts), lambda: stream.read(texts, shared=True)):
         buffer, found = read()
         for s, row in enumerate(found):
-            np.testing.assert_allclose(buffer[row], expected_features(name, s, dropped=False), atol=TOLERANCE, rtol=TOLERANCE)
+            np.testing.assert_allclose(
+                buffer[row], expected_features(name, s, dropped=False), atol=TOLERANCE, rtol=TOLERANCE
+            )
 
 
 @pytest.mark.parametrize("name", ["ESN+i", "LSTM"])
@@ -148,10 +157,16 @@ def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     sheet, rows = on_sheet(update.inputs, update.places)
     packed = batches.pack(update, rows, batches.pack_size(update.predictions()), update.predictions())
     key = dropout.epoch_key(SEED, 0)
-    loss, gradient = loss_and_gradient(model.config, model.prepare("csr"), model.params, sheet, packed, key, precision="float32")
+    loss, gradient = loss_and_gradient(
+        model.config, model.prepare("csr"), model.params, sheet, packed, key, precision="float32"
+    )
     rate = model.config.dropout
-    features = np.concatenate([expected_features(name, s) * masks_of_all(OUTPUT, rate, 0)[sentence(s)[1]] for s in range(11)])
-    expected_loss, expected = oracle.mean_nll_and_gradient(model.params["readout"], features, np.concatenate(update.targets))
+    features = np.concatenate(
+        [expected_features(name, s) * masks_of_all(OUTPUT, rate, 0)[sentence(s)[1]] for s in range(11)]
+    )
+    expected_loss, expected = oracle.mean_nll_and_gradient(
+        model.params["readout"], features, np.concatenate(update.targets)
+    )
     assert loss == pytest.approx(expected_loss, rel=TOLERANCE)
     for part in expected:
         difference = np.asarray(gradient["readout"][part], np.float64) - expected[part]
@@ -191,11 +206,15 @@ def expected_trajectory():
 def test_a_training_with_dropout_is_the_same_in_every_way(way):
     model, (kind, settings) = build("S2"), WAYS[way]
     compute = ComputeConfig(**{"lanes": 8, "kernel": "csr", "window_tokens": 4096} | settings)
-    experiment = Experiment(seed=SEED, model=model.config, training=TrainingConfig(epochs=EPOCHS, batch_size=BATCH), compute=compute)
+    experiment = Experiment(
+        seed=SEED, model=model.config, training=TrainingConfig(epochs=EPOCHS, batch_size=BATCH), compute=compute
+    )
     epochs = [batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, compute.window_tokens) for epoch in range(EPOCHS)]
     frozen = model.prepare(compute.kernel)
     first = families.stream(model.config, frozen, model.params, compute) if kind is FeaturesAhead else frozen
-    params, _, losses, applied = run_all(kind(experiment, first, TEXT, epochs), *start(experiment, model.params, epochs), epochs)
+    params, _, losses, applied = run_all(
+        kind(experiment, first, TEXT, epochs), *start(experiment, model.params, epochs), epochs
+    )
 
     expected, expected_losses = expected_trajectory()
     assert all(applied)

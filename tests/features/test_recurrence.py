@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from esnlm.features import lanes
+from esnlm.features import layout
 from esnlm.features.stream import FeatureStream, default_lanes
 from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.weights import ReservoirConfig, draw
@@ -38,7 +38,9 @@ def test_states_agree_with_the_oracle(kernel, shared):
         np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
-@pytest.mark.parametrize("settings", [{"activation": "relu"}, {"connectivity": 0.5}, {"leak_min": 0.8, "leak_max": 0.8}])
+@pytest.mark.parametrize(
+    "settings", [{"activation": "relu"}, {"connectivity": 0.5}, {"leak_min": 0.8, "leak_max": 0.8}]
+)
 def test_other_settings_agree_too(settings):
     frozen, texts = reservoir(**settings), sentences(9)
     f = np.tanh if settings.get("activation") is None else lambda x: np.maximum(x, 0)
@@ -74,24 +76,26 @@ def test_a_buffer_is_used_again_without_a_trace():
 
 def test_lanes_hold_every_token_once_and_waste_little():
     texts = sentences(300)
-    layout = lanes.in_sequence(texts, 8)
+    packed = layout.in_sequence(texts, 8)
     tokens = sum(map(len, texts))
-    assert layout.total == tokens
-    assert sorted(np.concatenate(layout.rows)) == list(range(tokens))
-    assert layout.steps <= tokens / 8 + 40  # no lane is longer than the mean by more than the longest sentence
+    assert packed.total == tokens
+    assert sorted(np.concatenate(packed.rows)) == list(range(tokens))
+    assert packed.steps <= tokens / 8 + 40  # no lane is longer than the mean by more than the longest sentence
 
 
 def test_trees_hold_every_prefix_once():
     texts = sentences(60)
-    layout = lanes.as_trees(texts, 64)
+    packed = layout.as_trees(texts, 64)
     prefixes = {text[: t + 1].tobytes() for text in texts for t in range(len(text))}
-    assert layout.total == len(prefixes)
+    assert packed.total == len(prefixes)
     row_of = {}
-    for text, row in zip(texts, layout.rows, strict=True):
+    for text, row in zip(texts, packed.rows, strict=True):
         for t in range(len(text)):
             assert row_of.setdefault(text[: t + 1].tobytes(), row[t]) == row[t]
 
 
-@pytest.mark.parametrize("size, backend, expected_lanes", [(1024, "cpu", 96), (16_384, "cpu", 96), (65_536, "cpu", 64), (2**20, "cpu", 8)])
+@pytest.mark.parametrize(
+    "size, backend, expected_lanes", [(1024, "cpu", 96), (16_384, "cpu", 96), (65_536, "cpu", 64), (2**20, "cpu", 8)]
+)
 def test_lanes_fit_the_cache(size, backend, expected_lanes):
     assert default_lanes(size, backend) == expected_lanes

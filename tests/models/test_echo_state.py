@@ -1,6 +1,5 @@
 """Parameter counts of the paper's tables, and of models that are really drawn; a deep model as a run."""
 
-
 import jax
 import numpy as np
 import pytest
@@ -15,10 +14,18 @@ from esnlm.reservoir.topology import Ring
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import loop
 from tests import oracle
-from tests.training.test_ahead import dense
+from tests.training.test_precomputed import dense
 
 # Millions of trainable and of all parameters, as printed: esn_at_scale, tables 3 and 4.
-TABLE_3 = {1024: (26, 28), 2048: (27, 29), 4096: (28, 30), 8192: (30, 32), 16_384: (34, 36), 32_768: (43, 45), 65_536: (59, 63)}
+TABLE_3 = {
+    1024: (26, 28),
+    2048: (27, 29),
+    4096: (28, 30),
+    8192: (30, 32),
+    16_384: (34, 36),
+    32_768: (43, 45),
+    65_536: (59, 63),
+}
 TABLE_4 = {-12: 28, -11: 28, -10: 28, -9: 28, -8: 29, -7: 30, -6: 31, -5: 35, -4: 42, -3: 56, -2: 84, -1: 139, 0: 251}
 GPT2_VOCABULARY = 50_257
 
@@ -45,7 +52,10 @@ def test_the_tables_are_the_reference_files(papers_table):
     """What is copied above stands so in the CSV files beside the data."""
     esn = {int(row["state_size"]): row for row in papers_table("scale_table3.csv") if row["model"] == "ESN"}
     assert {size: (int(row["trainable_params_M"]), int(row["total_params_M"])) for size, row in esn.items()} == TABLE_3
-    table_4 = {int(row["log2_connectivity"]): int(row["total_params_M"]) for row in papers_table("scale_table4_connectivity.csv")}
+    table_4 = {
+        int(row["log2_connectivity"]): int(row["total_params_M"])
+        for row in papers_table("scale_table4_connectivity.csv")
+    }
     assert table_4 == TABLE_4
 
 
@@ -65,7 +75,11 @@ def test_only_the_readout_is_trained():
 
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=64, mean_degree=8), readout=ReadoutConfig(4))
     model = echo_state.untrained(config, 50, 0, echo_state.draw_frozen(config, 50, 0)[0])
-    assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == ["readout.a", "readout.b", "readout.bias"]
+    assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == [
+        "readout.a",
+        "readout.b",
+        "readout.bias",
+    ]
 
 
 DEEP = [
@@ -79,16 +93,25 @@ DEEP = [
 @pytest.mark.parametrize("settings", DEEP, ids=str)
 @pytest.mark.parametrize("rank", [8, None])
 def test_embeddings_and_layers_are_counted(settings, rank):
-    config = EchoStateConfig(reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(rank))
+    config = EchoStateConfig(
+        reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(rank)
+    )
     layers, width = settings.get("layers", 1), settings.get("embedding")
     arrays, record = echo_state.draw_frozen(config, 500, seed=0)
-    actual, expected = echo_state.actual_counts(echo_state.untrained(config, 500, 0, arrays)), echo_state.expected_counts(config, 500)
+    actual, expected = (
+        echo_state.actual_counts(echo_state.untrained(config, 500, 0, arrays)),
+        echo_state.expected_counts(config, 500),
+    )
     frozen = layers * (100 * 100 + 100) + (layers - 1) * 100 * 100 + (100 * width + width * 500 if width else 100 * 500)
     readout = 8 * (layers * 100 + 500) + 500 if rank else layers * 100 * 500 + 500
     assert (actual.trainable, actual.entries) == (readout, readout + frozen) == (expected.trainable, expected.entries)
-    values = sum(np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(arrays) if "indices" not in str(path))
+    values = sum(
+        np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(arrays) if "indices" not in str(path)
+    )
     assert actual.total == readout + values and record["nonzeros"] == values
-    assert abs(actual.total - expected.total) < 5 * np.sqrt(expected.total - expected.trainable)  # nonzeros are Binomial
+    assert abs(actual.total - expected.total) < 5 * np.sqrt(
+        expected.total - expected.trainable
+    )  # nonzeros are Binomial
     stored = sum(array.nbytes for array in jax.tree.leaves(arrays))
     assert abs(echo_state.frozen_bytes(config, 500) - stored) < 5 * 12 * np.sqrt(stored / 12)
     assert len(record["radius_before_scaling"]) == layers
@@ -103,7 +126,9 @@ def test_embeddings_and_layers_are_counted(settings, rank):
 )
 def test_each_product_has_its_flops(settings, flops):
     """Three layers have five products of N x N; a token adds a column of 12 where there is no embedding."""
-    config = EchoStateConfig(reservoir=ReservoirConfig(state_size=100, mean_degree=12, **settings), readout=ReadoutConfig(8))
+    config = EchoStateConfig(
+        reservoir=ReservoirConfig(state_size=100, mean_degree=12, **settings), readout=ReadoutConfig(8)
+    )
     assert echo_state.flops_per_token(config, 500) == flops
 
 
@@ -113,7 +138,10 @@ def test_each_product_has_its_flops(settings, flops):
         ({}, "ESN 4,096, full rank"),
         ({"layers": 3}, "ESN 3 x 4,096, full rank"),
         ({"update_rule": "leaky_membrane", "embedding": 64}, "ESN leaky membrane 4,096, full rank, embedding 64"),
-        ({"topology": Ring(), "layers": 2, "update_rule": "leaky_membrane"}, "ESN ring leaky membrane 2 x 4,096, full rank"),
+        (
+            {"topology": Ring(), "layers": 2, "update_rule": "leaky_membrane"},
+            "ESN ring leaky membrane 2 x 4,096, full rank",
+        ),
     ],
 )
 def test_the_title_tells_what_is_not_the_default(settings, title):

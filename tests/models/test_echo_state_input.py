@@ -5,16 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.config import ComputeConfig, Experiment
-from esnlm.features.lanes import on_sheet
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment
+from esnlm.features.layout import on_sheet
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, within
-from esnlm.training.within import FeaturesWithin
-from tests.training.test_ahead import dense, run_all, start, store
+from esnlm.training import batches, end_to_end
+from esnlm.training.end_to_end import FeaturesWithin
+from tests.training.test_precomputed import dense, run_all, start, store
 
 V, N, LONGEST = 40, 48, 16
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -32,7 +33,7 @@ RESERVOIRS = {
 }
 
 features_of = jax.jit(families.features, static_argnames=("config", "precision"))
-loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
 
 
 def build(settings, rank=None):
@@ -64,7 +65,12 @@ def torch_features(torch, settings, layers, sentence):
     return torch.cat(found, dim=1)
 
 
-KERNELS = [("sparse W_in", "ell"), ("sparse W_in, ReLU", "bcoo"), ("sparse W_in, ReLU", "dense"), ("two layers", "bcoo")]
+KERNELS = [
+    ("sparse W_in", "ell"),
+    ("sparse W_in, ReLU", "bcoo"),
+    ("sparse W_in, ReLU", "dense"),
+    ("two layers", "bcoo"),
+]
 
 
 @pytest.mark.parametrize("name, kernel", [*((name, "csr") for name in RESERVOIRS), *KERNELS])
@@ -96,7 +102,9 @@ def test_features_loss_and_gradient_are_torch_s(name, kernel):
     assert loss == pytest.approx(expected_loss.item(), rel=TOLERANCE)
 
     trained = w_in.detach().numpy() != 0
-    found = {"input": dense(sparse.with_column_values(reservoirs[0].stored_w_in, gradient["input"]))} | gradient["readout"]
+    found = {"input": dense(sparse.with_column_values(reservoirs[0].stored_w_in, gradient["input"]))} | gradient[
+        "readout"
+    ]
     slopes = {"input": w_in.grad.numpy() * trained, "w": w.grad.numpy(), "bias": bias.grad.numpy()}
     for part, slope in slopes.items():
         # Back through time there are twice the products, after those forwards.
@@ -131,7 +139,9 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     after = model.with_params(params).reservoir
     assert np.isfinite(losses).all()
 
-    frozen, still = ({"recurrent": arrays["recurrent"], "leak": arrays["leak"]} for arrays in (before.arrays(), after.arrays()))
+    frozen, still = (
+        {"recurrent": arrays["recurrent"], "leak": arrays["leak"]} for arrays in (before.arrays(), after.arrays())
+    )
     assert jax.tree.all(jax.tree.map(same_bits, frozen, still))
     old, new = (dense(reservoir.stored_w_in) for reservoir in (before, after))
     assert same_bits(old[old == 0], new[old == 0]) and new[old != 0].all()
@@ -165,5 +175,7 @@ TABLE_1 = {64: (6, 6), 128: (12, 12), 256: (25, 25), 512: (51, 51), 1024: (102, 
 @pytest.mark.parametrize("size", TABLE_1)
 def test_parameters_of_the_paper_s_table(size):
     reservoir = ReservoirConfig(state_size=size, **S2)
-    counts = echo_state.expected_counts(EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True), 50_257)
+    counts = echo_state.expected_counts(
+        EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True), 50_257
+    )
     assert (counts.trainable // 10**6, counts.entries // 10**6) == TABLE_1[size]

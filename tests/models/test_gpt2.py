@@ -29,7 +29,11 @@ def random_model(config=CONFIG, vocab_size=V, seed=0):
     """Every array away from 0 and 1, so that each of them matters."""
     rng = np.random.default_rng(seed)
     arrays = {name: rng.normal(0, 0.2, shape) for name, shape in gpt2.shapes(config, vocab_size).items()}
-    arrays |= {name: 1 + array for name, array in arrays.items() if name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight"))}
+    arrays |= {
+        name: 1 + array
+        for name, array in arrays.items()
+        if name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight"))
+    }
     arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
     return GPT2(config, traverse_util.unflatten_dict(arrays, sep="."))
 
@@ -141,7 +145,8 @@ def oracle_drops(dropped):
     """What a sentence's masks do, for each of SENTENCES."""
     lengths = [len(sentence) for sentence in SENTENCES]
     return [
-        oracle_dropout(slice(end - length, end)) if dropped else no_dropout for length, end in zip(lengths, np.cumsum(lengths), strict=True)
+        oracle_dropout(slice(end - length, end)) if dropped else no_dropout
+        for length, end in zip(lengths, np.cumsum(lengths), strict=True)
     ]
 
 
@@ -240,7 +245,9 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
     scored = np.zeros(tokens.shape, np.float32)
     for span in where:
         scored[span] = 1
-    loss, gradient = jax.jit(jax.value_and_grad(mean_nll))(STATE, tokens, positions, (tokens + 1) % V, scored, KEYS[places])
+    loss, gradient = jax.jit(jax.value_and_grad(mean_nll))(
+        STATE, tokens, positions, (tokens + 1) % V, scored, KEYS[places]
+    )
     params = jax.tree.map(lambda array: np.asarray(array, np.float64), MODEL.params)
     assert loss == pytest.approx(oracle_mean_nll(params), rel=TOLERANCE)
 
@@ -250,7 +257,9 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
         # Near the gradient's own direction, where the slope is its norm and not a small difference of large terms.
         g = np.asarray(gradient[name], np.float64)
         direction = g / np.linalg.norm(g) + rng.normal(0, 0.5 / np.sqrt(g.size), g.shape)
-        up, down = (traverse_util.unflatten_dict(flat | {name: array + sign * step * direction}, sep=".") for sign in (1, -1))
+        up, down = (
+            traverse_util.unflatten_dict(flat | {name: array + sign * step * direction}, sep=".") for sign in (1, -1)
+        )
         slope = (oracle_mean_nll(up) - oracle_mean_nll(down)) / (2 * step)
         # Back through the network there are twice the products, after those forwards.
         assert np.vdot(g, direction) == pytest.approx(slope, rel=3 * TOLERANCE), name
@@ -269,7 +278,9 @@ def product_at(precision, subscripts, x, y):
     return gpt2.product(subscripts, x, y, precision)
 
 
-@pytest.mark.parametrize("subscripts, shapes", [("lti,io->lto", [(2, 5, 8), (8, 6)]), ("lqhe,lkhe->lhqk", [(2, 5, 3, 8), (2, 5, 3, 8)])])
+@pytest.mark.parametrize(
+    "subscripts, shapes", [("lti,io->lto", [(2, 5, 8), (8, 6)]), ("lqhe,lkhe->lhqk", [(2, 5, 3, 8), (2, 5, 3, 8)])]
+)
 def test_products_and_their_gradients_are_einsum_s(subscripts, shapes):
     """Within the rounding of the terms that each entry sums: of a factor to bf16, 2**-8 at most."""
     rng = np.random.default_rng(0)
@@ -348,7 +359,10 @@ def test_the_tables_are_the_reference_files(papers_table):
 
 
 def test_a_drawn_model_has_what_is_counted():
-    assert sum(array.size for array in jax.tree.leaves(gpt2.untrained(CONFIG, V, 0, {}).params)) == gpt2.expected_counts(CONFIG, V).trainable
+    assert (
+        sum(array.size for array in jax.tree.leaves(gpt2.untrained(CONFIG, V, 0, {}).params))
+        == gpt2.expected_counts(CONFIG, V).trainable
+    )
 
 
 def test_the_program_does_not_grow_with_depth():

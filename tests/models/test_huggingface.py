@@ -13,14 +13,29 @@ import numpy as np
 import pytest
 from flax import nnx, traverse_util
 
+from esnlm.data import tokenizer
 from esnlm.errors import InputError
 from esnlm.models import gpt2, huggingface
 from esnlm.models.gpt2 import GPT2Config
-from esnlm.text import vocabulary
 
 CONFIG = GPT2Config(layers=3, heads=4, width=64, positions=64)
-MERGES = ["t h", "th e", "Ġ the", "a t", "c at", "Ġ cat", "i n", "in g", "s l", "sl e", "e p", "sle ep", "Ġ sleep", "Ġ a"]
-CHARACTERS = sorted(vocabulary._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
+MERGES = [
+    "t h",
+    "th e",
+    "Ġ the",
+    "a t",
+    "c at",
+    "Ġ cat",
+    "i n",
+    "in g",
+    "s l",
+    "sl e",
+    "e p",
+    "sle ep",
+    "Ġ sleep",
+    "Ġ a",
+]
+CHARACTERS = sorted(tokenizer._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
 TOKENS = [*CHARACTERS, *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
 V = len(TOKENS)
 EPSILON = float(np.finfo(np.float32).eps)
@@ -138,11 +153,17 @@ def test_gradients_are_torch_s(ours, theirs, torch):
     exact = copy.deepcopy(theirs).double()
     logits = exact(torch.tensor(SENTENCES[:, :-1])).logits
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(SENTENCES[:, 1:]).flatten()).backward()
-    expected = {name.removeprefix("transformer."): parameter.grad.numpy() for name, parameter in exact.named_parameters()}
+    expected = {
+        name.removeprefix("transformer."): parameter.grad.numpy() for name, parameter in exact.named_parameters()
+    }
     # 6 products a layer of up to 4 * width terms, forwards, and twice as many backwards; see test_gpt2.py.
     tolerance = 3 * EPSILON * 6 * CONFIG.layers * np.sqrt(4 * CONFIG.width)
     for name, found in gradient.items():
-        wanted = np.stack([expected[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)]) if name.startswith("h.") else expected[name]
+        wanted = (
+            np.stack([expected[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)])
+            if name.startswith("h.")
+            else expected[name]
+        )
         assert np.linalg.norm(found - wanted) < tolerance * np.linalg.norm(wanted), name
 
 
@@ -158,7 +179,9 @@ def test_dropout_does_what_torch_s_does(ours, theirs, torch):
     with torch.no_grad():
         targets = torch.tensor(SENTENCES[:, 1:])
         logits = (noisy(torch.tensor(SENTENCES[:, :-1])).logits for _ in range(draws))
-        expected = np.array([torch.nn.functional.cross_entropy(one.mT, targets, reduction="none").numpy() for one in logits])
+        expected = np.array(
+            [torch.nn.functional.cross_entropy(one.mT, targets, reduction="none").numpy() for one in logits]
+        )
     model = gpt2.GPT2(dataclasses.replace(CONFIG, dropout=rate), ours.params)
     each = jax.jit(lambda key: nll(model, jax.random.split(key, POSITIONS.shape))[1])
     found = np.array([each(key) for key in jax.random.split(jax.random.key(0), draws)])  # (draws, 4, 39)
@@ -180,7 +203,9 @@ def test_what_transformers_saves_without_the_head_is_the_same(theirs, saved, tmp
     theirs.transformer.save_pretrained(tmp_path)
     pytest.importorskip("transformers").GPT2Tokenizer.from_pretrained(saved).save_pretrained(tmp_path)
     assert not (tmp_path / "vocab.json").exists()
-    (config, model, tokenizer), (same_config, same_model, same) = (huggingface.read_gpt2(folder) for folder in (tmp_path, saved))
+    (config, model, tokenizer), (same_config, same_model, same) = (
+        huggingface.read_gpt2(folder) for folder in (tmp_path, saved)
+    )
     assert config == same_config and tokenizer.sha256 == same.sha256
     for name, array in arrays_of(model).items():
         np.testing.assert_array_equal(array, arrays_of(same_model)[name])
@@ -201,7 +226,13 @@ def test_a_folder_gives_configuration_model_and_tokenizer(folder):
 
 
 def test_settings_of_config_json_are_kept(folder):
-    changes = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2, "layer_norm_epsilon": 1e-6, "initializer_range": 0.01}
+    changes = {
+        "resid_pdrop": 0.2,
+        "embd_pdrop": 0.2,
+        "attn_pdrop": 0.2,
+        "layer_norm_epsilon": 1e-6,
+        "initializer_range": 0.01,
+    }
     changes |= {"activation_function": "gelu_pytorch_tanh", "n_inner": 256}  # the same as the defaults
     (folder / "config.json").write_text(json.dumps(CONFIG_JSON | changes))
     expected = dataclasses.replace(CONFIG, dropout=0.2, layer_norm_epsilon=1e-6, initializer_range=0.01)
@@ -230,7 +261,7 @@ def test_gpt2_s_own_files_are_gpt2_s_tokenizer(data, tmp_path):
     shutil.copyfile(data / "gpt2_bpe" / "encoder.json", tmp_path / "vocab.json")
     shutil.copyfile(data / "gpt2_bpe" / "vocab.bpe", tmp_path / "merges.txt")
     tokenizer = huggingface._read_tokenizer(tmp_path)
-    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", vocabulary.GPT2_SHA256, 50_257)
+    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", tokenizer.GPT2_SHA256, 50_257)
 
 
 # ---- what is refused ----
@@ -244,7 +275,9 @@ def refused(folder, message):
 
 
 def test_what_is_no_folder_is_refused(tmp_path):
-    refused(tmp_path / "none", r"FOLDER: not a folder; name one that holds a GPT-2's config\.json and model\.safetensors")
+    refused(
+        tmp_path / "none", r"FOLDER: not a folder; name one that holds a GPT-2's config\.json and model\.safetensors"
+    )
 
 
 def test_without_safetensors_the_extra_is_named(folder, monkeypatch):
@@ -257,14 +290,23 @@ def test_without_safetensors_the_extra_is_named(folder, monkeypatch):
     [
         ({"model_type": "llama"}, "model_type is 'llama': only gpt2 can be read"),
         ({"model_type": None}, "model_type is None: only gpt2 can be read"),
-        ({"activation_function": "relu"}, "activation_function is 'relu': only 'gelu_new' or 'gelu_pytorch_tanh' can be read"),
-        ({"activation_function": "gelu"}, "activation_function is 'gelu': only 'gelu_new' or 'gelu_pytorch_tanh' can be read"),
+        (
+            {"activation_function": "relu"},
+            "activation_function is 'relu': only 'gelu_new' or 'gelu_pytorch_tanh' can be read",
+        ),
+        (
+            {"activation_function": "gelu"},
+            "activation_function is 'gelu': only 'gelu_new' or 'gelu_pytorch_tanh' can be read",
+        ),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True: only False can be read"),
         ({"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn is True: only False can be read"),
         ({"scale_attn_weights": False}, "scale_attn_weights is False: only True can be read"),
         ({"add_cross_attention": True}, "add_cross_attention is True: only False can be read"),
         ({"n_inner": 100}, "n_inner is 100: only null or 4 \\* n_embd = 256 can be read"),
-        ({"attn_pdrop": 0.0}, "attn_pdrop is 0.0: it must equal resid_pdrop, 0.1; scoring uses none of them: set them alike"),
+        (
+            {"attn_pdrop": 0.0},
+            "attn_pdrop is 0.0: it must equal resid_pdrop, 0.1; scoring uses none of them: set them alike",
+        ),
         ({"resid_pdrop": "much"}, "resid_pdrop is 'much': it must be a number"),
         ({"n_layer": "3"}, "n_layer is '3': it must be a whole number, at least 1"),
         ({"n_positions": 0}, "n_positions is 0: it must be a whole number, at least 1"),
@@ -302,7 +344,10 @@ BIAS, ONE = "transformer.h.1.mlp.c_fc.bias", np.ones(1, np.float32)
     [
         ({BIAS: None}, f"{BIAS} is missing \\(1 in all\\): it does not fit its config.json"),
         ({"score.weight": ONE}, "score.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
-        ({"transformer.h.3.ln_1.weight": ONE}, "transformer.h.3.ln_1.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
+        (
+            {"transformer.h.3.ln_1.weight": ONE},
+            "transformer.h.3.ln_1.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)",
+        ),
         ({"wte.weight": ONE}, "wte.weight is not part of a GPT-2 of 3 layers \\(1 such in all\\)"),
         ({BIAS: np.zeros(255, np.float32)}, f"{BIAS} has shape \\(255,\\) and by config.json \\(256,\\)"),
         ({BIAS: np.zeros(256)}, f"{BIAS} is of type F64: only F32, F16, BF16 can be read"),
@@ -323,7 +368,10 @@ def test_weights_that_do_not_fit_are_refused(folder, change, message):
 def test_a_readout_that_is_said_to_be_untied_is_refused(folder):
     """Where its weights are not in the file they would be random."""
     (folder / "config.json").write_text(json.dumps(CONFIG_JSON | {"tie_word_embeddings": False}))
-    refused(folder, r"FOLDER/model\.safetensors: the readout is not the embedding \(tie_word_embeddings\): only a tied GPT-2 can be read")
+    refused(
+        folder,
+        r"FOLDER/model\.safetensors: the readout is not the embedding \(tie_word_embeddings\): only a tied GPT-2 can be read",
+    )
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -3])
@@ -360,7 +408,12 @@ def as_tokenizer_json(folder):
     vocab = json.loads((folder / "vocab.json").read_text("utf-8"))
     (folder / "vocab.json").unlink()
     model = {"type": "BPE", "vocab": vocab, "merges": [merge.split() for merge in MERGES]}
-    return {"normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}, "added_tokens": [], "model": model}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        "added_tokens": [],
+        "model": model,
+    }
 
 
 NOT_GPT2_S = r"damaged, or not as GPT-2's, which has 256 bytes, a token for each merge in order, and <\|endoftext\|>"
@@ -369,10 +422,19 @@ NOT_GPT2_S = r"damaged, or not as GPT-2's, which has 256 bytes, a token for each
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"normalizer": {"type": "NFC"}}, "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read"),
-        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}}, "/tokenizer.json: not a byte-level BPE as GPT-2's: only .*"),
+        (
+            {"normalizer": {"type": "NFC"}},
+            "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read",
+        ),
+        (
+            {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}},
+            "/tokenizer.json: not a byte-level BPE as GPT-2's: only .*",
+        ),
         ({"pre_tokenizer": None}, "/tokenizer.json: not a tokenizer of Hugging Face's tokenizers: copy it again"),
-        ({"model": {"type": "Unigram"}}, "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read"),
+        (
+            {"model": {"type": "Unigram"}},
+            "/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read",
+        ),
         ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, f": tokenizer.json: {NOT_GPT2_S}"),
         ({"model": 3}, "/tokenizer.json: not a tokenizer of Hugging Face's tokenizers: copy it again"),
         ({"added_tokens": [{"content": "[PAD]", "id": V}]}, f": tokenizer.json: {NOT_GPT2_S}"),

@@ -10,21 +10,23 @@ import pytest
 
 import esnlm
 from esnlm import config
-from esnlm.config import ComputeConfig
+from esnlm.compute import ComputeConfig
 from esnlm.diagnosis import diagnose
 from esnlm.errors import InputError
-from esnlm.features.lanes import on_sheet
+from esnlm.features.layout import on_sheet
 from esnlm.models import families, jaeger
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, loop, within
+from esnlm.training import batches, end_to_end, loop
 from tests import oracle
 
 V, N, R, LONGEST = 23, 40, 7, 20
 
 
 def settings(**reservoir):
-    return JaegerConfig(reservoir=ReservoirConfig(**{"state_size": N, "mean_degree": 6.0} | reservoir), rank=R, feedback_scale=3.0)
+    return JaegerConfig(
+        reservoir=ReservoirConfig(**{"state_size": N, "mean_degree": 6.0} | reservoir), rank=R, feedback_scale=3.0
+    )
 
 
 # A step sums at most N + V terms of order 1; feedback passes an error on at most about twice, over the steps it lives.
@@ -49,7 +51,9 @@ def sentences():
 def steps(model, sentence):
     """x (T, N), p (T, V) as fed back at each step, and z (T, r): eq. 1 and 2 with dense matrices, in float64."""
     reservoir, params = model.reservoir, jax.tree.map(lambda array: np.asarray(array, np.float64), model.params)
-    w_rec, w_in, w_back = (np.asarray(part.todense(), np.float64) for part in (reservoir.w_rec, reservoir.w_in, model.w_back))
+    w_rec, w_in, w_back = (
+        np.asarray(part.todense(), np.float64) for part in (reservoir.w_rec, reservoir.w_in, model.w_back)
+    )
     leak, decay = np.asarray(reservoir.leak, np.float64), model.config.reservoir.decay
     vocab_size = w_in.shape[1]
     x, p, xs, ps, zs = np.zeros(len(leak)), np.zeros(vocab_size), [], [], []
@@ -65,7 +69,9 @@ def steps(model, sentence):
 
 @pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
 @pytest.mark.parametrize(
-    "reservoir", [{}, {"connectivity": 0.5}, {"continuous": ContinuousTime(decay=0.9, step=0.44)}], ids=["sparse", "dense", "continuous"]
+    "reservoir",
+    [{}, {"connectivity": 0.5}, {"continuous": ContinuousTime(decay=0.9, step=0.44)}],
+    ids=["sparse", "dense", "continuous"],
 )
 def test_features_are_the_equations(reservoir, shared):
     """As they are made for scoring and validation, also where prefixes are shared."""
@@ -81,7 +87,9 @@ def test_features_inside_the_gradient_and_token_by_token_are_the_same():
     frozen = model.prepare("auto")
     sheet, rows = on_sheet(texts, texts)
     assert sheet.tokens.shape[1] < len(texts)  # sentences follow each other in lanes
-    found = jax.jit(families.features, static_argnames=("config", "precision"))(model.config, frozen, model.params, sheet, None, "float32")
+    found = jax.jit(families.features, static_argnames=("config", "precision"))(
+        model.config, frozen, model.params, sheet, None, "float32"
+    )
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(found[row], steps(model, text)[2], atol=TOLERANCE, rtol=TOLERANCE)
     read = families.step_by_step(model.config, frozen, model.params, COMPUTE, lanes=2)
@@ -104,21 +112,27 @@ def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     """Finite differences of the mean NLL in float64, x and p staying what they were; five directions an array."""
     model = drawn(settings())
     texts = [np.append(0, text) for text in sentences()]
-    update = batches.Sentences([text[:-1] for text in texts], [text[1:] for text in texts], [text[:-1] for text in texts])
+    update = batches.Sentences(
+        [text[:-1] for text in texts], [text[1:] for text in texts], [text[:-1] for text in texts]
+    )
     sheet, rows = on_sheet(update.inputs, update.places)
     count = update.predictions()
     packed = batches.pack(update, rows, batches.pack_size(count), count)
-    gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+    gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
     loss, found = gradient(model.config, model.prepare("auto"), model.params, sheet, packed, None, precision="float32")
 
-    x, p = (np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2])
+    x, p = (
+        np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2]
+    )
     tokens, targets = np.concatenate(update.inputs), np.concatenate(update.targets)
 
     def held(a, b, bias, b_u, b_y):
         o = (x @ b.T + b_u[tokens] + p @ b_y.T) @ a.T + bias
         return -oracle.log_softmax(o)[np.arange(len(o)), targets].mean()
 
-    flat = {name: np.asarray(array, np.float64) for name, array in (model.params["readout"] | _tables(model.params)).items()}
+    flat = {
+        name: np.asarray(array, np.float64) for name, array in (model.params["readout"] | _tables(model.params)).items()
+    }
     assert loss == pytest.approx(held(**flat), rel=TOLERANCE)
     rng, step = np.random.default_rng(0), 1e-6
     for name, slope in (found["readout"] | _tables(found)).items():
@@ -127,7 +141,9 @@ def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
             change = [held(**flat | {name: flat[name] + sign * step * direction}) for sign in (1, -1)]
             # The loss is rounded to about 1e-16, so the difference quotient to 1e-10; the slope's rounding adds up as a norm does.
             bound = TOLERANCE * np.linalg.norm(slope) * np.linalg.norm(direction) / np.sqrt(direction.size) + 1e-8
-            assert np.vdot(slope, direction) == pytest.approx((change[0] - change[1]) / (2 * step), abs=10 * bound), name
+            assert np.vdot(slope, direction) == pytest.approx((change[0] - change[1]) / (2 * step), abs=10 * bound), (
+                name
+            )
 
 
 def _tables(params):
@@ -140,7 +156,9 @@ def test_expected_counts_are_those_of_a_draw():
     model = jaeger.untrained(model_config, 500, 0, jaeger.draw_frozen(model_config, 500, 0)[0])
     expected, found = jaeger.expected_counts(model_config, 500), jaeger.actual_counts(model)
     trainable = (300 + 500) * R + 500 + 2 * 500 * R
-    assert expected.trainable == found.trainable == trainable == sum(array.size for array in jax.tree.leaves(model.params))
+    assert (
+        expected.trainable == found.trainable == trainable == sum(array.size for array in jax.tree.leaves(model.params))
+    )
     assert expected.entries == found.entries == trainable + 300 * 300 + 2 * 300 * 500 + 300
     assert abs(expected.total - found.total) < 5 * np.sqrt(6 * (300 + 2 * 500))
 
@@ -169,7 +187,10 @@ def test_a_run_trains_loads_scores_and_generates(tmp_path):
     before = esnlm.load(tmp_path / "run", untrained=True)
     text = "The cats sleep."
     ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
-    readout = {name: np.asarray(array, np.float64) for name, array in families.of(run.config.model).readout(run.model.params).items()}
+    readout = {
+        name: np.asarray(array, np.float64)
+        for name, array in families.of(run.config.model).readout(run.model.params).items()
+    }
     z = steps(run.model, ids[:-1])[2]
     expected = oracle.log_softmax(z @ readout["w"].T + readout["bias"])[np.arange(len(ids) - 1), ids[1:]].sum()
     assert run.log_probs([text])[0] == pytest.approx(expected, abs=len(ids) * TOLERANCE)

@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.config import ComputeConfig, flatten
-from esnlm.features.lanes import on_sheet
+from esnlm.compute import ComputeConfig
+from esnlm.config import flatten
+from esnlm.features.layout import on_sheet
 from esnlm.models import families, lstm
 from esnlm.models.lstm import LstmConfig
-from esnlm.training import batches, within
+from esnlm.training import batches, end_to_end
 from tests import oracle
 
 CONFIG = LstmConfig(width=16, dropout=0.0)
@@ -53,7 +54,9 @@ def network(torch, width, vocab_size):
 def network_of(torch, params):
     """PyTorch's modules with our weights, in float64."""
     found = network(torch, CONFIG.width, V)
-    found.load_state_dict({IN_TORCH[name]: torch.tensor(np.asarray(array)).double() for name, array in flatten(params).items()})
+    found.load_state_dict(
+        {IN_TORCH[name]: torch.tensor(np.asarray(array)).double() for name, array in flatten(params).items()}
+    )
     return found
 
 
@@ -74,7 +77,9 @@ def test_features_inside_the_gradient_are_torch_s(torch, params):
     texts, theirs = sentences(), network_of(torch, params)
     sheet, rows = on_sheet(texts, texts)
     assert sheet.tokens.shape[1] < len(texts)  # sentences follow each other in lanes
-    found = jax.jit(families.features, static_argnames=("config", "precision"))(CONFIG, None, params, sheet, None, "float32")
+    found = jax.jit(families.features, static_argnames=("config", "precision"))(
+        CONFIG, None, params, sheet, None, "float32"
+    )
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(found[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
 
@@ -96,12 +101,14 @@ def test_loss_and_gradient_are_torch_s(torch, params):
     sheet, rows = on_sheet(update.inputs, update.places)
     count = update.predictions()
     packed = batches.pack(update, rows, batches.pack_size(count), count)
-    loss_and_gradient = jax.jit(within.loss_and_gradient, static_argnames=("config", "precision"))
+    loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
     loss, gradient = loss_and_gradient(CONFIG, None, params, sheet, packed, None, precision="float32")
 
     theirs = network_of(torch, params)
     features = torch.cat([torch_features(torch, theirs, text) for text in update.inputs])
-    expected = torch.nn.functional.cross_entropy(theirs["readout"](features), torch.tensor(np.concatenate(update.targets)).long())
+    expected = torch.nn.functional.cross_entropy(
+        theirs["readout"](features), torch.tensor(np.concatenate(update.targets)).long()
+    )
     expected.backward()
     assert loss == pytest.approx(expected.item(), rel=TOLERANCE)
     slopes = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}

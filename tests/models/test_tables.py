@@ -11,11 +11,31 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 V = 50_257
 
 # esn_at_scale, table 3: millions of trainable and of all parameters, nonzero entries only, rounded.
-SCALE = {"n1024": (26, 28), "n2048": (27, 29), "n4096": (28, 30), "n8192": (30, 32), "n16384": (34, 36), "n32768": (43, 45)}
+SCALE = {
+    "n1024": (26, 28),
+    "n2048": (27, 29),
+    "n4096": (28, 30),
+    "n8192": (30, 32),
+    "n16384": (34, 36),
+    "n32768": (43, 45),
+}
 SCALE |= {"n65536": (59, 63), "gpt2": (124, 124), "lstm": (54, 54)}
 # frozen_rnn_ja, table 1: the same, of all entries, cut to the million.
-FROZEN = {"esn_n64": (3, 6), "esn_n128": (6, 12), "esn_n256": (12, 25), "esn_n512": (25, 51), "esn_n1024": (51, 104), "esn_n2048": (102, 210)}
-FROZEN |= {"esn_i_n64": (6, 6), "esn_i_n128": (12, 12), "esn_i_n256": (25, 25), "esn_i_n512": (51, 51), "esn_i_n1024": (102, 104)}
+FROZEN = {
+    "esn_n64": (3, 6),
+    "esn_n128": (6, 12),
+    "esn_n256": (12, 25),
+    "esn_n512": (25, 51),
+    "esn_n1024": (51, 104),
+    "esn_n2048": (102, 210),
+}
+FROZEN |= {
+    "esn_i_n64": (6, 6),
+    "esn_i_n128": (12, 12),
+    "esn_i_n256": (25, 25),
+    "esn_i_n512": (51, 51),
+    "esn_i_n1024": (102, 104),
+}
 FROZEN |= {"esn_i_n2048": (205, 210), "gpt2": (124, 124), "lstm": (53, 53)}
 
 
@@ -54,6 +74,10 @@ def test_the_tables_are_the_reference_files(papers_table):
     assert rows("frozen_table1.csv", in_frozen) == FROZEN
 
 
-@pytest.mark.parametrize("file", sorted({*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}), ids=lambda file: str(file.relative_to(CONFIGS)))
+@pytest.mark.parametrize(
+    "file",
+    sorted({*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}),
+    ids=lambda file: str(file.relative_to(CONFIGS)),
+)
 def test_every_configuration_can_be_read(file):
     config.read(file)

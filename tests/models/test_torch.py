@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from esnlm.config import ComputeConfig, Experiment, TrainingConfig
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.ahead import FeaturesAhead
-from tests.training.test_ahead import run_all, start, store
+from esnlm.training.precomputed import FeaturesAhead
+from tests.training.test_precomputed import run_all, start, store
 
 torch = pytest.importorskip("torch")
 
@@ -80,7 +81,9 @@ def test_states_are_torch_s():
     stream = families.stream(model.config, model.prepare("csr"), model.params, ComputeConfig(lanes=8, window_tokens=64))
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], InTorch(model).states(torch.tensor(text[None]).long())[0], atol=TOLERANCE, rtol=0)
+        np.testing.assert_allclose(
+            buffer[row], InTorch(model).states(torch.tensor(text[None]).long())[0], atol=TOLERANCE, rtol=0
+        )
 
 
 @pytest.mark.parametrize("rank", [8, None], ids=["W_out = A B", "full rank"])
@@ -92,7 +95,9 @@ def test_ten_updates_are_torch_s(rank):
     epochs = [batches.plan_epoch(text.lengths, experiment.seed, 0, BATCH, compute.window_tokens)]
     assert len(epochs[0].updates) == 10 and 1 < len(epochs[0].windows) < 10
     stream = families.stream(model.config, model.prepare("csr"), model.params, compute)
-    params, _, losses, _ = run_all(FeaturesAhead(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs)
+    params, _, losses, _ = run_all(
+        FeaturesAhead(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs
+    )
 
     theirs, expected_losses = InTorch(model), []
     adamw = torch.optim.AdamW(theirs.readout.parameters())

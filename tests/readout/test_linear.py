@@ -58,7 +58,11 @@ def test_a_weight_of_zero_takes_no_part():
     """Padding, whatever lies in it, changes neither loss nor gradient."""
     params, features, targets = problem(7)
     weights = np.full(C, 1 / C, np.float32)
-    padded = (np.vstack([features, 1e3 * features[:5]]), np.append(targets, targets[:5]), np.append(weights, np.zeros(5, np.float32)))
+    padded = (
+        np.vstack([features, 1e3 * features[:5]]),
+        np.append(targets, targets[:5]),
+        np.append(weights, np.zeros(5, np.float32)),
+    )
     one = jax.value_and_grad(linear.weighted_nll)(params, features, targets, weights, "float32")
     two = jax.value_and_grad(linear.weighted_nll)(params, *padded, "float32")
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
@@ -97,7 +101,9 @@ def test_pairs_get_the_log_softmax(rank, scale):
     logits = oracle.logits(params, features.astype(np.float64))
     found = linear.pair_log_probs(params, features, sources, targets, "float32")
     # As above, but absolute: a log-probability near 0 is the difference of two large logits.
-    np.testing.assert_allclose(found, oracle.log_softmax(logits)[sources, targets], rtol=0, atol=50 * EPSILON * max(1.0, np.abs(logits).max()))
+    np.testing.assert_allclose(
+        found, oracle.log_softmax(logits)[sources, targets], rtol=0, atol=50 * EPSILON * max(1.0, np.abs(logits).max())
+    )
 
 
 def test_ordinary_logits_are_made_once(monkeypatch):
@@ -111,14 +117,18 @@ def test_ordinary_logits_are_made_once(monkeypatch):
         return pairs, jax.grad(linear.weighted_nll)(params, features, targets, weights, "float32")
 
     expected = both()
-    monkeypatch.setattr(cross_entropy, "_about_maximum", lambda logits: (logits * jnp.nan, logits[:, 0] * jnp.nan, logits[:, 0]))
+    monkeypatch.setattr(
+        cross_entropy, "_about_maximum", lambda logits: (logits * jnp.nan, logits[:, 0] * jnp.nan, logits[:, 0])
+    )
     for a, b in zip(jax.tree.leaves(both()), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_bf16_is_coarser_and_close():
     params, features, targets = problem(7)
-    exact, rounded = (linear.pair_log_probs(params, features, np.arange(C), targets, precision) for precision in ("float32", "bf16"))
+    exact, rounded = (
+        linear.pair_log_probs(params, features, np.arange(C), targets, precision) for precision in ("float32", "bf16")
+    )
     assert not np.array_equal(exact, rounded)
     np.testing.assert_allclose(rounded, exact, rtol=5e-3)
 
@@ -144,5 +154,7 @@ def test_initialisation_is_nn_linear_s(rank, bounds):
 
 
 def test_a_rank_below_one_is_refused():
-    with pytest.raises(InputError, match="model.readout.rank is 0: it must be at least 1, or null for a readout of full rank"):
+    with pytest.raises(
+        InputError, match="model.readout.rank is 0: it must be at least 1, or null for a readout of full rank"
+    ):
         ReadoutConfig(rank=0).check("model.readout")

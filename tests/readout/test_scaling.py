@@ -24,7 +24,11 @@ def test_the_readout_s_standard_deviations_and_rates():
         "dynamic": ((1 / 20, 1 / 100, 1 / 10), (1 / 4, 1 / 100, 1), (1 / 400, 1 / 100, 1)),
     }
     for scaling, (sigmas, sgd, adam) in expected.items():
-        found = readout_sigmas(scaling, N, R, V), readout_rates(scaling, "sgd", N, R, V), readout_rates(scaling, "adamw", N, R, V)
+        found = (
+            readout_sigmas(scaling, N, R, V),
+            readout_rates(scaling, "sgd", N, R, V),
+            readout_rates(scaling, "adamw", N, R, V),
+        )
         for by_name, values in zip(found, (sigmas, sgd, adam), strict=True):
             assert [by_name[name] for name in ("b", "a", "bias")] == pytest.approx(values)
 
@@ -80,7 +84,9 @@ def test_without_scaling_nothing_changes():
 
 
 def test_full_rank_has_no_scaling():
-    with pytest.raises(InputError, match="model.readout.scaling is ntp, which is for W_out = A B: give model.readout.rank, or"):
+    with pytest.raises(
+        InputError, match="model.readout.scaling is ntp, which is for W_out = A B: give model.readout.rank, or"
+    ):
         ReadoutConfig(None, "ntp").check("model.readout")
     with pytest.raises(InputError, match="model.readout.scaling is 'mup': choose none, ntp, spectral, dynamic"):
         ReadoutConfig(8, "mup").check("model.readout")
@@ -109,7 +115,9 @@ def _changes(step, scaling, rank, seed):
     readout = linear.draw(ReadoutConfig(rank, scaling), 4 * rank, 10, seed)
     before = {name: np.asarray(getattr(readout, name), np.float64) for name in ("a", "b", "bias")}
     _, gradient = oracle.mean_nll_and_gradient(before, h, [seed])
-    moves = step(*({"readout": {name: np.float32(part[name]) for name in before}} for part in (gradient, before)))["readout"]
+    moves = step(*({"readout": {name: np.float32(part[name]) for name in before}} for part in (gradient, before)))[
+        "readout"
+    ]
     after = {name: before[name] + np.asarray(moves[name], np.float64) for name in before}
     z, moved = (h @ part["b"].T for part in (before, after))
     return np.abs(moved - z).mean(), np.abs(oracle.logits(after, h) - oracle.logits(before, h)).mean()

@@ -6,18 +6,18 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.config import ComputeConfig
+from esnlm.compute import ComputeConfig
 from esnlm.features import recurrence
-from esnlm.features.lanes import on_sheet
+from esnlm.features.layout import on_sheet
 from esnlm.features.stream import FeatureStream
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell, sparse
-from esnlm.reservoir.frozen import Reservoir
+from esnlm.reservoir.arrays import Reservoir
 from esnlm.reservoir.topology import FixedInDegree, Ring, ScaleFree
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, draw
 from tests import oracle
-from tests.training.test_ahead import dense
+from tests.training.test_precomputed import dense
 
 V, N = 23, 60
 # Over 40 steps float32 stays within a few hundred roundings of float64, as in tests/features/test_recurrence.py.
@@ -33,7 +33,12 @@ RESERVOIRS = {
     "two layers": {"layers": 2},
     "two dense layers": {"layers": 2, "connectivity": 0.5},
     "two rings": {"layers": 2, "topology": Ring()},
-    "two scale-free layers of ReLU": {"layers": 2, "topology": ScaleFree(edges=3), "activation": "relu", "spectral_radius": 0.7},
+    "two scale-free layers of ReLU": {
+        "layers": 2,
+        "topology": ScaleFree(edges=3),
+        "activation": "relu",
+        "spectral_radius": 0.7,
+    },
     "three layers of S3": MEMBRANE | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
 }
 EVERY_KERNEL = ["embedding", "three layers of S3"]
@@ -70,7 +75,9 @@ def sentences(count=11, seed=0):
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
-@pytest.mark.parametrize("name, kernel", [*((n, "csr") for n in RESERVOIRS), *((n, k) for n in EVERY_KERNEL for k in sparse.KERNELS)])
+@pytest.mark.parametrize(
+    "name, kernel", [*((n, "csr") for n in RESERVOIRS), *((n, k) for n in EVERY_KERNEL for k in sparse.KERNELS)]
+)
 def test_states_ahead_are_those_of_the_oracle(name, kernel, shared):
     texts = sentences()
     stream = FeatureStream(ready(name, kernel), lanes=16, capacity=8)
@@ -89,7 +96,9 @@ def test_states_on_a_sheet_and_dropped_are_those_of_the_oracle(name):
     found = jax.jit(recurrence.unroll)(ready(name), sheet.tokens, sheet.positions, keep)  # (T, B, F)
     for text, row in zip(texts, rows, strict=True):
         states = found.reshape(-1, found.shape[-1])[row]
-        np.testing.assert_allclose(states, expected(name, text, keep.reshape(-1, N)[row]), atol=TOLERANCE, rtol=TOLERANCE)
+        np.testing.assert_allclose(
+            states, expected(name, text, keep.reshape(-1, N)[row]), atol=TOLERANCE, rtol=TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("name", ["S3", "three layers of S3"])
@@ -142,4 +151,6 @@ def test_the_model_prepares_what_its_settings_say():
     model = echo_state.untrained(config, V, 1, echo_state.draw_frozen(config, V, 1)[0])
     stream = families.stream(config, model.prepare("csr"), model.params, ComputeConfig(lanes=8, window_tokens=64))
     buffer, (row,) = stream.read(sentences(1))
-    np.testing.assert_allclose(buffer[row], expected("three layers of S3", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE)
+    np.testing.assert_allclose(
+        buffer[row], expected("three layers of S3", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE
+    )

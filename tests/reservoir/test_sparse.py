@@ -55,7 +55,12 @@ def test_an_unknown_kernel_is_named():
 
 @pytest.mark.parametrize(
     "rows, nonzeros, backend, kernel",
-    [(65_536, 65_536 * 32, "cpu", "csr"), (4096, 4096**2, "cpu", "dense"), (1024, 32_768, "gpu", "dense"), (65_536, 2**21, "gpu", "ell")],
+    [
+        (65_536, 65_536 * 32, "cpu", "csr"),
+        (4096, 4096**2, "cpu", "dense"),
+        (1024, 32_768, "gpu", "dense"),
+        (65_536, 2**21, "gpu", "ell"),
+    ],
 )
 def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
     assert sparse.choose_kernel(rows, nonzeros, backend) == kernel
@@ -63,13 +68,18 @@ def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
 
 def test_rows_are_not_padded_to_a_hub():
     assert [sparse.choose_kernel(8192, 8192 * 32, "gpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
-    chosen = {kind: EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).kernel("gpu") for kind, topology in TOPOLOGIES.items()}
+    chosen = {
+        kind: EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).kernel("gpu")
+        for kind, topology in TOPOLOGIES.items()
+    }
     assert chosen == dict.fromkeys(TOPOLOGIES, "ell") | {"scale_free": "bcoo"}
     assert EchoStateConfig(reservoir=ReservoirConfig(65_536, ScaleFree())).kernel("cpu") == "csr"
 
 
 @pytest.mark.parametrize("columns", [7, 64])
-@pytest.mark.parametrize("settings, kernel", [*(({}, kernel) for kernel in sparse.KERNELS), ({"connectivity": 0.5}, "csr")])
+@pytest.mark.parametrize(
+    "settings, kernel", [*(({}, kernel) for kernel in sparse.KERNELS), ({"connectivity": 0.5}, "csr")]
+)
 def test_gradients_flow_back_through_the_transpose(settings, kernel, columns):
     """dL/dh = W^T dL/d(W h), and W h is what it was; a matrix stored dense stays so."""
     w_rec = reservoir(**settings)
@@ -79,7 +89,9 @@ def test_gradients_flow_back_through_the_transpose(settings, kernel, columns):
     dense = np.asarray(w_rec.stored_w_rec if settings else w_rec.w_rec.todense(), np.float64)
     for found, matrix, x in ((product, dense, h), (back(g)[0], dense.T, g)):
         terms = np.count_nonzero(matrix, axis=1).max()
-        assert (np.abs(np.asarray(found, np.float64) - matrix @ x) <= terms * EPSILON * (np.abs(matrix) @ np.abs(x)) + 1e-12).all()
+        assert (
+            np.abs(np.asarray(found, np.float64) - matrix @ x) <= terms * EPSILON * (np.abs(matrix) @ np.abs(x)) + 1e-12
+        ).all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"mean_degree": 1.0}, {"connectivity": 0.5}])

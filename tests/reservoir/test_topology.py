@@ -95,7 +95,9 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
 @pytest.mark.parametrize("size", [60, 101, 4096])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.kind != "block_diagonal"], ids=lambda kind: kind.kind)
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
-    rows = [np.bincount(draw_recurrent(kind, size, np.random.default_rng(seed))[0], minlength=size) for seed in range(10)]
+    rows = [
+        np.bincount(draw_recurrent(kind, size, np.random.default_rng(seed))[0], minlength=size) for seed in range(10)
+    ]
     entries = np.array([row.sum() for row in rows])
     # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
     tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
@@ -194,14 +196,19 @@ def test_small_world_is_the_graph_of_watts_and_strogatz(rewiring):
     theirs = [nx.watts_strogatz_graph(80, 8, rewiring, seed=seed) for seed in range(40)]
     assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
     lattice = nx.to_numpy_array(nx.watts_strogatz_graph(80, 8, 0))
-    kept = [[(lattice * nx.to_numpy_array(graph, nodelist=range(80))).sum() for graph in graphs] for graphs in (ours, theirs)]
+    kept = [
+        [(lattice * nx.to_numpy_array(graph, nodelist=range(80))).sum() for graph in graphs]
+        for graphs in (ours, theirs)
+    ]
     assert_same_mean(*kept)
 
 
 def test_small_world_where_units_know_everyone():
     """Nothing is left to rewire to, and it ends all the same."""
     nx = pytest.importorskip("networkx")
-    assert nx.utils.graphs_equal(undirected(nx, dense(SmallWorld(degree=4, rewiring=1.0), 5)), nx.from_numpy_array(1.0 - np.eye(5)))
+    assert nx.utils.graphs_equal(
+        undirected(nx, dense(SmallWorld(degree=4, rewiring=1.0), 5)), nx.from_numpy_array(1.0 - np.eye(5))
+    )
 
 
 @pytest.mark.parametrize("edges", [1, 4])

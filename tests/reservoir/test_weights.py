@@ -9,13 +9,24 @@ import pytest
 from esnlm.errors import InputError
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir.frozen import Reservoir, from_arrays
-from esnlm.reservoir.topology import TOPOLOGIES, BlockDiagonal, FixedInDegree, Orthogonal, Ring, ScaleFree, SmallWorld, erdos_renyi
+from esnlm.reservoir.arrays import Reservoir, from_arrays
+from esnlm.reservoir.topology import (
+    TOPOLOGIES,
+    BlockDiagonal,
+    FixedInDegree,
+    Orthogonal,
+    Ring,
+    ScaleFree,
+    SmallWorld,
+    erdos_renyi,
+)
 from esnlm.reservoir.weights import ReservoirConfig, draw
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
-    drawn = draw(ReservoirConfig(state_size=600, mean_degree=20, spectral_radius=0.9, leak_min=0.2, leak_max=0.7), 1000, seed=0)
+    drawn = draw(
+        ReservoirConfig(state_size=600, mean_degree=20, spectral_radius=0.9, leak_min=0.2, leak_max=0.7), 1000, seed=0
+    )
     reservoir = drawn.reservoir
     w_rec, w_in = np.asarray(reservoir.w_rec.todense(), np.float64), np.asarray(reservoir.w_in.todense())
     assert w_rec.shape == (600, 600) and w_in.shape == (600, 1000)
@@ -63,7 +74,9 @@ def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topolo
     plain = draw(ReservoirConfig(state_size=60, mean_degree=6), 50, seed=1).reservoir
     assert np.array_equal(drawn.reservoir.w_in.todense(), plain.w_in.todense())
     assert np.array_equal(drawn.reservoir.leak, plain.leak)
-    again = draw(ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1).reservoir
+    again = draw(
+        ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
+    ).reservoir
     assert np.array_equal(drawn.reservoir.w_rec.todense(), again.w_rec.todense())
 
 
@@ -91,14 +104,19 @@ def test_where_the_topology_fixes_the_values_no_radius_is_sought():
 
 
 def test_a_topology_that_is_dense_is_stored_dense():
-    arrays = [draw(ReservoirConfig(state_size=64, topology=FixedInDegree(degree=d)), 50, 0).reservoir.arrays() for d in (15, 16)]
+    arrays = [
+        draw(ReservoirConfig(state_size=64, topology=FixedInDegree(degree=d)), 50, 0).reservoir.arrays()
+        for d in (15, 16)
+    ]
     assert ["indices" in array["recurrent"] for array in arrays] == [True, False]
     assert np.count_nonzero(arrays[1]["recurrent"]["values"]) == 64 * 16
 
 
 def test_blocks_without_a_cycle_are_drawn_again_and_in_the_end_refused():
     drawn = next(found for seed in range(200) if (found := draw(of_blocks(0.5), 10, seed)).redraws)
-    assert np.abs(np.linalg.eigvals(np.asarray(drawn.reservoir.w_rec.todense(), np.float64))).max() == pytest.approx(0.99, rel=1e-4)
+    assert np.abs(np.linalg.eigvals(np.asarray(drawn.reservoir.w_rec.todense(), np.float64))).max() == pytest.approx(
+        0.99, rel=1e-4
+    )
     with pytest.raises(InputError) as caught:
         draw(of_blocks(1e-9), 10, 0)
     assert str(caught.value) == (
@@ -117,19 +135,31 @@ def test_the_scale_of_the_input_matrix():
 
 def test_an_embedding_is_normal_and_leaves_w_rec_and_the_leaks_alone():
     config = ReservoirConfig(state_size=60, mean_degree=20, embedding=40)
-    embedded, plain = draw(config, 2000, seed=3).reservoir, draw(ReservoirConfig(state_size=60, mean_degree=20), 2000, seed=3).reservoir
+    embedded, plain = (
+        draw(config, 2000, seed=3).reservoir,
+        draw(ReservoirConfig(state_size=60, mean_degree=20), 2000, seed=3).reservoir,
+    )
     embedding = np.asarray(embedded.embedding[...], np.float64)
-    assert embedding.shape == (40, 2000) and embedded.w_in.shape == (60, 40) and embedded.vocab_size == plain.vocab_size == 2000
+    assert (
+        embedding.shape == (40, 2000)
+        and embedded.w_in.shape == (60, 40)
+        and embedded.vocab_size == plain.vocab_size == 2000
+    )
     assert abs(embedding.mean()) < 5 / np.sqrt(80_000) and abs(embedding.std() - 1) < 5 / np.sqrt(160_000)
     assert abs(embedded.w_in.nse - 40 * 20) < 5 * np.sqrt(40 * 20)
     assert np.array_equal(embedded.w_rec.data, plain.w_rec.data) and np.array_equal(embedded.leak, plain.leak)
     assert plain.embedding is None
 
 
-@pytest.mark.parametrize("settings", [{"mean_degree": 10.0}, {"connectivity": 0.5}, {"topology": FixedInDegree(degree=9)}])
+@pytest.mark.parametrize(
+    "settings", [{"mean_degree": 10.0}, {"connectivity": 0.5}, {"topology": FixedInDegree(degree=9)}]
+)
 def test_layers_are_drawn_apart_and_the_first_is_that_of_one_layer(settings):
     config = {"state_size": 300, "spectral_radius": 0.8, "input_scale": 3.0} | settings
-    drawn, one = draw(ReservoirConfig(layers=3, **config), 50, seed=2), draw(ReservoirConfig(**config), 50, seed=2).reservoir
+    drawn, one = (
+        draw(ReservoirConfig(layers=3, **config), 50, seed=2),
+        draw(ReservoirConfig(**config), 50, seed=2).reservoir,
+    )
     layers = drawn.reservoir.layers
     assert len(layers) == len(drawn.radii) == 3
     for part in ("w_rec", "w_in"):
@@ -185,7 +215,9 @@ def test_arrays_bring_the_reservoir_back(settings):
         assert np.array_equal(getattr(back, name).todense(), getattr(reservoir, name).todense())
 
 
-@pytest.mark.parametrize("settings", [{"embedding": 7}, {"layers": 3}, {"layers": 2, "embedding": 7, "connectivity": 0.5}])
+@pytest.mark.parametrize(
+    "settings", [{"embedding": 7}, {"layers": 3}, {"layers": 2, "embedding": 7, "connectivity": 0.5}]
+)
 def test_arrays_bring_embeddings_and_stacks_back(settings):
     arrays = draw(ReservoirConfig(**{"state_size": 64, "mean_degree": 8.0} | settings), 50, 0).reservoir.arrays()
     back = from_arrays(arrays, 50)
@@ -219,7 +251,10 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
             "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
         ),
         ({"connectivity": 1.5}, "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1"),
-        ({"leak_min": 0.9, "leak_max": 0.1}, "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold"),
+        (
+            {"leak_min": 0.9, "leak_max": 0.1},
+            "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold",
+        ),
         ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
         ({"update_rule": "leaky"}, "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane"),
         ({"embedding": 0}, "model.reservoir.embedding is 0: it must be at least 1, or null for none"),

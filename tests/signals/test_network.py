@@ -45,7 +45,12 @@ def oracle(network, u, teacher, start=None, own=False):
 VARIANTS = {
     "as in the paper": {"leak": 1.0, "decay": 1.0},
     "leaky, readout on x": {"reads": "x"},
-    "dense, relu, linear output": {"mean_degree": 20.0, "activation": "relu", "output": "identity", "spectral_radius": 0.5},
+    "dense, relu, linear output": {
+        "mean_degree": 20.0,
+        "activation": "relu",
+        "output": "identity",
+        "spectral_radius": 0.5,
+    },
     "ring, y read but not fed to the units": {"topology": Ring(), "feedback_scale": None, "reads": "uxy"},
 }
 
@@ -107,7 +112,11 @@ def test_noise_is_inside_f_and_bounded():
 
 
 def test_each_part_has_a_stream_of_its_own():
-    one, again, other = draw(30, inputs=2, feedback_scale=1.0), draw(30, inputs=3, feedback_scale=2.0), draw(30, inputs=2, seed=1)
+    one, again, other = (
+        draw(30, inputs=2, feedback_scale=1.0),
+        draw(30, inputs=3, feedback_scale=2.0),
+        draw(30, inputs=2, seed=1),
+    )
     assert (one.w != again.w).nnz == 0 and (one.w != other.w).nnz > 0
     np.testing.assert_array_equal(2 * one.w_back, again.w_back)
     assert not np.any(one.w_in == other.w_in) and not np.any(one.w_in[:, :1] == one.w_back)

@@ -37,7 +37,9 @@ def test_mackey_glass_is_of_fourth_order():
 def test_mackey_glass_is_the_attractor_of_the_literature():
     """Mean and variance of the chaotic signal at tau 17, about 0.93 and 0.05, and no period."""
     y = mackey_glass(4000)
-    assert y.shape == (4000, 1) and y.mean() == pytest.approx(0.93, abs=0.02) and y.var() == pytest.approx(0.05, abs=0.01)
+    assert (
+        y.shape == (4000, 1) and y.mean() == pytest.approx(0.93, abs=0.02) and y.var() == pytest.approx(0.05, abs=0.01)
+    )
     assert 0.2 < y.min() < 0.5 and 1.2 < y.max() < 1.4
 
 
@@ -48,7 +50,7 @@ def test_a_step_that_does_not_divide_is_refused():
 
 def test_narma10_is_its_equation():
     u, y = narma10(200, seed=1)
-    assert u.shape == y.shape == (200, 1) and 0 <= u.min() and u.max() <= 0.5
+    assert u.shape == y.shape == (200, 1) and u.min() >= 0 and u.max() <= 0.5
     u, y = u[:, 0], y[:, 0]
     for n in range(10, 200):  # y[n] is y(n+1)
         expected = 0.3 * y[n - 1] + 0.05 * y[n - 1] * sum(y[n - 1 - i] for i in range(10)) + 1.5 * u[n - 9] * u[n] + 0.1
@@ -70,5 +72,7 @@ def test_nrmse_is_of_one_shape_and_by_column():
     """A (T, 1) beside a (T,) would quietly be (T, T); and outputs of different means are no easier to predict."""
     target = np.stack([np.sin(np.arange(50.0)), 100 + np.cos(np.arange(50.0))], axis=1)
     assert nrmse(np.tile(target.mean(0), (50, 1)), target) == pytest.approx(1)
-    with pytest.raises(InputError, match=r"nrmse: found has the shape \(50,\) and target \(50, 2\): give both the same"):
+    with pytest.raises(
+        InputError, match=r"nrmse: found has the shape \(50,\) and target \(50, 2\): give both the same"
+    ):
         nrmse(target[:, 0], target)

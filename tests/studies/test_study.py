@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from esnlm.errors import InputError
-from esnlm.evaluation.report import evaluate_run
+from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.studies import grid, grid_plot, grid_table, study
 from esnlm.training.loop import INTERRUPTED
 
@@ -84,14 +84,33 @@ def test_the_table_has_mean_and_standard_error_of_each_cell(finished):
     assert (table["study"], table["command"], table["note"]) == ("radius", "the command", "Trend only.")
     assert [cell["cell"] for cell in table["cells"]] == ["spectral_radius=0.5", "spectral_radius=0.9"]
     for cell in table["cells"]:
-        runs = [json.loads((out / "runs" / f"{cell['cell']}-seed{seed}" / "summary.json").read_text()) for seed in (0, 1)]
+        runs = [
+            json.loads((out / "runs" / f"{cell['cell']}-seed{seed}" / "summary.json").read_text()) for seed in (0, 1)
+        ]
         assert [run["seed"] for run in runs] == [0, 1] and all(run["status"] == "finished" for run in runs)
-        for name in ("trainable_params", "total_params", "train_nll", "val_nll", "val_bits_per_byte", "perplexity", "seconds"):
+        for name in (
+            "trainable_params",
+            "total_params",
+            "train_nll",
+            "val_nll",
+            "val_bits_per_byte",
+            "perplexity",
+            "seconds",
+        ):
             one, two = (run[name] for run in runs)
             # Of two values the standard deviation (n - 1) is |x - y| / sqrt 2, and sqrt n the same again.
-            assert cell["means"][name] == {"mean": pytest.approx((one + two) / 2), "se": pytest.approx(abs(one - two) / 2), "n": 2}
-        scores = [json.loads((out / "runs" / run["run"] / "evaluation" / "blimp-paper.json").read_text()) for run in cell["runs"]]
-        assert cell["means"]["blimp"]["mean"] == pytest.approx(sum(score["overall"]["accuracy"] for score in scores) / 2)
+            assert cell["means"][name] == {
+                "mean": pytest.approx((one + two) / 2),
+                "se": pytest.approx(abs(one - two) / 2),
+                "n": 2,
+            }
+        scores = [
+            json.loads((out / "runs" / run["run"] / "evaluation" / "blimp-paper.json").read_text())
+            for run in cell["runs"]
+        ]
+        assert cell["means"]["blimp"]["mean"] == pytest.approx(
+            sum(score["overall"]["accuracy"] for score in scores) / 2
+        )
 
 
 def test_the_page_shows_them_beside_the_published_values(finished):
@@ -144,7 +163,9 @@ def test_a_run_that_is_killed_ends_the_study(copying, monkeypatch, tmp_path, cap
 
 def test_a_changed_study_is_refused_and_the_run_named(finished, copying):
     file, out = finished
-    with pytest.raises(InputError, match="spectral_radius=0.5-seed0/config.yaml: the run was begun with .*training.epochs 1 -> 2"):
+    with pytest.raises(
+        InputError, match="spectral_radius=0.5-seed0/config.yaml: the run was begun with .*training.epochs 1 -> 2"
+    ):
         study.study(file, out, overrides=["--training.epochs", "2"])
     assert copying == []
 
@@ -179,7 +200,9 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
     evaluate_run(tmp_path / "out" / "runs" / "one-seed0", [pairs], out=stale, untrained=True)
     stale.replace(report)
     assert study.study(file, tmp_path / "out", blimp=pairs) == 0
-    assert json.loads(report.read_text())["step"] > 0 and json.loads(report.read_text())["overall"]["accuracy"] == found, "what was scored at an earlier update is scored again"
+    assert (
+        json.loads(report.read_text())["step"] > 0 and json.loads(report.read_text())["overall"]["accuracy"] == found
+    ), "what was scored at an earlier update is scored again"
     with pytest.raises(InputError, match="one-seed0/evaluation/blimp-paper.json: is of other minimal pairs than"):
         study.study(file, tmp_path / "out", blimp=run / "minimal_pairs")
 
@@ -197,22 +220,46 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
         ("kind: grid", "runs is missing: give grid, cases or both"),
         (f"kind: grid\nruns: {{grid: {GRID}}}", "base is None: name a configuration file"),
         (f"kind: grid\nbase: none.yaml\nruns: {{grid: {GRID}}}", "none.yaml: No such file or directory"),
-        (f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}}}\nseed: [0]", "unknown key seed: choose from kind, note, base"),
-        (f"kind: grid\nbase: base.yaml\nruns: {{grids: {GRID}}}", "unknown key runs.grids: choose from base, cases, grid"),
+        (
+            f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}}}\nseed: [0]",
+            "unknown key seed: choose from kind, note, base",
+        ),
+        (
+            f"kind: grid\nbase: base.yaml\nruns: {{grids: {GRID}}}",
+            "unknown key runs.grids: choose from base, cases, grid",
+        ),
         ("kind: grid\nbase: base.yaml\nruns: []", "runs is empty"),
         ("kind: grid\nbase: base.yaml\nruns: {grid: {}}", "runs.grid is {}: it must be a section that is not empty"),
-        ("kind: grid\nbase: base.yaml\nruns: {grid: {seed: [1, 2]}}", "seed=1: seed is for seeds and out to give: leave it out"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {grid: {seed: [1, 2]}}",
+            "seed=1: seed is for seeds and out to give: leave it out",
+        ),
         (
             "kind: grid\nbase: base.yaml\nruns: {grid: {model.dropout: []}}",
             r"runs.grid.model.dropout is \[\]: it must be a list that is not empty",
         ),
-        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {model.size: 3}}}", "radius.yaml: a: model.size: esn has no such setting"),
-        (f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}, cases: {{a: {GRID}}}}}", "stands in runs.grid and in runs.cases.a"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {cases: {a: {model.size: 3}}}",
+            "radius.yaml: a: model.size: esn has no such setting",
+        ),
+        (
+            f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}, cases: {{a: {GRID}}}}}",
+            "stands in runs.grid and in runs.cases.a",
+        ),
         ("kind: grid\nbase: base.yaml\nruns: {cases: {a/b: {}}}", "runs.cases.a/b: a case is a name"),
-        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, a: {seed: 1}}}", "a stands twice in one section, at line 3"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, a: {seed: 1}}}",
+            "a stands twice in one section, at line 3",
+        ),
         ("kind: grid\nbase: base.yaml\nruns: [{cases: {a: {}}}, {cases: {a: {}}}]", "two cells have the name a"),
-        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, b: {training.epochs: 1}}}", "a and b are the same configuration"),
-        ("kind: grid\nbase: base.yaml\nruns: {grid: {model.dropout: [0, 0.0]}}", "dropout=0 and dropout=0.0 are the same configuration"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, b: {training.epochs: 1}}}",
+            "a and b are the same configuration",
+        ),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {grid: {model.dropout: [0, 0.0]}}",
+            "dropout=0 and dropout=0.0 are the same configuration",
+        ),
         *(
             (STUDY.replace("[0, 1]", seeds), "seeds is .*: it must be a list of different")
             for seeds in ("[]", "3", "[0, 0]", "[0.5]", "[true]", "[-1]")
@@ -221,8 +268,14 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
         (f"{REFERENCE}{{val_nll: [1, 2, 3]}}}}}}", "reference.cells.a.val_nll is .*: give a number"),
         (f"{REFERENCE}{{val_nll: .nan}}}}}}", "reference.cells.a.val_nll is nan: give a number"),
         ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\ncolumns: [nll]", "columns is .*: list some of"),
-        ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nblimp: pairs", "pairs: no such file or folder of minimal pairs"),
-        (f"kind: grid\nbase: base.yaml\nruns: {{cases: {{a: {{}}}}}}\nblimp: {STUDIES}", "no .jsonl file in this folder"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nblimp: pairs",
+            "pairs: no such file or folder of minimal pairs",
+        ),
+        (
+            f"kind: grid\nbase: base.yaml\nruns: {{cases: {{a: {{}}}}}}\nblimp: {STUDIES}",
+            "no .jsonl file in this folder",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, copying, tmp_path):
@@ -233,10 +286,16 @@ def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, copyin
 
 def test_all_configurations_are_checked_before_the_first_run(copying, tmp_path):
     file = write(tmp_path, STUDY.replace("0.9]", "-0.9]"))
-    with pytest.raises(InputError, match=r"radius.yaml: spectral_radius=-0.9: model.reservoir.spectral_radius is -0.9: it must be above 0"):
+    with pytest.raises(
+        InputError,
+        match=r"radius.yaml: spectral_radius=-0.9: model.reservoir.spectral_radius is -0.9: it must be above 0",
+    ):
         study.study(file, tmp_path / "out")
     with pytest.raises(InputError, match="none"):
-        study.study(write(tmp_path, STUDY.replace("grid: {", "grid: {data.kind: [store], data.train: [none], ")), tmp_path / "out")
+        study.study(
+            write(tmp_path, STUDY.replace("grid: {", "grid: {data.kind: [store], data.train: [none], ")),
+            tmp_path / "out",
+        )
     assert copying == [] and not (tmp_path / "out").exists()
 
 
@@ -268,7 +327,11 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tm
     runs = grid.runs_of(grid.parse(study.read(file), file))
     points = ("state_size=16,rank=null", "state_size=16,rank=8", "state_size=32,rank=null", "state_size=32,rank=8")
     assert [run.cell for run in runs] == [f"{case},{point}" for case in ("ESN", "ESN+i") for point in points] + ["LSTM"]
-    assert [run.experiment.model.title for run in runs[3:6]] == ["ESN 32, rank 8", "ESN+i 16, full rank", "ESN+i 16, rank 8"]
+    assert [run.experiment.model.title for run in runs[3:6]] == [
+        "ESN 32, rank 8",
+        "ESN+i 16, full rank",
+        "ESN+i 16, rank 8",
+    ]
     assert runs[-1].experiment.model.family == "lstm" and all(run.seed == 0 for run in runs)
 
 
@@ -276,7 +339,9 @@ def test_a_folder_of_something_else_is_refused(finished, copying, tmp_path):
     other = write(tmp_path, name="other")
     for out, holds in ((finished[1], "table.md"), (tmp_path, "base.yaml")):
         before = (out / holds).read_bytes()
-        with pytest.raises(InputError, match="holds something else than the study other; choose another folder with --out"):
+        with pytest.raises(
+            InputError, match="holds something else than the study other; choose another folder with --out"
+        ):
             study.study(other, out)
         assert (out / holds).read_bytes() == before
     with pytest.raises(InputError, match="base.yaml: cannot be read: Not a directory"):
@@ -292,10 +357,13 @@ def test_a_generated_corpus_has_its_own_minimal_pairs(finished, copying, tmp_pat
 def cell(name, values, runs):
     """A cell as `collect` gives it."""
     known = [
-        {"run": f"{name}-seed{i}", "seed": i, "status": status, "origin": "a CPU"} | numbers for i, (status, numbers) in enumerate(runs)
+        {"run": f"{name}-seed{i}", "seed": i, "status": status, "origin": "a CPU"} | numbers
+        for i, (status, numbers) in enumerate(runs)
     ]
     runs = [dict.fromkeys(grid.MEASURES) | run for run in known]
-    means = {each: grid_table.mean_and_error([run[each] for run in runs if run[each] is not None]) for each in grid.MEASURES}
+    means = {
+        each: grid_table.mean_and_error([run[each] for run in runs if run[each] is not None]) for each in grid.MEASURES
+    }
     return {"cell": name, "case": "", "values": values, "settings": values, "runs": runs, "means": means}
 
 
@@ -306,7 +374,10 @@ def diverged(tmp_path):
     file = write(tmp_path)
     ok, blown = ("finished", {"val_nll": 5.0, "blimp": 57.0}), ("diverged", {"val_nll": 2.31e17, "blimp": 51.0})
     undefined = ("diverged", {"val_nll": math.inf, "blimp": None})
-    cells = [cell("spectral_radius=0.5", {"radius": 0.5}, [ok, ok]), cell("spectral_radius=0.9", {"radius": 0.9}, [ok, blown, undefined])]
+    cells = [
+        cell("spectral_radius=0.5", {"radius": 0.5}, [ok, ok]),
+        cell("spectral_radius=0.9", {"radius": 0.9}, [ok, blown, undefined]),
+    ]
     return grid.parse(study.read(file) | {"out": str(tmp_path / "out"), "seeds": [0, 1, 2]}, file), cells
 
 
@@ -319,7 +390,11 @@ def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
     }
     page = grid_table.write(its, cells, "the command", None)
     line = next(line for line in page.splitlines() if line.startswith("| spectral_radius=0.9 |"))
-    assert line.startswith("| spectral_radius=0.9 | 3, 2 diverged |") and "| inf (nan) |" in line and "| 54.0 (3.0) of 2 |" in line
+    assert (
+        line.startswith("| spectral_radius=0.9 | 3, 2 diverged |")
+        and "| inf (nan) |" in line
+        and "| 54.0 (3.0) of 2 |" in line
+    )
     assert "| spectral_radius=0.5 | 2 of 3 |" in page
     assert "- spectral_radius=0.9-seed1: val NLL 2.31e+17, minimal pairs, % 51.000" in page
     assert "- spectral_radius=0.9-seed2: val NLL inf" in page
@@ -350,7 +425,7 @@ def test_the_axis_is_the_numeric_setting_with_the_most_values(values, axis):
 
 
 def test_another_kind_of_study_has_a_room_of_its_own(monkeypatch, tmp_path):
-    from esnlm.studies import bottleneck
+    from experiments import bottleneck
 
     asked = []
     monkeypatch.setattr(bottleneck, "run", lambda *arguments: asked.append(arguments))
@@ -381,7 +456,9 @@ def test_a_command_that_is_stopped_goes_on_to_the_same_table(finished, tmp_path,
         time.sleep(0.002)
     process.send_signal(number)
     printed, told = process.communicate(timeout=300)
-    assert (process.returncode, printed) == (75, "") and told.endswith("stopped in spectral_radius=0.5-seed1; the same command goes on\n")
+    assert (process.returncode, printed) == (75, "") and told.endswith(
+        "stopped in spectral_radius=0.5-seed1; the same command goes on\n"
+    )
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and "run 2 of 4" in done.stderr and "run 1 of 4" not in done.stderr
     assert done.stdout == (out / "table.md").read_text()
@@ -404,11 +481,19 @@ def test_every_grid_of_the_repository_can_be_run(file):
     "name, table, cell",
     [
         ("scale_table3", "scale_table3", lambda row: f"state_size={row['state_size']}"),
-        ("connectivity_table4", "scale_table4_connectivity", lambda row: f"connectivity={2.0 ** int(row['log2_connectivity'])}"),
+        (
+            "connectivity_table4",
+            "scale_table4_connectivity",
+            lambda row: f"connectivity={2.0 ** int(row['log2_connectivity'])}",
+        ),
         ("leak_table5", "scale_table5_leak", lambda row: f"leak_min={row['leak_min']}"),
         ("dense_frozen_table1", "frozen_table1", lambda row: f"{row['model']},state_size={row['state_size']}"),
         ("radius_frozen_table2", "frozen_table2_radius", lambda row: f"spectral_radius={row['spectral_radius']}"),
-        ("online_ppl_s3", "online_ppl", lambda row: f"D_emb_{row['embedding_dim']},spectral_radius={float(row['spectral_radius'])}"),
+        (
+            "online_ppl_s3",
+            "online_ppl",
+            lambda row: f"D_emb_{row['embedding_dim']},spectral_radius={float(row['spectral_radius'])}",
+        ),
     ],
 )
 def test_published_values_are_the_papers(papers_table, name, table, cell):

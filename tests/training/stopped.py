@@ -4,7 +4,7 @@ import signal
 
 from esnlm import config
 from esnlm.training import loop
-from esnlm.training.ledger import Ledger
+from esnlm.training.log import Ledger
 
 
 def train_with_stops(path, monkeypatch, every, updates_per_call):
@@ -18,7 +18,9 @@ def train_with_stops(path, monkeypatch, every, updates_per_call):
             signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(Ledger, "enter", enter_and_stop)
-    monkeypatch.setattr(Ledger, "updates_per_call", property(lambda self: updates_per_call, lambda self, value: None), raising=False)
+    monkeypatch.setattr(
+        Ledger, "updates_per_call", property(lambda self: updates_per_call, lambda self, value: None), raising=False
+    )
     statuses = []
     while not statuses or statuses[-1] == 75:
         statuses.append(loop.train(config.read(path)))

@@ -46,7 +46,11 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
 
 def test_shapes_fit_every_update_of_a_run():
     epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
-    updates = [(int(tokens), len(update)) for epoch in epochs for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)]
+    updates = [
+        (int(tokens), len(update))
+        for epoch in epochs
+        for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
+    ]
     apart, shared = (batches.shapes(epochs, 1000, shared) for shared in (False, True))
     assert set(apart.sizes) == {batches.pack_size(tokens) for tokens, _ in updates}
     assert set(shared.sizes) == {batches.pack_size(tokens - count + 1) for tokens, count in updates}
@@ -75,7 +79,12 @@ def test_packs_have_the_row_after_bos_once():
     for u, (some, rows) in enumerate(updates):
         packed = packs.update(u, packs.packed.rows.shape[1])
         real, more = packed.weights > 0, packed.opening_weights > 0
-        found = sorted([*zip(packed.rows[real], packed.targets[real]), *((packed.rows[0], target) for target in packed.openings[more])])
+        found = sorted(
+            [
+                *zip(packed.rows[real], packed.targets[real]),
+                *((packed.rows[0], target) for target in packed.openings[more]),
+            ]
+        )
         first, first_of_all = {row[0] for row in rows}, rows[0][0]
         one_first = [first_of_all if row in first else row for row in np.concatenate(rows)]
         assert found == sorted(zip(one_first, np.concatenate(some.targets)))
@@ -87,7 +96,10 @@ def test_parts_are_whole_sentences_and_keep_to_their_size():
     parts = batches.parts(some, 50)
     assert all(part.predictions() <= 50 or len(part.inputs) == 1 for part in parts)
     for name in batches.Sentences._fields:
-        assert np.array_equal(np.concatenate([array for part in parts for array in getattr(part, name)]), np.concatenate(getattr(some, name)))
+        assert np.array_equal(
+            np.concatenate([array for part in parts for array in getattr(part, name)]),
+            np.concatenate(getattr(some, name)),
+        )
 
 
 def test_packs_have_few_sizes_and_waste_little():

@@ -11,8 +11,9 @@ import pytest
 import esnlm
 from esnlm import config
 from esnlm.errors import InputError
-from esnlm.evaluation.report import evaluate_run
-from esnlm.training import checkpoint, loop
+from esnlm.reporting.blimp_report import evaluate_run
+from esnlm.runs import checkpoint
+from esnlm.training import loop
 from esnlm.training.update import look, no_fault
 
 DATA = """
@@ -61,7 +62,8 @@ def test_only_what_is_not_finite_is_looked_at(params, gradient, loss, largest, e
 def test_a_gradient_alone_is_looked_at_where_it_decides():
     tree, bad = {"a": jnp.ones(2)}, {"a": jnp.array([1.0, np.nan])}
     looked = [
-        bool(look(no_fault(tree), jnp.float32(1), tree, bad, lambda: jnp.float32(1), how).seen) for how in ("continue", "skip", "stop")
+        bool(look(no_fault(tree), jnp.float32(1), tree, bad, lambda: jnp.float32(1), how).seen)
+        for how in ("continue", "skip", "stop")
     ]
     assert looked == [False, True, True]
 
@@ -108,7 +110,9 @@ def test_a_model_that_is_not_finite_has_no_score_and_says_nothing(trained, tmp_p
     assert "no accuracy is given" in capsys.readouterr().out
     assert json.loads((run / "evaluation" / "blimp-paper.json").read_text())["status"] == "not defined"
     for temperature in (0, 1):
-        with pytest.raises(InputError, match="^the model's logits are not finite after 0 tokens: it has diverged; try another --step$"):
+        with pytest.raises(
+            InputError, match="^the model's logits are not finite after 0 tokens: it has diverged; try another --step$"
+        ):
             esnlm.load(run).generate("The", temperature=temperature)
 
 
@@ -120,5 +124,7 @@ def test_a_model_whose_readout_is_zero_has_collapsed(trained, tmp_path, capsys):
     pairs.write_text('{"sentence_good": "The cats sleep.", "sentence_bad": "The cats that the dog likes sleep."}\n' * 3)
     found = evaluate_run(run, [pairs], out=tmp_path / "lengths.json")
     assert found.result["status"] == "collapsed"
-    assert found.result["warnings"] == ["every token has the same log-probability: nothing but length decides, and no accuracy is given"]
+    assert found.result["warnings"] == [
+        "every token has the same log-probability: nothing but length decides, and no accuracy is given"
+    ]
     assert "collapsed: every token has the same log-probability" in capsys.readouterr().out

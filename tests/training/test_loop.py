@@ -14,10 +14,10 @@ import pytest
 
 import esnlm
 from esnlm import config
+from esnlm.data.store import open_store
 from esnlm.errors import InputError
-from esnlm.text.store import open_store
+from esnlm.runs.directory import RunDirectory
 from esnlm.training import loop
-from esnlm.training.run_directory import RunDirectory
 from esnlm.training.summary import has_diverged
 from tests import oracle
 from tests.training.stopped import train_with_stops
@@ -68,7 +68,17 @@ def test_a_run_leaves_what_it_promises(finished):
     assert summary["status"] == "finished" and summary["step"] == 2 * 22
     assert summary["train_nll"] < 5.2 and summary["val_nll"] < 5.0  # ln V is 6
     assert {path.name for path in run.iterdir() if not path.name.startswith(".")} == {
-        *("config.yaml", "tokenizer", "frozen", "checkpoints", "metrics.jsonl", "summary.json", "plots", "unigram.npy", "data.json"),
+        *(
+            "config.yaml",
+            "tokenizer",
+            "frozen",
+            "checkpoints",
+            "metrics.jsonl",
+            "summary.json",
+            "plots",
+            "unigram.npy",
+            "data.json",
+        ),
         *("stores", "minimal_pairs", "evaluation", "manifest.json"),
     }
     lines = metrics(run)
@@ -81,7 +91,9 @@ def test_the_train_nll_is_the_mean_of_the_last_epoch_s_batch_losses(finished):
     lines = [line for line in metrics(run) if line.get("epoch") == 2 and "train_nll" in line]
     updates = np.diff([22, *(line["step"] for line in lines)])
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["train_nll"] == pytest.approx(np.average([line["train_nll"] for line in lines], weights=updates), rel=1e-12)
+    assert summary["train_nll"] == pytest.approx(
+        np.average([line["train_nll"] for line in lines], weights=updates), rel=1e-12
+    )
 
 
 def test_a_restored_run_agrees_with_the_oracle(finished):
@@ -128,14 +140,21 @@ def test_another_configuration_in_the_same_run_directory_is_refused(finished):
 
 def test_a_second_training_in_the_same_run_directory_is_refused(finished):
     run, path = finished
-    with RunDirectory(run).locked(), pytest.raises(InputError, match="another training is writing to this run directory"):
+    with (
+        RunDirectory(run).locked(),
+        pytest.raises(InputError, match="another training is writing to this run directory"),
+    ):
         loop.train(config.read(path))
 
 
 def test_checkpoints_at_word_counts_are_kept(finished):
     run, _ = finished
     steps = sorted(int(folder.name) for folder in (run / "checkpoints").iterdir())
-    permanent = [step for step in steps if json.loads((run / "checkpoints" / str(step) / "metadata.json").read_text())["permanent"]]
+    permanent = [
+        step
+        for step in steps
+        if json.loads((run / "checkpoints" / str(step) / "metadata.json").read_text())["permanent"]
+    ]
     assert len(steps) == 3 and len(permanent) == 1 and steps[0] == permanent[0]
     words = json.loads((run / "checkpoints" / str(permanent[0]) / "metadata.json").read_text())["words"]
     assert 2000 <= words < 2000 + 32 * 20
@@ -180,7 +199,9 @@ def test_what_a_run_counts_of_its_text(finished):
     """Unigram counts leave BOS out; the generated stores know their words and bytes."""
     run, store = esnlm.load(finished[0]), open_store(finished[0] / "stores" / "train")
     counted = Counter(int(token) for sentence in store for token in sentence[1:])
-    assert dict(enumerate(np.load(finished[0] / "unigram.npy"))) == {v: counted[v] for v in range(run.tokenizer.vocab_size)}
+    assert dict(enumerate(np.load(finished[0] / "unigram.npy"))) == {
+        v: counted[v] for v in range(run.tokenizer.vocab_size)
+    }
     texts = [run.tokenizer.decode(sentence[1:-1]) for sentence in store]
     assert list(store.words) == [len(text.split()) for text in texts]
     assert list(store.bytes) == [len(text.encode()) for text in texts]
@@ -207,7 +228,7 @@ def test_data_changed_under_a_run_is_refused(finished, tmp_path):
 
 def test_a_start_that_fails_leaves_nothing(tmp_path):
     """A store made with another tokenizer: one line, and the corrected command starts afresh."""
-    from esnlm.text.prepare import prepare
+    from esnlm.data.prepare import prepare
 
     (tmp_path / "text").write_text("The cats sleep in the garden and the dogs bark.\n" * 40)
     for name, size in (("train", 270), ("dev", 280)):
@@ -255,7 +276,14 @@ def test_a_diverged_run_finishes_and_says_so(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "train_nll, val_nll, diverged",
-    [(5.0, 4.0, False), (71.0, None, True), (5.0, 70.0, True), (69.0, 69.0, False), (np.inf, 4.0, True), (5.0, np.nan, True)],
+    [
+        (5.0, 4.0, False),
+        (71.0, None, True),
+        (5.0, 70.0, True),
+        (69.0, 69.0, False),
+        (np.inf, 4.0, True),
+        (5.0, np.nan, True),
+    ],
 )
 def test_diverged_is_not_finite_or_above_ten_log_v(train_nll, val_nll, diverged):
     assert has_diverged(train_nll, val_nll, vocab_size=1000) == diverged  # 10 ln 1000 = 69.08
@@ -294,7 +322,9 @@ def test_a_moved_run_still_loads(finished, tmp_path):
 
     shutil.copytree(finished[0], tmp_path / "moved")
     sentences = ["The cats sleep."]
-    assert np.array_equal(esnlm.load(tmp_path / "moved").log_probs(sentences), esnlm.load(finished[0]).log_probs(sentences))
+    assert np.array_equal(
+        esnlm.load(tmp_path / "moved").log_probs(sentences), esnlm.load(finished[0]).log_probs(sentences)
+    )
 
 
 def test_an_untrained_run_is_the_one_before_the_first_update(finished):

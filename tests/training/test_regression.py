@@ -9,11 +9,11 @@ import pytest
 
 import esnlm
 from esnlm import config
+from esnlm.data.store import open_store
 from esnlm.errors import InputError
-from esnlm.evaluation.ngrams import UnigramModel
-from esnlm.text.store import open_store
+from esnlm.models.ngrams import UnigramModel
+from esnlm.runs.console import Progress
 from esnlm.training import loop, plan, regression
-from esnlm.training.tracking import Progress
 from tests import oracle
 from tests.training.test_loop import metrics, same_run
 
@@ -63,7 +63,7 @@ def test_a_run_is_an_ordinary_one(finished, name):
 
 
 def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
-    """From text to readout in NumPy: states by the oracle, one solve, and the rule of readout/log_probabilities.py."""
+    """From text to readout in NumPy: states by the oracle, one solve, and the rule of regression/calibration.py."""
     run = esnlm.load(finished["ridge"])
     record = json.loads((finished["ridge"] / "summary.json").read_text())["regression"]
     frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
@@ -80,11 +80,15 @@ def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     w = np.linalg.solve(covariance + penalty * np.eye(len(covariance)), centred.T @ (d - d.mean(0))).T
     counts = d.sum(0)
     p = (counts + 1) / (len(targets) + vocab_size)
-    own = np.einsum("vn,vn->v", w, d.T @ centred) / np.maximum(counts, 1)  # beyond the token's share, which is the intercept
+    own = np.einsum("vn,vn->v", w, d.T @ centred) / np.maximum(
+        counts, 1
+    )  # beyond the token's share, which is the intercept
     scale = record["beta"] / p ** record["gamma"]
     bias = np.log(p) + scale * (-w @ h.mean(0) - own / 2)
     # The states are float32 in the run, 1e-6 off; the smallest penalised eigenvalue makes more of that.
-    np.testing.assert_allclose(run.model.readout.w[...], scale[:, None] * w, atol=1e-3 * np.abs(scale[:, None] * w).max())
+    np.testing.assert_allclose(
+        run.model.readout.w[...], scale[:, None] * w, atol=1e-3 * np.abs(scale[:, None] * w).max()
+    )
     np.testing.assert_allclose(run.model.readout.bias[...], bias, atol=1e-3 * np.abs(bias).max())
 
 
@@ -159,11 +163,31 @@ def test_a_delta_rule_that_diverges_ends_as_one(tmp_path):
 @pytest.mark.parametrize(
     "name, overrides, line",
     [
-        ("ridge", ["--model.train_input", "true"], "training.kind is ridge: it trains a readout only, and ESN.i 40, .* choose adamw"),
-        ("rls", ["--model.dropout", "0.1"], "model.dropout is 0.1: training.kind rls has none; set it to 0, or choose adamw"),
-        ("lms", ["--model.readout.rank", "4"], "model.readout.rank is 4: training.kind lms makes a readout of full rank"),
-        ("ridge", ["--model.readout.rank", "41"], "model.readout.rank is 41: of 40 features ridge makes at most that rank"),
-        ("ridge", ["--training.epochs", "2"], "training.epochs: ridge has no such setting; choose from kind, regularizations"),
+        (
+            "ridge",
+            ["--model.train_input", "true"],
+            "training.kind is ridge: it trains a readout only, and ESN.i 40, .* choose adamw",
+        ),
+        (
+            "rls",
+            ["--model.dropout", "0.1"],
+            "model.dropout is 0.1: training.kind rls has none; set it to 0, or choose adamw",
+        ),
+        (
+            "lms",
+            ["--model.readout.rank", "4"],
+            "model.readout.rank is 4: training.kind lms makes a readout of full rank",
+        ),
+        (
+            "ridge",
+            ["--model.readout.rank", "41"],
+            "model.readout.rank is 41: of 40 features ridge makes at most that rank",
+        ),
+        (
+            "ridge",
+            ["--training.epochs", "2"],
+            "training.epochs: ridge has no such setting; choose from kind, regularizations",
+        ),
     ],
 )
 def test_what_a_regression_cannot_do(tmp_path, name, overrides, line):
@@ -176,7 +200,9 @@ def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypat
     large = experiment(tmp_path, "ridge", "--model.reservoir.state_size", "65536")
     assert 95e9 < regression.memory(large, 50_257) < 99e9
     monkeypatch.setattr(regression, "memory", lambda *_: 10**15)
-    with pytest.raises(InputError, match="at 40 features and .* it needs 1,000,000.0 GB of memory and this machine has "):
+    with pytest.raises(
+        InputError, match="at 40 features and .* it needs 1,000,000.0 GB of memory and this machine has "
+    ):
         loop.train(experiment(tmp_path, "ridge"))
 
 

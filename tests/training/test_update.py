@@ -83,7 +83,9 @@ def test_schedules_and_warmup():
     # optax corrects Adam's bias in float32, where 1 - 0.999 is off by 5e-5; PyTorch does it in float64.
     def rates(**settings):
         """What the first ten updates subtract where gradient and decay make it the learning rate itself."""
-        optimizer = make_optimizer(TrainingConfig(learning_rate=1.0, weight_decay=0.0, epsilon=1e-30, **settings), updates=10)
+        optimizer = make_optimizer(
+            TrainingConfig(learning_rate=1.0, weight_decay=0.0, epsilon=1e-30, **settings), updates=10
+        )
         params, found = jnp.zeros(1), []
         state = optimizer.init(params)
         for _ in range(10):
@@ -95,7 +97,9 @@ def test_schedules_and_warmup():
     np.testing.assert_allclose(rates(schedule="linear"), 1 - np.arange(10) / 10, rtol=1e-4)
     np.testing.assert_allclose(rates(schedule="cosine"), (1 + np.cos(np.pi * np.arange(10) / 10)) / 2, rtol=1e-4)
     np.testing.assert_allclose(rates(warmup_updates=4)[:5], [0.25, 0.5, 0.75, 1, 1], rtol=1e-4)
-    np.testing.assert_allclose(rates(warmup_updates=4, schedule="linear")[3:], [1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6], rtol=1e-4)
+    np.testing.assert_allclose(
+        rates(warmup_updates=4, schedule="linear")[3:], [1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6], rtol=1e-4
+    )
 
 
 def test_clipping_bounds_the_gradient_before_adam_sees_it():
@@ -119,7 +123,10 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, sca
     ours = make_optimizer(config, updates=10, scaling=scaling)
     state = ours.init(params)
 
-    theirs = {name: torch.tensor(np.asarray(array, np.float64), requires_grad=True) for name, array in params["readout"].items()}
+    theirs = {
+        name: torch.tensor(np.asarray(array, np.float64), requires_grad=True)
+        for name, array in params["readout"].items()
+    }
     groups = [{"params": [theirs[name]], "lr": eta * rates[name]} for name in names]
     if optimizer == "adamw":  # its decay is lr weight_decay
         for group, name in zip(groups, names, strict=True):
@@ -138,7 +145,9 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, sca
     for rows, targets in updates:
         features, padding = buffer[rows], (0, 64 - len(rows))
         weights = np.full(len(rows), 1 / len(rows), np.float32)
-        params, state = update(params, state, np.pad(features, (padding, (0, 0))), np.pad(targets, padding), np.pad(weights, padding))
+        params, state = update(
+            params, state, np.pad(features, (padding, (0, 0))), np.pad(targets, padding), np.pad(weights, padding)
+        )
 
         logits = torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T + theirs["bias"]
         torch_optimizer.zero_grad()

@@ -1,0 +1,51 @@
+"""How a run is computed: settings that change no result beyond rounding, and what a device chooses for them."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from esnlm.errors import InputError, require
+from esnlm.readout.cross_entropy import PRECISIONS
+from esnlm.reservoir.sparse import KERNELS
+
+# Memory for features computed ahead: enough to fill the lanes, little beside a readout with its optimizer.
+WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
+SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
+STEPS = 128  # of a window, at least: as many as long sentences have, or most lanes would wait for the longest
+
+
+@dataclass(frozen=True)
+class ComputeConfig:
+    """How, not what: none of these changes a result beyond rounding. A null is chosen for the device and recorded."""
+
+    precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
+    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
+    lanes: int | None = None  # sentences that run side by side where no gradient is taken
+    window_tokens: int | None = None  # features that exist at once, computed ahead of the optimizer or to evaluate
+    chunk_tokens: int = 1024  # features whose logits exist at once
+
+    def check(self) -> None:
+        require(
+            self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}"
+        )
+        kernels = ("auto", *KERNELS)
+        require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
+        for name in ("lanes", "window_tokens", "chunk_tokens"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
+
+
+def choose_compute(compute: ComputeConfig, model, backend: str) -> ComputeConfig:
+    """The compute settings with every null and `auto` decided for a backend.
+
+    Raises:
+        InputError: the backend cannot do what is asked for.
+    """
+    if compute.precision == "tf32" and backend == "cpu":
+        raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
+    return dataclasses.replace(
+        compute,
+        kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
+        lanes=compute.lanes or min(model.lanes(backend), max(8, window // STEPS)),
+        window_tokens=compute.window_tokens or window,
+    )

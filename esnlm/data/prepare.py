@@ -1,0 +1,395 @@
+"""Raw text files to a token store: lines -> sentences -> tokens, a megabyte at a time, on all cores.
+
+Chunks of the files go to worker processes and what they make of them comes back in the files' order: the store is the
+same whatever the number of workers, and memory does not grow with the corpus.
+"""
+
+import hashlib
+import math
+import os
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from queue import SimpleQueue
+from subprocess import PIPE, Popen
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from esnlm.data.sentences import load_punkt, punkt_splitter, read_chunks, split_lines, train_punkt
+from esnlm.data.store import StoreWriter, TokenStore, refuse_target
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
+from esnlm.errors import InputError
+
+PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
+TOGETHER = 1000  # sentences that go to the tokenizer at once
+WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
+
+
+def prepare(
+    inputs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    tokenizer: str | Path = "gpt2",
+    sentences: str = "punkt",
+    language: str = "english",
+    punkt_data: str | Path | None = None,
+    min_length: int = 6,
+    max_length: int = 512,
+    max_words: int | None = None,
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> TokenStore:
+    """Make the token store `out` of raw text in UTF-8. A sentence never crosses the end of a line.
+
+    Args:
+        inputs: text files, and folders, of which all files are taken in the order of their paths (hidden ones not).
+        tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
+        sentences: "punkt" splits each line with NLTK's Punkt; with "line" a line is a sentence.
+        language: of the Punkt model. Where this machine has none of it, Punkt is trained on the first share of each
+            input file, 2 MB in all; the output and the manifest say so.
+        punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
+        min_length, max_length: tokens, counting BOS and EOS. A shorter sentence is dropped; of a longer one BOS, the
+            first max_length - 2 tokens and EOS are kept.
+        max_words: keep about so many words. A file's share of them is proportional to its words; it gives its first
+            sentences up to the one that reaches the share, or all where that is less, as short ones were dropped.
+            A BPE or Punkt model trained on the input is trained on the first share of each file, too.
+        workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
+        overwrite: replace an existing token store.
+        progress: tell on stderr how far it is and what came of it.
+
+    Raises InputError for bad input and settings; there is no store then, or the former one.
+    """
+    began = time.monotonic()
+    say = _say if progress else lambda line: None
+    _check_settings(sentences, min_length, max_length, max_words, workers)
+    refuse_target(Path(out), overwrite)
+    sources = _find_sources(inputs)
+    size = sum(source.size for source in sources)
+    workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
+    digests = [hashlib.sha256() for _ in sources]
+    dropped = cut = 0
+    with _workers(workers, punkt=sentences == "punkt") as encode_in_order:
+        share, words_left = _shares(sources, max_words)
+        vocabulary = _tokenizer(tokenizer, sources, share, say)
+        parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, say)
+        with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
+            chunks = _read(sources, words_left, digests, advance)
+            for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
+                if words_left[i] <= 0:
+                    continue  # read ahead
+                encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
+                kept = encoded.lengths >= min_length
+                lengths = np.minimum(encoded.lengths[kept], max_length)
+                writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
+                dropped += int(np.sum(~kept))
+                cut += int(np.sum(encoded.lengths > max_length))
+            store = writer.finish(
+                dropped_short=dropped,
+                cut_long=cut,
+                filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
+                sentence_rule=rule,
+                sources=[
+                    {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
+                    for source, digest in zip(sources, digests, strict=True)
+                ],
+                versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences == "punkt")]},
+            )
+    _summarize(store, size, time.monotonic() - began, say)
+    return store
+
+
+@dataclass(frozen=True)
+class Source:
+    path: Path
+    name: str  # as the manifest has it: the file's name, or its path from the folder that was given
+    size: int  # bytes
+
+
+class Encoded(NamedTuple):
+    """The sentences of a chunk, the short ones too; but `tokens` has those of the others only, cut and end to end."""
+
+    tokens: np.ndarray  # (sum of kept lengths,) uint32
+    lengths: np.ndarray  # (sentences,) int64, counting BOS and EOS, before the cut
+    words: np.ndarray  # (sentences,) int64, after the cut
+    bytes: np.ndarray  # (sentences,) int64, after the cut
+
+
+def chunk_encoder(parameters, tokenizer: Tokenizer, min_length: int, max_length: int) -> Callable[[str], Encoded]:
+    """A function from a chunk of text to its encoded sentences; for `parameters` None, a line is a sentence."""
+    split = punkt_splitter(parameters) if parameters else lambda line: [line]
+    no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
+
+    def encode(text: str) -> Encoded:
+        sentences = [sentence for line in split_lines(text) for sentence in split(line)]
+        tokens, lengths, words, sizes = [no_ids], [], [], []
+        for start in range(0, len(sentences), TOGETHER):
+            group = sentences[start : start + TOGETHER]
+            for sentence, ids in zip(group, tokenizer.encode_lines(group), strict=True):
+                lengths.append(len(ids) + 2)
+                covered = sentence.encode()
+                if len(ids) + 2 > max_length:
+                    ids = ids[: max_length - 2]
+                    covered = tokenizer.decode_bytes(ids)
+                    sentence = covered.decode(errors="ignore")
+                words.append(len(sentence.split()))
+                sizes.append(len(covered))
+                if len(ids) + 2 >= min_length:
+                    tokens += bos, ids, eos
+        return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
+
+    return encode
+
+
+def _read(
+    sources: Sequence[Source], words_left: Sequence[float], digests: Sequence[Any], advance: Callable[[int], None]
+) -> Iterator[tuple[int, str]]:
+    """The chunks of each source i, as long as words of it are to be taken; but all of it goes into its digest."""
+    for i, source in enumerate(sources):
+
+        def seen(block: bytes, digest=digests[i]) -> None:
+            digest.update(block)
+            advance(len(block))
+
+        yield from ((i, text) for text in read_chunks(source.path, seen) if words_left[i] > 0)
+
+
+def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
+    """The first sentences, up to the one whose words make up `left`; and how many words are left then."""
+    words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
+    count = min(len(words), 1 + int(np.searchsorted(words, left)))
+    taken = int(words[count - 1]) if count else 0
+    rest = (array[:count] for array in encoded[1:])
+    return Encoded(encoded.tokens, *rest), left - taken
+
+
+def _check_settings(
+    sentences: str, min_length: int, max_length: int, max_words: int | None, workers: int | None
+) -> None:
+    if sentences not in ("punkt", "line"):
+        raise InputError(f"sentences {sentences!r}: give 'punkt' or 'line'")
+    if not 3 <= min_length <= max_length:
+        raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
+    if max_words is not None and max_words < 1:
+        raise InputError(f"max_words {max_words}: give at least 1")
+    if workers is not None and workers < 1:
+        raise InputError(f"workers {workers}: give at least 1")
+
+
+def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
+    sources = []
+    for given in map(Path, inputs):
+        if given.is_dir():
+            paths = sorted(path for path in given.rglob("*") if path.is_file())
+            names = [path.relative_to(given) for path in paths]
+            hidden = [any(part.startswith(".") for part in name.parts) for name in names]
+            found = [(path, name) for path, name, hide in zip(paths, names, hidden, strict=True) if not hide]
+            if not found:
+                raise InputError(f"{given}: no files in this folder")
+        elif given.is_file():
+            found = [(given, Path(given.name))]
+        else:
+            raise InputError(f"{given}: no such file or folder")
+        sources += [Source(path, name.as_posix(), path.stat().st_size) for path, name in found]
+    if not sources:
+        raise InputError("no input: name text files, or folders of them")
+    for source in sources:
+        if not any(map(str.strip, read_chunks(source.path))):
+            raise InputError(f"{source.path}: empty, or nothing but white space; leave it out")
+    return sources
+
+
+def _shares(sources: Sequence[Source], max_words: int | None) -> tuple[float, list[float]]:
+    """The share of all words that is wanted, and how many words of each source that makes."""
+    if max_words is None:
+        return 1.0, [math.inf] * len(sources)
+    words = [sum(len(text.split()) for text in read_chunks(source.path)) for source in sources]
+    total = sum(words)
+    if max_words >= total:
+        return 1.0, [math.inf] * len(sources)
+    bounds = [max_words * sum(words[:i]) // total for i in range(len(words) + 1)]  # so that they add up to max_words
+    return max_words / total, [end - start for start, end in zip(bounds, bounds[1:])]
+
+
+def _first_share(sources: Iterable[Source], share: float) -> Iterator[str]:
+    """The first `share` of each source's bytes, to the end of the line, in chunks."""
+    for source in sources:
+        left = share * source.size
+        for text in read_chunks(source.path):
+            data = text.encode()
+            end = data.find(b"\n", max(math.ceil(left) - 1, 0))
+            yield text if end < 0 else data[:end].decode()
+            left -= len(data)
+            if left <= 0:
+                break
+
+
+def _tokenizer(spec: str | Path, sources: Sequence[Source], share: float, say: Callable[[str], None]) -> Tokenizer:
+    if not str(spec).startswith("train:"):
+        return load_tokenizer(spec)
+    try:
+        vocab_size = int(str(spec).removeprefix("train:"))
+    except ValueError:
+        raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
+    say(f"training a vocabulary of {vocab_size:,} ids on this input")
+    return train_bpe((line for text in _first_share(sources, share) for line in split_lines(text)), vocab_size)
+
+
+def _sentence_rule(
+    sentences: str,
+    language: str,
+    punkt_data: str | Path | None,
+    sources: Sequence[Source],
+    share: float,
+    say: Callable[[str], None],
+) -> tuple[Any, str]:
+    """Punkt's parameters (None: a line is a sentence), and the rule in words."""
+    if sentences == "line":
+        return None, "one per line"
+    parameters = load_punkt(language, Path(punkt_data) if punkt_data else None)
+    if parameters:
+        return parameters, f"punkt pretrained {language}"
+    size = share * sum(source.size for source in sources)
+    rule = "punkt trained on this input"
+    if size > PUNKT_SAMPLE:
+        rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
+        share *= PUNKT_SAMPLE / size
+    say(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
+    return train_punkt(_first_share(sources, share)), rule
+
+
+@contextmanager
+def _workers(count: int, punkt: bool) -> Iterator[Callable[..., Iterator[tuple[int, Encoded]]]]:
+    """Starts `count` processes, and gives a function of (source, chunk) pairs and the arguments of `chunk_encoder`
+    that iterates over (source, encoded chunk) pairs in the same order.
+
+    The processes are plain ones that we talk to through pipes. What Python offers would fork a process that may have
+    threads (jax, BLAS), or run the caller's script anew in each worker. They end when their input does, however that
+    comes about, and start here, so that they import NLTK while this process gets on.
+    """
+    if count == 1:
+
+        def encode_here(chunks: Iterable[tuple[int, str]], *arguments: Any) -> Iterator[tuple[int, Encoded]]:
+            encode = chunk_encoder(*arguments)
+            return ((i, encode(text)) for i, text in chunks)
+
+        yield encode_here
+        return
+
+    program = f"import sys; sys.path[:] = {sys.path!r}; from esnlm.data.prepare import work; work({punkt})"
+    command = [sys.executable, "-c", program]
+    processes = [Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True) for _ in range(count)]
+    threads = ThreadPoolExecutor(count)  # one for each process, to wait for it
+    idle = SimpleQueue()
+
+    def encode(text: str) -> Encoded:
+        process = idle.get()
+        try:
+            _send(process.stdin, text)
+            return pickle.load(process.stdout)
+        finally:
+            idle.put(process)
+
+    def encode_in_order(chunks: Iterable[tuple[int, str]], *arguments: Any) -> Iterator[tuple[int, Encoded]]:
+        for process in processes:
+            _send(process.stdin, arguments)
+            idle.put(process)
+        pending = deque()
+        for i, text in chunks:
+            pending.append((i, threads.submit(encode, text)))
+            if len(pending) > 2 * count:  # enough to keep all busy, and all that is ever in memory
+                i, future = pending.popleft()
+                yield i, future.result()
+        for i, future in pending:
+            yield i, future.result()
+
+    try:
+        yield encode_in_order
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+        raise InputError("a worker process died, perhaps for want of memory: try fewer workers (--workers 1)") from None
+    finally:
+        for process in processes:
+            process.kill()
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+            process.wait()
+
+
+def work(punkt: bool) -> None:
+    """The life of a worker process: the arguments of `chunk_encoder` come in, then chunks, and encoded ones go out."""
+    if punkt:
+        sys.modules["scipy"] = None  # NLTK imports SciPy where it can, for a second, and Punkt uses none of it
+        with suppress(ImportError):
+            import nltk.tokenize.punkt  # noqa: F401
+    with suppress(EOFError, BrokenPipeError):
+        encode = chunk_encoder(*pickle.load(sys.stdin.buffer))
+        while True:
+            _send(sys.stdout.buffer, encode(pickle.load(sys.stdin.buffer)))
+
+
+def _send(pipe: BinaryIO, message: Any) -> None:
+    pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+    pipe.flush()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _progress(size: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Gives a function to be told of bytes done: on a terminal one line that changes, elsewhere one in 10 seconds."""
+    if not wanted:
+        yield lambda count: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+        columns = ("preparing", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("preparing", total=size)
+            yield lambda count: bar.advance(task, count)
+    else:
+        began = told = time.monotonic()
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done, told
+            done, now = done + count, time.monotonic()
+            if now - told >= 10:
+                told, speed = now, done / (now - began)
+                left = (size - done) / speed
+                _say(f"{_megabytes(done)} of {_megabytes(size)}, {_megabytes(speed)}/s, {left:.0f} s left")
+
+        yield advance
+
+
+def _summarize(store: TokenStore, size: int, seconds: float, say: Callable[[str], None]) -> None:
+    manifest, counts = store.manifest, store.manifest["counts"]
+    filters = manifest["filters"]
+    say(f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS")
+    say(f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}")
+    say(f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens")
+    say(f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens")
+    say(f"  sentences  {manifest['sentence_rule']}")
+    say(f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids")
+    say(f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s")
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

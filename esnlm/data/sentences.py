@@ -1,0 +1,254 @@
+"""Raw text to sentences: files to checked lines, and lines to sentences with NLTK's Punkt.
+
+Punkt looks at each candidate (a `.`, `?` or `!` with something after it) and decides from the words around it whether
+a sentence ends there. Nearly all its time goes into these decisions, and the same contexts come again and again:
+`punkt_splitter` remembers them, and leaves everything else to NLTK. The outcome is NLTK's own.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from esnlm.errors import InputError
+
+if TYPE_CHECKING:  # NLTK is an extra, takes a second to import, and reading lines needs none of it
+    from nltk.tokenize.punkt import PunktParameters
+
+CHUNK = 1 << 20  # bytes
+LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole
+
+# The languages of NLTK's data package punkt_tab.
+LANGUAGES = [
+    "czech",
+    "danish",
+    "dutch",
+    "english",
+    "estonian",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "italian",
+    "malayalam",
+    "norwegian",
+    "polish",
+    "portuguese",
+    "russian",
+    "slovene",
+    "spanish",
+    "swedish",
+    "turkish",
+]
+
+REMEMBERED = 1 << 16  # contexts, and words
+LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill the memory
+
+
+def read_chunks(path: Path, seen: Callable[[bytes], object] = lambda block: None) -> Iterator[str]:
+    """The text of a file in pieces of about a megabyte that end where lines end.
+
+    Line ends (\\n, \\r\\n, \\r) all become \\n; a byte order mark at the start is dropped. `seen` is called with each
+    block of the file's bytes as it is read, for a hash or a count.
+
+    Raises InputError, naming line and byte offset, where the file is not UTF-8 text or a line is longer than 4 MB.
+    """
+    try:
+        file = open(path, "rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    with file:
+        yield from _chunks(file, str(path), seen)
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a chunk that have something in them, without white space at either end."""
+    return [line for line in map(str.strip, text.split("\n")) if line]
+
+
+def read_lines(path: Path | None) -> list[str]:
+    """All lines of a text file, or of standard input for None, without white space at either end; blank ones too, so
+    that line i of the outcome is line i of the file.
+
+    Raises InputError where the file cannot be read or is not UTF-8 text.
+    """
+    text = "".join(read_chunks(path) if path else _chunks(sys.stdin.buffer, "standard input"))
+    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
+    """Pretrained Punkt parameters of `language`, or None where this machine has none for a language of NLTK's.
+
+    Looks in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
+    `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
+
+    Raises InputError if `folder` has none, if the language is neither found nor one
+    of NLTK's, or if a file of the parameters is missing or damaged.
+    """
+    _nltk_punkt()
+    import nltk.data
+
+    if not language or not all(character.isalnum() or character in "-_" for character in language):
+        raise InputError(f"language {language!r} is no name of a Punkt language; known: {', '.join(LANGUAGES)}")
+    layouts = ("tokenizers/punkt_tab", "punkt_tab", ".") if folder else ("tokenizers/punkt_tab",)
+    for root in [folder] if folder else nltk.data.path:
+        for layout in layouts:
+            place = Path(root, layout, language)
+            if place.is_dir():
+                return _read_punkt(place)
+    if folder:
+        raise InputError(
+            f"{folder}: no Punkt data for language {language!r}: neither {language} nor punkt_tab/{language} nor "
+            f"tokenizers/punkt_tab/{language} is in it; name another folder or language"
+        )
+    if language not in LANGUAGES:
+        raise InputError(f"language {language!r}: no Punkt data of that name is found; known: {', '.join(LANGUAGES)}")
+    return None
+
+
+def train_punkt(texts: Iterable[str]) -> "PunktParameters":
+    """Punkt parameters learned without supervision from `texts`, by Kiss and Strunk (2006) as NLTK has it.
+
+    The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
+    """
+    trainer = _nltk_punkt().PunktTrainer(**_untimed_classes())
+    for text in texts:
+        trainer.train(text, finalize=False)
+    return trainer.get_params()
+
+
+def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
+    """A function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, faster.
+
+    A decision depends on nothing but its context and the parameters, so a remembered one is the same one.
+    """
+    splitter = _nltk_punkt().PunktSentenceTokenizer(parameters, **_untimed_classes())
+    plain_decision = splitter.text_contains_sentbreak
+
+    @lru_cache(REMEMBERED)
+    def first_pass(word):
+        token = splitter._Token(word)
+        splitter._first_pass_annotation(token)
+        return token
+
+    def ends_sentence(token, following) -> bool:
+        if not token.period_final:  # the second pass changes only tokens that end in a period
+            return bool(token.sentbreak)
+        before = token.sentbreak, token.abbr
+        splitter._second_pass_annotation(token, following)
+        after = bool(token.sentbreak)
+        token.sentbreak, token.abbr = before  # the token is shared
+        return after
+
+    @lru_cache(REMEMBERED)
+    def remembered_decision(context: str) -> bool:
+        tokens = [first_pass(word) for word in splitter._lang_vars.word_tokenize(context)]
+        return any(map(ends_sentence, tokens, tokens[1:]))
+
+    def decision(context: str) -> bool:
+        plain = len(context) > LONGEST_REMEMBERED or "\n" in context
+        return plain_decision(context) if plain else remembered_decision(context)
+
+    splitter.text_contains_sentbreak = decision
+    return splitter.tokenize
+
+
+def _nltk_punkt():
+    try:
+        from nltk.tokenize import punkt
+    except ImportError:
+        raise InputError(
+            "splitting sentences needs nltk: pip install 'esnlm[text]', or give one sentence a line (--sentences line)"
+        ) from None
+    return punkt
+
+
+def _untimed_classes() -> dict[str, Any]:
+    """NLTK's patterns and tokens without time limits.
+
+    From 3.10 NLTK wraps its patterns so that each call ends after five seconds, which costs a third of our time and
+    which a line of megabytes overruns. Before that they are plain patterns.
+    """
+    punkt = _nltk_punkt()
+
+    def untimed(pattern):
+        return getattr(pattern, "_rx", pattern)
+
+    class Patterns(punkt.PunktLanguageVars):
+        re_boundary_realignment = untimed(punkt.PunktLanguageVars.re_boundary_realignment)
+
+        def period_context_re(self):
+            return untimed(super().period_context_re())
+
+        def word_tokenize(self, s):
+            return untimed(self._word_tokenizer_re()).findall(s)
+
+    class Token(punkt.PunktToken):
+        __slots__ = ()
+        _RE_ELLIPSIS = untimed(punkt.PunktToken._RE_ELLIPSIS)
+        _RE_NUMERIC = untimed(punkt.PunktToken._RE_NUMERIC)
+        _RE_INITIAL = untimed(punkt.PunktToken._RE_INITIAL)
+        _RE_ALPHA = untimed(punkt.PunktToken._RE_ALPHA)
+
+    return {"lang_vars": Patterns(), "token_cls": Token}
+
+
+def _read_punkt(folder: Path) -> "PunktParameters":
+    # Not by nltk's load_punkt_params: from 3.10 that refuses folders outside nltk.data.path.
+    from nltk.tabdata import PunktDecoder
+
+    def read(name: str, decode: Callable):
+        path = folder / name
+        try:
+            with open(path, encoding="utf-8") as file:
+                return decode(file)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}; a Punkt language needs it: install punkt_tab again") from None
+        except (ValueError, IndexError):
+            raise InputError(f"{path}: damaged; install punkt_tab again") from None
+
+    decoder, parameters = PunktDecoder(), _nltk_punkt().PunktParameters()
+    parameters.abbrev_types = read("abbrev_types.txt", decoder.txt2set)
+    parameters.sent_starters = read("sent_starters.txt", decoder.txt2set)
+    parameters.collocations = set(read("collocations.tab", decoder.tab2tups))
+    parameters.ortho_context = read("ortho_context.tab", decoder.tab2intdict)
+    return parameters
+
+
+def _chunks(file: BinaryIO, name: str, seen: Callable[[bytes], object] = lambda block: None) -> Iterator[str]:
+    offset, line, rest = 0, 1, b""  # rest: what is read and not yielded; it begins at byte `offset`, in line `line`
+    while block := file.read(CHUNK):
+        seen(block)
+        data = rest + block
+        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the very end may be half of a \r\n
+        if end:
+            text = _decode(data[:end], name, offset, line)
+            line += text.count("\n")
+            yield text
+        offset, rest = offset + end, data[end:]
+        if len(rest) > LONGEST_LINE:
+            raise InputError(
+                f"{name}:{line}: longer than {LONGEST_LINE >> 20} MB; put one paragraph or one sentence on a line"
+            )
+    if rest:
+        yield _decode(rest, name, offset, line)
+
+
+def _decode(data: bytes, name: str, offset: int, line: int) -> str:
+    """The text of `data`, which begins at byte `offset`, in line `line`, of the file called `name`."""
+    wrong, at = "not UTF-8", data.find(b"\0")
+    if at >= 0:
+        wrong = "not a text file"
+    else:
+        try:
+            text = _one_line_end(data.decode())
+            return text.removeprefix("\ufeff") if offset == 0 else text
+        except UnicodeDecodeError as error:
+            at = error.start
+    line += _one_line_end(data[:at].decode("latin-1")).count("\n")
+    raise InputError(f"{name}:{line}: {wrong}: 0x{data[at]:02x} at byte {offset + at}; give plain text in UTF-8")
+
+
+def _one_line_end(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

@@ -1,0 +1,308 @@
+"""Text to token ids and back: GPT-2's byte-level BPE, one trained on the text at hand, or a closed list of words.
+
+All three are the same thing to tiktoken: a pattern that cuts text into pieces and a rank for every token's bytes.
+`<|endoftext|>` has the last id and is both BOS and EOS.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tiktoken
+import tiktoken.load
+
+from esnlm.errors import InputError
+from esnlm.runs.atomic import parse_json
+
+FORMAT = {"format": "esnlm tokenizer", "version": 1}
+ENDOFTEXT = "<|endoftext|>"
+GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
+
+# GPT-2's pattern as tiktoken words it; kept here because the words, not only the meaning, go into a tokenizer's hash.
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+# A word with the space before it, whatever letters, hyphens and apostrophes it has; or one punctuation mark.
+WORD_PATTERN = r""" ?[^\s.,;:?!"()]++|[.,;:?!"()]|\s"""
+
+# On a million white-space characters in a row tiktoken's stack overflows: a panic, not an exception. So long texts are
+# cut before the last of 1000 and more such characters, which no piece of either pattern spans. (\x1c-\x1f are white
+# space to Python and not to tiktoken.)
+LONG_TEXT = 500_000
+LONG_SPACE = re.compile(r"(?=[^\S\x1c-\x1f][\S\x1c-\x1f])(?<=[^\S\x1c-\x1f]{1000})")
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """A vocabulary of `vocab_size` ids: one for each of `ranks` (token bytes -> id, in order of merging) and, last,
+    `<|endoftext|>`, which is both `bos` and `eos`. Text never gives that id: `encode` reads `<|endoftext|>` as
+    ordinary text and adds no BOS or EOS.
+    """
+
+    name: str
+    pattern: str = field(repr=False)
+    ranks: dict[bytes, int] = field(repr=False)
+
+    @cached_property
+    def _encoding(self) -> tiktoken.Encoding:
+        return tiktoken.Encoding(
+            self.name, pat_str=self.pattern, mergeable_ranks=self.ranks, special_tokens={ENDOFTEXT: len(self.ranks)}
+        )
+
+    @property
+    def bos(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def eos(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.ranks) + 1
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex digest of all that determines the ids: pattern, ranks and special token (and not the name)."""
+        rules = {"kind": "tiktoken", "pattern": self.pattern, "special_tokens": {ENDOFTEXT: self.eos}}
+        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode() + b"\n" + _dump_ranks(self.ranks)).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
+        if len(text) < LONG_TEXT:
+            return self._encoding.encode_ordinary(text)
+        return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
+
+    def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
+        """`encode` of each line, as uint32 arrays (ids,): many short lines take a fifth less time than one by one.
+
+        A line has no line end in it and no white space at either end: so the ids between two line ends are its own.
+        """
+        ids = np.array(self.encode("\n".join(lines)), np.uint32)
+        ends = np.flatnonzero(ids == self.ranks[b"\n"])
+        if len(ends) != len(lines) - 1:
+            return [np.array(self.encode(line), np.uint32) for line in lines]
+        return [ids[start:end] for start, end in zip([0, *(ends + 1)], [*ends, len(ids)], strict=True)]
+
+    def encode_batch(self, texts: Sequence[str], num_threads: int | None = None) -> list[list[int]]:
+        """`encode` of each text, on `num_threads` threads (default: one per core)."""
+        with ThreadPoolExecutor(num_threads or os.cpu_count()) as pool:
+            return list(pool.map(self.encode, texts))
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The UTF-8 bytes that `ids` stand for. KeyError for an id outside the vocabulary."""
+        return self._encoding.decode_bytes([int(i) for i in ids])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`, with U+FFFD for bytes that are no UTF-8; BOS and EOS appear as `<|endoftext|>`."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def save(self, folder: str | Path) -> None:
+        """Write `tokenizer.json` and `ranks.tiktoken` to `folder`, for `load_tokenizer(folder)` on any machine."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "ranks.tiktoken", _dump_ranks(self.ranks))
+        _replace(folder / "tokenizer.json", json.dumps(self._description(), indent=2).encode() + b"\n")
+
+    def _description(self) -> dict[str, Any]:
+        return FORMAT | {
+            "name": self.name,
+            "vocab_size": self.vocab_size,
+            "bos": self.bos,
+            "eos": self.eos,
+            "pattern": self.pattern,
+            "special_tokens": {ENDOFTEXT: self.eos},
+            "sha256": self.sha256,
+        }
+
+
+def load_tokenizer(spec: str | Path) -> Tokenizer:
+    """The tokenizer named by `spec`:
+
+    - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
+    - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, read without a network. Other files in that format
+      are loaded too, and named by their hash;
+    - a folder written by `Tokenizer.save`.
+
+    Raises InputError if there is no such tokenizer, if it cannot be downloaded, or if its files are damaged.
+    """
+    if spec == "gpt2":
+        return _download_gpt2()
+    folder = Path(spec)
+    if (folder / "tokenizer.json").exists() or (folder / "ranks.tiktoken").exists():
+        return _load_saved(folder)
+    if (folder / "vocab.bpe").exists() or (folder / "encoder.json").exists():
+        return _load_gpt2_files(folder)
+    raise InputError(
+        f"tokenizer {str(spec)!r}: neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer"
+    )
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) learned from `texts`.
+
+    GPT-2's pattern cuts the texts, which are read once, one by one. A pair that occurs once is not merged. The same
+    texts give the same tokenizer. Raises InputError if the texts do not have as many merges as asked for.
+    """
+    if vocab_size < 257:
+        raise InputError(f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}")
+    try:
+        import tokenizers
+    except ImportError:
+        raise InputError("training a vocabulary needs tokenizers: pip install 'esnlm[text]'") from None
+
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=2,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+
+    byte_of = _byte_of_character()
+    ranks = _byte_ranks()
+    for left, right in json.loads(bpe.to_str())["model"]["merges"]:
+        ranks.setdefault(bytes(byte_of[character] for character in left + right), len(ranks))
+    if len(ranks) + 1 < vocab_size:
+        raise InputError(f"vocabulary size {vocab_size}: the text has merges for {len(ranks) + 1} only; ask for fewer")
+    return Tokenizer(f"bpe-{vocab_size}", GPT2_PATTERN, ranks)
+
+
+def word_tokenizer(words: Sequence[str]) -> Tokenizer:
+    """A closed list of words, one id each, over the 256 bytes, which can spell any other text.
+
+    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words`
+    in their order, and the last for `<|endoftext|>`: V = 256 + len(words) + 1. A word of a single byte, as ".", is
+    that byte already and takes no further id. Raises InputError for a word given twice or one that is no single piece.
+    """
+    ranks = _byte_ranks()
+    for word in words:
+        token = word.encode()
+        if len(token) == 1:
+            continue
+        if token in ranks:
+            raise InputError(f"word {word!r} is given twice")
+        ranks[token] = len(ranks)
+    tokenizer = Tokenizer("words", WORD_PATTERN, ranks)
+    for word in words:
+        if tokenizer.encode(word) != [ranks[word.encode()]]:
+            raise InputError(
+                f'word {word!r} is not one word: white space goes only before it, and .,;:?!"() stand alone'
+            )
+    return tokenizer
+
+
+def _download_gpt2() -> Tokenizer:
+    from tiktoken_ext.openai_public import gpt2
+
+    try:
+        ranks = gpt2()["mergeable_ranks"]
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"tokenizer 'gpt2' cannot be downloaded ({type(error).__name__}); "
+            "name a folder that holds GPT-2's vocab.bpe and encoder.json instead"
+        ) from error
+    return Tokenizer("gpt2", GPT2_PATTERN, ranks)
+
+
+def _load_gpt2_files(folder: Path) -> Tokenizer:
+    paths = [folder / "vocab.bpe", folder / "encoder.json"]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"{path}: missing; GPT-2's vocabulary is vocab.bpe and encoder.json")
+    try:
+        with _tiktoken_cache_off():
+            ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(*map(str, paths))
+        if sorted(ranks.values()) != list(range(len(ranks))):
+            raise ValueError
+    except (AssertionError, AttributeError, KeyError, ValueError, OSError):
+        raise InputError(f"{folder}: vocab.bpe and encoder.json are damaged or do not belong together") from None
+    tokenizer = Tokenizer("gpt2", GPT2_PATTERN, ranks)
+    if tokenizer.sha256 != GPT2_SHA256:
+        return Tokenizer(f"bpe-{tokenizer.vocab_size}-{tokenizer.sha256[:8]}", GPT2_PATTERN, ranks)
+    return tokenizer
+
+
+def _load_saved(folder: Path) -> Tokenizer:
+    described, ranks = _read(folder / "tokenizer.json"), _read(folder / "ranks.tiktoken")
+    try:
+        description = parse_json(described)
+        if {key: description[key] for key in FORMAT} != FORMAT:
+            raise ValueError
+        name, pattern = description["name"], description["pattern"]
+        if pattern not in (GPT2_PATTERN, WORD_PATTERN):  # another's may take for ever, or stop the process
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{folder / 'tokenizer.json'}: not a tokenizer saved by this version of esnlm") from None
+    try:
+        tokenizer = Tokenizer(name, pattern, _parse_ranks(ranks))
+        whole = tokenizer._description() == description
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise InputError(f"{folder}: tokenizer.json does not describe ranks.tiktoken, one is damaged: copy them again")
+    return tokenizer
+
+
+def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
+    """tiktoken's own file format: a line of base64 and rank for each token."""
+    ordered = sorted(ranks.items(), key=itemgetter(1))
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
+
+
+def _parse_ranks(data: bytes) -> dict[bytes, int]:
+    """What `_dump_ranks` wrote. Raises ValueError unless ids are 0, 1, ... and every byte has one: tiktoken needs it."""
+    pairs = (line.split(b" ") for line in data.splitlines())
+    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
+    if sorted(ranks.values()) != list(range(len(ranks))) or not _byte_ranks().keys() <= ranks.keys():
+        raise ValueError
+    return ranks
+
+
+def _byte_ranks() -> dict[bytes, int]:
+    return {bytes([byte]): byte for byte in range(256)}
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2 writes bytes as characters: a printable Latin-1 character as itself, the rest from U+0100 on in order."""
+    printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
+
+
+@contextmanager
+def _tiktoken_cache_off():
+    """tiktoken caches by path, so a changed file of the same path would give the old tokenizer."""
+    before = os.environ.get("TIKTOKEN_CACHE_DIR")
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TIKTOKEN_CACHE_DIR"]
+        else:
+            os.environ["TIKTOKEN_CACHE_DIR"] = before
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; a saved tokenizer needs it: copy the folder again") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(data)
+    os.replace(partial, path)

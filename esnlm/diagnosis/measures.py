@@ -1,0 +1,141 @@
+"""The figures of a reservoir, by theory and on text, and how they read: a verdict in a sentence, a table."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import jax
+import numpy as np
+
+from esnlm.diagnosis import capacity, contraction, theory
+from esnlm.diagnosis.contraction import DistanceCurve
+from esnlm.errors import InputError
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir import cell
+from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
+from esnlm.runs.console import say
+
+WASHOUT = 100  # steps before states are sampled
+
+
+@dataclass(frozen=True)
+class Text:
+    """What drives a reservoir: `tokens` are common, (T, B), after one of two histories, (H, B); all int32."""
+
+    name: str
+    tokens: np.ndarray
+    history: np.ndarray
+    other: np.ndarray
+
+
+def measure(
+    name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
+) -> tuple[dict, dict[str, DistanceCurve]]:
+    """All figures of a reservoir, as JSON has them, and its curves; rates in nats a token.
+
+    What cannot be measured of it, as in a ReLU network that grows without bound, is the line that says why.
+    """
+    settings = config.reservoir
+    say(f"{name}: singular value and spectral radii of W_rec")
+    decided = theory.theory(reservoir, settings.activation, settings.decay)
+    kernel = config.kernel(jax.default_backend())
+    ready = cell.prepare(reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule)
+    say(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text")
+    contracting = contraction.state_contraction(ready, text.tokens)
+    forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
+    say(f"{name}: states and memory capacity")
+    states = capacity.sample(ready, text.tokens, washout=WASHOUT)
+    figures = {
+        "name": name,
+        "model": config.title,
+        "settings": asdict(settings),
+        "connections": sum(layer.nonzeros[0] for layer in reservoir.layers),
+        "longest_row": max(int((as_scipy(layer.stored_w_rec) != 0).sum(axis=1).max()) for layer in reservoir.layers),
+        "vocab_size": reservoir.vocab_size,
+        "verdict": verdict(decided, contracting, settings.update_rule),
+        "theory": asdict(decided),
+        "state_contraction": _summary(contracting),
+        "input_forgetting": _summary(forgetting),
+        "saturated": states.saturated,
+        "sampled_states": len(states.states),
+        "effective_rank": _or_reason(lambda: capacity.effective_rank(states.states)),
+        "memory_capacity": _or_reason(lambda: _plain(capacity.memory_capacity(ready))),
+    }
+    curves = {"state contraction": contracting, "input forgetting": forgetting}
+    return figures, {what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)}
+
+
+def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
+    """One sentence: what theory says of the echo state property and why, and what was measured on the text."""
+    two = "two start states" if rule == "leaky_output" else "two start states (membrane potentials)"
+    says = {"undecided": "is undecided by theory", "undefined": "is not defined"}.get(
+        decided.verdict, f"{decided.verdict} by theory"
+    )
+    first, last = curve.fitted
+    if curve.rate == -np.inf:
+        measured = f"{two} become one within a token"
+    elif curve.rate == np.inf:
+        measured = f"{two} grow apart beyond float32 within a token"
+    elif not curve.rate < 0:
+        measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
+    else:
+        measured = f"{two} approach each other by {-curve.rate:.3g} nats a token (tokens {first} to {last})"
+    return f"The echo state property {says}: {decided.reason}; measured on text, {measured}."
+
+
+def table(figures: dict) -> dict[str, str]:
+    """What a person reads of the figures, by the names of the rows."""
+    decided, settings = figures["theory"], figures["settings"]
+    topology = {key: value for key, value in settings["topology"].items() if key != "kind"}
+    memory, rank, saturated = figures["memory_capacity"], figures["effective_rank"], figures["saturated"]
+    rows = {
+        "topology": " ".join([settings["topology"]["kind"], *(f"{key} {value:g}" for key, value in topology.items())]),
+        "update rule": settings["update_rule"].replace("_", " "),
+        "units": f"{settings['state_size']:,}"
+        + (f" in each of {settings['layers']} layers" if settings["layers"] > 1 else ""),
+        "connections": f"{figures['connections']:,}, at most {figures['longest_row']:,} a unit",
+        "spectral radius of W_rec": f"{decided['radius']:.4g}",
+        "largest singular value of W_rec": f"{decided['sigma_max']:.4g}",
+        "radius of the linearisation at 0": f"{decided['linear_radius']:.4g}",
+        "tokens without a column in W_in": f"{decided['empty_tokens']:,} of {figures['vocab_size']:,}",
+    }
+    for name in ("state contraction", "input forgetting"):
+        curve = figures[name.replace(" ", "_")]
+        if isinstance(curve, str):
+            rows[f"{name}, nats a token"] = rows[f"{name}, distance left"] = curve
+            continue
+        first, last = curve["fitted"]
+        rows[f"{name}, nats a token"] = (
+            f"{curve['rate']:+.3g} (tokens {first} to {last}), {curve['rate_before']:+.3g} before"
+        )
+        rows[f"{name}, distance left"] = f"{curve['left']:.2g} after {len(curve['distance']) - 1} tokens"
+    rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
+    rows["effective rank"] = rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
+    if not isinstance(memory, str):
+        memory = f"{memory['total']:.1f} of {len(memory['by_delay'])} delays (chance {memory['chance']:.1f})"
+    return rows | {"memory capacity": memory}
+
+
+def _summary(curve: DistanceCurve | str) -> dict | str:
+    if isinstance(curve, str):
+        return curve
+    left = float((curve.distance[-1] / curve.distance[0]).mean())
+    by_token = np.sqrt((curve.distance**2).mean(axis=1)).tolist()  # (T + 1,)
+    return {
+        "rate": curve.rate,
+        "fitted": curve.fitted,
+        "rate_before": curve.rate_before,
+        "left": left,
+        "distance": by_token,
+    }
+
+
+def _plain(memory: capacity.MemoryCapacity) -> dict:
+    return asdict(memory) | {"by_delay": memory.by_delay.tolist()}
+
+
+def _or_reason(measure: Callable):
+    """What was measured, or the line that says why it could not be."""
+    try:
+        return measure()
+    except InputError as error:
+        return str(error)

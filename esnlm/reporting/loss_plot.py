@@ -1,0 +1,95 @@
+"""The loss of a run over the tokens it has seen, beside what it should be held against."""
+
+import io
+import json
+
+import numpy as np
+
+from esnlm.runs.atomic import write_atomically, writing
+from esnlm.runs.directory import RunDirectory
+
+POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis: what lies between two is averaged
+
+
+def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
+    """Draws plots/loss.png from metrics.jsonl.
+
+    Args:
+        references: NLL in nats per token, by name, drawn as horizontal lines.
+
+    Returns:
+        The file, or a line that says why there is none.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        return "none, as matplotlib is not installed (pip install 'esnlm[plots]')"
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    training = np.array(
+        [(line["tokens"], float(line["train_nll"])) for line in lines if {"tokens", "train_nll"} <= line.keys()]
+    )
+    tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
+    validation = np.array(
+        [
+            (tokens_at[line["step"]], float(line["val_nll"]))
+            for line in lines
+            if "val_nll" in line and line["step"] in tokens_at
+        ]
+    )
+    training, validation = (
+        points[np.isfinite(points).all(axis=1)] if len(points) else points for points in (training, validation)
+    )
+    if not len(training):
+        return "none, as no loss was finite"
+    scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
+
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
+    curve = _averaged(training)
+    axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
+    if len(validation):
+        axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
+    for name, nll in references.items():
+        axes.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
+    for name, nll in _apart(references, axes.get_ylim()).items():
+        axes.annotate(
+            name,
+            (0.01, nll),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            fontsize=8,
+            color="0.35",
+        )
+    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xscale="log")
+    if training[:, 1].max() > 1000:  # a run that diverged
+        axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(pyplot.FormatStrFormatter("%g"))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper right")
+    file, picture = directory.plots / "loss.png", io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
+    pyplot.close(figure)
+    with writing(file):
+        directory.plots.mkdir(exist_ok=True)
+    write_atomically(file, picture.getvalue())
+    return str(file)
+
+
+def _averaged(training: np.ndarray) -> np.ndarray:
+    """(tokens, NLL) averaged between POINTS points, (at most POINTS, 2)."""
+    bounds = np.geomspace(training[0, 0], training[-1, 0], POINTS)
+    group = np.searchsorted(bounds, training[:, 0])
+    return np.array([training[group == g].mean(axis=0) for g in np.unique(group)])
+
+
+def _apart(references: dict[str, float], limits: tuple[float, float]) -> dict[str, float]:
+    """One label for lines too close to tell apart: the last of them, which is the most telling."""
+    tolerance = 0.03 * (limits[1] - limits[0])
+    return {
+        name: nll
+        for i, (name, nll) in enumerate(references.items())
+        if all(abs(nll - other) > tolerance for other in list(references.values())[i + 1 :])
+    }

@@ -1,0 +1,34 @@
+"""Freed memory is kept, so that taking it again costs no page faults."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+import numpy as np
+from esnlm.commands.allocator import keep_freed_memory
+
+if not {keep} or keep_freed_memory():
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        np.empty(100 << 20, np.uint8).fill(1)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_memory_that_was_freed_comes_back_without_page_faults():
+    def faults(keep):
+        program = [sys.executable, "-c", PROGRAM.format(keep=keep)]
+        return [
+            int(line) for line in subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+        ]
+
+    kept = faults(keep=True)
+    if not kept:
+        pytest.skip("this C library has no mallopt")
+    # 100 MiB are 25,600 pages of 4 KiB, or 50 of 2 MiB where the system maps large ones by itself.
+    assert min(faults(keep=False)) > 10 * max(kept[1:], default=0)
+    assert kept[0] > 10 * kept[1]

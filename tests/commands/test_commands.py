@@ -1,0 +1,105 @@
+"""The commands as a person types them: results on stdout, one line and status 2 for a mistake."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.training import loop
+
+SMALL = """
+data: {kind: grammar, sentences: 200, validation_sentences: 50, pairs: 2}
+model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "small.yaml").write_text(f"run: {folder / 'small'}\n{SMALL}")
+    loop.train(config.read(folder / "small.yaml"))
+    return folder / "small"
+
+
+def command(*arguments, text=None):
+    return subprocess.run(
+        [sys.executable, "-m", "esnlm", *map(str, arguments)], input=text, capture_output=True, text=True
+    )
+
+
+def test_prepare_makes_a_store(tmp_path):
+    (tmp_path / "text.txt").write_text("The cats sleep in the garden. The dog that the girls like barks.\n" * 20)
+    done = command("prepare", "--input", tmp_path / "text.txt", "--out", tmp_path / "store", "--tokenizer", "train:280")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "40 sentences" in done.stderr and "punkt trained on this input" in done.stderr
+    from esnlm.data.store import open_store
+
+    assert len(open_store(tmp_path / "store")) == 40
+
+
+def test_a_mistake_is_one_line(tmp_path):
+    done = command("prepare", "--input", tmp_path / "none.txt", "--out", tmp_path / "store")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: {tmp_path / 'none.txt'}: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "store").exists()
+
+
+def test_score_gives_a_line_for_each_line(run):
+    sentences = ["The cats sleep.", "", "The cats sleeps."]
+    done = command("score", "--run", run, text="".join(f"{sentence}\n" for sentence in sentences))
+    assert done.returncode == 0
+    scored = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [sentence for _, sentence in scored] == sentences
+    expected = esnlm.load(run).log_probs(sentences)
+    np.testing.assert_allclose([float(log_prob) for log_prob, _ in scored], expected, atol=1e-6)
+
+
+def test_report_sets_runs_side_by_side(run, tmp_path):
+    done = command("report", run, run, "--out", tmp_path / "table.md")
+    assert done.returncode == 0
+    assert done.stdout == (tmp_path / "table.md").read_text()
+    assert done.stdout.count("| small | ESN 32, rank 4 |") == 2 and (tmp_path / "table.json").exists()
+
+
+def test_report_of_no_run(tmp_path):
+    done = command("report", tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: {tmp_path}: not a finished run; train it to its end with train.py\n",
+    )
+
+
+def test_a_setting_is_no_option_of_other_commands(run):
+    done = command("report", run, "--seed", "3")
+    assert (done.returncode, done.stderr) == (2, "error: unrecognized arguments: --seed 3 (see --help)\n")
+
+
+def test_diagnose_a_run(run):
+    done = command("diagnose", "--run", run)
+    assert done.returncode == 0
+    found = json.loads((run / "diagnostics" / "diagnostics.json").read_text())
+    verdict = found["reservoirs"][0]["verdict"]
+    assert verdict.startswith("The echo state property is undecided by theory: sigma_max(W) = ")
+    assert f"small: {verdict}" in done.stdout.splitlines() and "radius of the linearisation at 0" in done.stdout
+    assert "small: states and memory capacity" in done.stderr
+
+
+def test_diagnose_takes_the_settings_of_a_configuration(run, tmp_path):
+    settings = ["--model.reservoir.topology.kind", "ring", "--out", tmp_path / "out"]
+    done = command("diagnose", "--config", run.parent / "small.yaml", *settings)
+    assert done.returncode == 0
+    found = json.loads((tmp_path / "out" / "diagnostics.json").read_text())
+    assert found["reservoirs"][0]["settings"]["topology"] == {"kind": "ring"}
+    assert found["command"].endswith(f"--model.reservoir.topology.kind ring --out {tmp_path / 'out'}")
+
+
+def test_diagnose_of_nothing():
+    done = command("diagnose")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr == "error: nothing to diagnose: give a run directory (--run), a configuration (--config) or both\n"
+    )

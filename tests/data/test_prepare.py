@@ -1,0 +1,463 @@
+"""Raw text becomes the sentences, ids and counts that a plain loop gives, whatever the chunks and workers."""
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import nltk.data
+import numpy as np
+import pytest
+from nltk.tokenize.punkt import PunktTokenizer
+
+from esnlm.data import prepare as prepare_module
+from esnlm.data import sentences as sentences_module
+from esnlm.data.prepare import prepare
+from esnlm.data.store import open_store
+from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
+from esnlm.errors import InputError
+
+WORDS = ["a", "few", "little", "words", "of", "no", "great", "weight", "stand", "here", "and", "there"]
+
+
+@pytest.fixture
+def spelling(tmp_path) -> str:
+    """A tokenizer with one id a byte, so that lengths can be seen: BOS and EOS are 256."""
+    word_tokenizer([]).save(tmp_path / "spelling")
+    return str(tmp_path / "spelling")
+
+
+@pytest.fixture
+def no_punkt_data(monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [])
+
+
+def write(path, text: str):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def random_text(seed: int, lines: int) -> str:
+    rng = random.Random(seed)
+
+    def sentence() -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(1, 9))).capitalize() + rng.choice(".?!")
+
+    ends = ["\n", "\n\n", "\r\n", " \n"]
+    return "".join(" ".join(sentence() for _ in range(rng.randint(1, 4))) + rng.choice(ends) for _ in range(lines))
+
+
+def texts(store) -> list[str]:
+    """The sentences of a store, without BOS and EOS."""
+    tokenizer = store.tokenizer()
+    for i in range(len(store)):
+        assert store.sentence(i)[0] == store.sentence(i)[-1] == tokenizer.bos
+    return [tokenizer.decode(store.sentence(i)[1:-1]) for i in range(len(store))]
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# ---- what is stored ----
+
+
+def test_a_line_is_a_sentence(tmp_path, spelling):
+    source = write(tmp_path / "a.txt", "\ufeffOne. Two.\r\n\n  three  \nno\nfour\r\n\t\n")
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    assert texts(store) == ["One. Two.", "three", "four"]
+    assert store.words.tolist() == [2, 1, 1]
+    assert store.bytes.tolist() == [9, 5, 4]
+    assert store.manifest["dropped_short"] == 1
+    assert store.manifest["sentence_rule"] == "one per line"
+    assert store.manifest["versions"].keys() == {"tiktoken"}
+
+
+def test_short_sentences_are_dropped_and_long_ones_cut(tmp_path, spelling):
+    # With one id a byte, a sentence of n bytes has n + 2 tokens.
+    lines = ["abc", "abcd", "abcde", "ab cd ef", "ab cd ef g", "ab cdé", "ab cdeé"]
+    source = write(tmp_path / "a.txt", "\n".join(lines))
+    store = prepare(
+        [source], tmp_path / "store", tokenizer=spelling, sentences="line", min_length=6, max_length=9, progress=False
+    )
+    # Of "ab cdeé" the cut leaves the first byte of "é".
+    assert texts(store) == ["abcd", "abcde", "ab cd e", "ab cd e", "ab cdé", "ab cde\ufffd"]
+    assert store.lengths.tolist() == [6, 7, 9, 9, 9, 9]
+    assert store.words.tolist() == [1, 1, 3, 3, 2, 2]
+    assert store.bytes.tolist() == [4, 5, 7, 7, 7, 7]
+    assert (store.manifest["dropped_short"], store.manifest["cut_long"]) == (1, 3)
+    assert store.manifest["filters"] == {"min_length": 6, "max_length": 9, "max_words": None}
+
+
+def test_the_papers_lengths_are_6_to_512(tmp_path, spelling):
+    source = write(tmp_path / "a.txt", "\n".join("x" * n for n in (3, 4, 510, 511, 2000)))
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    assert store.lengths.tolist() == [6, 512, 512, 512]
+    assert (store.manifest["dropped_short"], store.manifest["cut_long"]) == (1, 2)
+
+
+def test_a_sentence_does_not_cross_a_line(tmp_path, spelling, no_punkt_data):
+    source = write(tmp_path / "a.txt", "The first line goes on\nin the second. It ends here.\n")
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, progress=False)
+    assert texts(store) == ["The first line goes on", "in the second.", "It ends here."]
+
+
+def test_real_text_is_what_nltk_and_the_tokenizer_make_of_each_line(data, dev_corpus, tmp_path, monkeypatch):
+    shutil.copytree(data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    inputs = []
+    for name in ("masc.dev", "childes.dev", "wikipedia.dev"):
+        text = (dev_corpus / name).read_text("utf-8")[:30_000]
+        inputs.append(write(tmp_path / "input" / name, text))
+    gpt2 = load_tokenizer(data / "gpt2_bpe")
+    punkt = PunktTokenizer("english")
+
+    expected, dropped, cut = [], 0, 0
+    for path in inputs:
+        for line in path.read_text("utf-8").splitlines():
+            for sentence in punkt.tokenize(line.strip()):
+                ids = gpt2.encode(sentence)
+                dropped += len(ids) + 2 < 6
+                cut += len(ids) + 2 > 40
+                if len(ids) + 2 >= 6:
+                    expected.append([50256, *ids[:38], 50256])
+
+    store = prepare(inputs, tmp_path / "store", tokenizer=data / "gpt2_bpe", max_length=40, progress=False)
+    assert [store.sentence(i).tolist() for i in range(len(store))] == expected
+    assert (store.manifest["dropped_short"], store.manifest["cut_long"]) == (dropped, cut)
+    assert store.manifest["sentence_rule"] == "punkt pretrained english"
+    assert store.tokens.dtype == np.uint16
+    again = prepare(
+        inputs, tmp_path / "2", tokenizer=data / "gpt2_bpe", max_length=40, punkt_data=data, workers=2, progress=False
+    )
+    assert contents(again.folder) == contents(store.folder)
+
+
+def test_the_manifest_counts_and_names_its_sources(tmp_path, spelling):
+    folder = tmp_path / "input"
+    files = {"b.txt": "bbbb bbbb\n", "a/c.txt": "cccc\n", "a.txt": "aaaa\nab"}
+    for name, text in files.items():
+        write(folder / name, text)
+    write(folder / ".hidden", "hidden\n")
+    write(folder / ".git" / "config", "hidden\n")
+    alone = write(tmp_path / "elsewhere" / "z.txt", "zzzz\n")
+    store = prepare([alone, folder], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    assert texts(store) == ["zzzz", "cccc", "aaaa", "bbbb bbbb"]
+    in_order = {"z.txt": "zzzz\n"} | {name: files[name] for name in ("a/c.txt", "a.txt", "b.txt")}
+    assert store.manifest["sources"] == [
+        {"name": name, "bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        for name, text in in_order.items()
+    ]
+    counts = {"sentences": 4, "tokens": 29, "words": 5, "bytes": 21, "predicted_tokens": 25}
+    assert store.manifest["counts"] == counts
+    assert str(tmp_path) not in (store.folder / "manifest.json").read_text("utf-8")
+    assert open_store(store.folder).tokenizer().name == "words"
+
+
+def test_chunks_and_workers_change_nothing(tmp_path, spelling, monkeypatch):
+    inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, 60)) for i in range(3)]
+    settings = dict(tokenizer=spelling, sentences="line", max_length=60, progress=False)
+    whole = prepare(inputs, tmp_path / "1", **settings)
+    monkeypatch.setattr(sentences_module, "CHUNK", 500)
+    for workers in (1, 3):
+        assert contents(prepare(inputs, tmp_path / str(workers + 1), workers=workers, **settings).folder) == contents(
+            whole.folder
+        )
+    assert len(whole) > 100
+
+
+def test_reading_goes_only_so_far_ahead_of_the_workers(monkeypatch):
+    # What is read and not yet used is all that is in memory.
+    read = []
+
+    def chunks():
+        for i in range(40):
+            read.append(i)
+            yield i, "one two three four\n"
+
+    with prepare_module._workers(2, punkt=False) as encode_in_order:
+        for count, (i, encoded) in enumerate(encode_in_order(chunks(), None, word_tokenizer([]), 3, 99)):
+            assert i == count
+            assert encoded.lengths.tolist() == [20]
+            assert len(read) <= count + 1 + 4
+    assert len(read) == 40
+
+
+# ---- a part of the text ----
+
+
+@pytest.mark.parametrize("max_words", [1, 10, 137, 1000])
+@pytest.mark.parametrize("chunk", [200, 1 << 20])
+def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatch, max_words, chunk):
+    monkeypatch.setattr(sentences_module, "CHUNK", chunk)
+    inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, lines)) for i, lines in enumerate((60, 20, 3))]
+    settings = dict(tokenizer=spelling, sentences="line", min_length=20, progress=False)
+
+    sizes = [len(path.read_text("utf-8").split()) for path in inputs]
+    ends = [max_words * sum(sizes[: i + 1]) // sum(sizes) for i in range(3)]
+    expected, dropped = [], 0
+    for path, share in zip(inputs, np.diff([0, *ends])):
+        for line in path.read_text("utf-8").splitlines():
+            if share <= 0:
+                break
+            sentence = line.strip()
+            if len(sentence) + 2 >= 20:
+                expected.append(sentence)
+                share -= len(sentence.split())
+            elif sentence:
+                dropped += 1
+
+    for workers in (1, 2) if max_words == 137 else (1,):
+        store = prepare(inputs, tmp_path / f"store{workers}", max_words=max_words, workers=workers, **settings)
+        assert texts(store) == expected
+        assert store.manifest["dropped_short"] == dropped
+        assert store.manifest["filters"]["max_words"] == max_words
+        digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs]
+        assert [source["sha256"] for source in store.manifest["sources"]] == digests
+
+
+def test_more_words_than_there_are_is_all_of_them(tmp_path, spelling):
+    inputs = [write(tmp_path / f"{i}.txt", random_text(i, 20)) for i in range(2)]
+    settings = dict(tokenizer=spelling, sentences="line", progress=False)
+    everything = prepare(inputs, tmp_path / "1", **settings)
+    assert texts(prepare(inputs, tmp_path / "2", max_words=10**9, **settings)) == texts(everything)
+
+
+def test_training_sees_the_first_share_of_each_file_to_the_end_of_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(sentences_module, "CHUNK", 8)
+    inputs = [write(tmp_path / name, text) for name, text in [("a", "1234\n" * 10), ("b", "12345678\n12345678\n")]]
+    sources = prepare_module._find_sources(inputs)
+    for share, lines in [(0.5, [5, 1]), (0.51, [6, 2]), (1.0, [10, 2]), (0.001, [1, 1])]:
+        read = "".join(
+            text if text.endswith("\n") else text + "\n" for text in prepare_module._first_share(sources, share)
+        )
+        assert (read.count("1234\n"), read.count("12345678\n")) == tuple(lines)
+
+
+# ---- trained on the input ----
+
+
+def test_a_vocabulary_trained_on_the_input(tmp_path, capfd):
+    source = write(tmp_path / "a.txt", random_text(0, 200))
+    for out in ("1", "2"):
+        store = prepare([source], tmp_path / out, tokenizer="train:300", sentences="line")
+    assert store.manifest["tokenizer"]["name"] == "bpe-300"
+    assert store.manifest["tokenizer"]["vocab_size"] == 300
+    assert max(store.tokens) == 299
+    lines = [line.strip() for line in source.read_text("utf-8").splitlines()]
+    assert set(texts(store)) <= set(lines)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert "training a vocabulary of 300 ids on this input\n" in capfd.readouterr().err
+
+
+def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, monkeypatch, capfd):
+    source = write(tmp_path / "a.txt", random_text(0, 200))
+    store = prepare([source], tmp_path / "1", tokenizer=spelling)
+    assert store.manifest["sentence_rule"] == "punkt trained on this input"
+    assert store.manifest["versions"].keys() == {"tiktoken", "nltk"}
+    said = capfd.readouterr().err.splitlines()
+    assert said[0] == (
+        "no pretrained Punkt data for english found (nltk.download('punkt_tab') gets it): punkt trained on this input"
+    )
+    assert "  sentences  punkt trained on this input" in said
+    monkeypatch.setattr(prepare_module, "PUNKT_SAMPLE", 10_000)
+    store = prepare([source], tmp_path / "2", tokenizer=spelling, language="german", progress=False)
+    assert store.manifest["sentence_rule"] == "punkt trained on this input (0.0 MB of it)"
+    assert capfd.readouterr().err == ""
+
+
+def test_the_summary(tmp_path, spelling, capfd):
+    source = write(tmp_path / "a.txt", "one two three\nno\nfour\n")
+    prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", max_length=8)
+    *lines, last = capfd.readouterr().err.splitlines()
+    assert lines == [
+        f"{tmp_path}/store: 2 sentences, 14 tokens with BOS and EOS",
+        "  text       3 words, 0.0 MB",
+        "  dropped    1 sentences of fewer than 6 tokens",
+        "  cut        1 sentences to 8 tokens",
+        "  sentences  one per line",
+        "  tokenizer  words, 257 ids",
+    ]
+    assert re.fullmatch(r"  time       \d+\.\d s for 0\.0 MB: \d+\.\d MB/s", last)
+
+
+def test_progress_without_a_terminal_is_a_line_every_ten_seconds(monkeypatch, capfd):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with prepare_module._progress(5_000_000, True) as advance:
+        for seconds in (4, 4, 4, 4, 4, 4):
+            now[0] += seconds
+            advance(500_000)
+    assert capfd.readouterr().err.splitlines() == [
+        "1.5 MB of 5.0 MB, 0.1 MB/s, 28 s left",
+        "3.0 MB of 5.0 MB, 0.1 MB/s, 16 s left",
+    ]
+
+
+# ---- what is refused ----
+
+
+def refused(tmp_path, message: str, **settings):
+    """Checks the message, and that there is no trace of a store."""
+    settings = dict(sentences="line", progress=False) | settings
+    with pytest.raises(InputError) as error:
+        prepare(settings.pop("inputs", [tmp_path / "a.txt"]), tmp_path / "out" / "store", **settings)
+    assert str(error.value) == message
+    assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
+
+
+def test_inputs_that_are_not_there(tmp_path, spelling):
+    refused(tmp_path, f"{tmp_path}/a.txt: no such file or folder", tokenizer=spelling)
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / ".hidden", "hidden")
+    refused(tmp_path, f"{tmp_path}/folder: no files in this folder", tokenizer=spelling, inputs=[tmp_path / "folder"])
+    refused(tmp_path, "no input: name text files, or folders of them", tokenizer=spelling, inputs=[])
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\r\n", "\ufeff"])
+def test_a_file_with_nothing_in_it(tmp_path, spelling, text):
+    good = write(tmp_path / "good.txt", random_text(0, 3))
+    empty = write(tmp_path / "a.txt", text)
+    message = f"{empty}: empty, or nothing but white space; leave it out"
+    refused(tmp_path, message, tokenizer=spelling, inputs=[good, empty])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, workers):
+    monkeypatch.setattr(sentences_module, "CHUNK", 1000)
+    text = random_text(0, 300).encode()
+    lines = len(re.findall(rb"\r\n|\n", text))
+    good = write(tmp_path / "good.txt", random_text(1, 300))
+    for wrong, name in [(b"\xff", "not UTF-8: 0xff"), (b"\0", "not a text file: 0x00")]:
+        (tmp_path / "a.txt").write_bytes(text + b"ab" + wrong + b"\n" + text)
+        message = f"{tmp_path}/a.txt:{lines + 1}: {name} at byte {len(text) + 2}; give plain text in UTF-8"
+        refused(tmp_path, message, tokenizer=spelling, workers=workers, inputs=[good, tmp_path / "a.txt"])
+        refused(tmp_path, message, tokenizer="train:260", workers=workers)
+
+
+def test_no_sentence_is_left(tmp_path, spelling):
+    write(tmp_path / "a.txt", "ab\ncd\n")
+    message = f"{tmp_path}/out/store: no sentence to store; give more text, or filters that let some pass"
+    refused(tmp_path, message, tokenizer=spelling)
+
+
+def test_settings_that_make_no_sense(tmp_path, spelling):
+    write(tmp_path / "a.txt", random_text(0, 3))
+    lengths = "sentence lengths from {} to {}: give 3 <= min_length <= max_length"
+    refused(tmp_path, lengths.format(6, 5), tokenizer=spelling, max_length=5)
+    refused(tmp_path, lengths.format(2, 512), tokenizer=spelling, min_length=2)
+    refused(tmp_path, "max_words 0: give at least 1", tokenizer=spelling, max_words=0)
+    refused(tmp_path, "workers 0: give at least 1", tokenizer=spelling, workers=0)
+    refused(tmp_path, "sentences 'lines': give 'punkt' or 'line'", tokenizer=spelling, sentences="lines")
+    refused(tmp_path, "tokenizer 'train:big': give the number of ids to train, as in train:8192", tokenizer="train:big")
+    unknown = "tokenizer 'gpt9': neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer"
+    refused(tmp_path, unknown, tokenizer="gpt9")
+    refused(
+        tmp_path,
+        f"language 'klingon': no Punkt data of that name is found; known: {', '.join(sentences_module.LANGUAGES)}",
+        tokenizer=spelling,
+        sentences="punkt",
+        language="klingon",
+    )
+
+
+def test_a_store_that_exists_is_refused_before_any_work(tmp_path, spelling):
+    source = write(tmp_path / "a.txt", random_text(0, 3))
+    settings = dict(tokenizer=spelling, sentences="line", progress=False)
+    prepare([source], tmp_path / "store", **settings)
+    before = contents(tmp_path / "store")
+    message = f"{tmp_path}/store: exists; name another place for the store, or ask to overwrite it (--overwrite)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        prepare([tmp_path / "not there"], tmp_path / "store", **settings)
+    assert contents(tmp_path / "store") == before
+    other = write(tmp_path / "b.txt", "another text\n")
+    assert texts(prepare([other], tmp_path / "store", overwrite=True, **settings)) == ["another text"]
+
+
+# ---- killed ----
+
+PROGRAM = """
+import sys, time
+from esnlm.data import prepare as module
+
+take_words = module._take_words
+
+def slow(*arguments):
+    print("working", flush=True)
+    time.sleep(60)
+    return take_words(*arguments)
+
+module._take_words = slow
+module.prepare([sys.argv[1]], sys.argv[2], tokenizer=sys.argv[3], sentences="line", workers=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_preparation_leaves_no_workers_and_the_next_one_cleans_up(tmp_path, spelling, how):
+    source = write(tmp_path / "a.txt", random_text(0, 100))
+    program = write(tmp_path / "program.py", PROGRAM)
+    out = tmp_path / "out" / "store"
+    process = subprocess.Popen(
+        [sys.executable, program, source, out, spelling],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "working\n"
+    if how == signal.SIGINT:
+        os.killpg(process.pid, how)  # as Ctrl-C does
+    else:
+        process.kill()
+    process.communicate(timeout=60)  # ends when the last process of the session has closed its output
+    left = os.listdir(out.parent)
+    assert [name.startswith(".store.partial-") for name in left] == ([True] if how == signal.SIGKILL else [])
+    prepare([source], out, tokenizer=spelling, sentences="line", progress=False)
+    assert os.listdir(out.parent) == ["store"]
+
+
+@pytest.mark.parametrize("when", [0, 10])
+def test_a_worker_that_dies_is_an_input_error(monkeypatch, when):
+    started = []
+
+    def popen(*arguments, **settings):
+        started.append(subprocess.Popen(*arguments, **settings))
+        return started[-1]
+
+    def chunks():
+        for i in range(100):
+            if i == when:
+                started[0].kill()
+            yield i, "one two three four\n"
+
+    monkeypatch.setattr(prepare_module, "Popen", popen)
+    message = "a worker process died, perhaps for want of memory: try fewer workers (--workers 1)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        with prepare_module._workers(2, punkt=False) as encode_in_order:
+            for _ in encode_in_order(chunks(), None, word_tokenizer([]), 3, 99):
+                pass
+    assert all(process.returncode is not None for process in started)
+
+
+@pytest.mark.slow
+def test_workers_need_nothing_of_the_program_that_calls(tmp_path, spelling):
+    source = write(tmp_path / "a.txt", random_text(0, 100))
+    program = (
+        "from esnlm.data.prepare import prepare\n"
+        f"print(len(prepare([{str(source)!r}], {str(tmp_path / 'store')!r}, tokenizer={spelling!r}, "
+        "sentences='line', workers=2, progress=False, overwrite=True)))"
+    )
+    script = write(tmp_path / "program.py", program)
+    from_file = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=300)
+    from_stdin = subprocess.run(
+        [sys.executable], input=program, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert from_file.stdout == from_stdin.stdout == f"{len(open_store(tmp_path / 'store'))}\n"
+    assert from_file.stderr == from_stdin.stderr == ""

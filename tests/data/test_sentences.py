@@ -1,0 +1,321 @@
+"""Lines are read as they stand in the file, and split as NLTK itself splits them."""
+
+import random
+import re
+import shutil
+import sys
+from functools import partial
+
+import nltk.data
+import pytest
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTokenizer, PunktTrainer
+
+from esnlm.data import sentences
+from esnlm.data.sentences import load_punkt, punkt_splitter, read_chunks, read_lines, split_lines, train_punkt
+from esnlm.errors import InputError
+
+
+def write(path, data: bytes):
+    path.write_bytes(data)
+    return path
+
+
+# ---- Punkt ----
+
+
+def toy_parameters() -> PunktParameters:
+    """Every kind of knowledge that Punkt has, in small."""
+    parameters = PunktParameters()
+    parameters.abbrev_types = {"mr", "dr", "co", "p.m", "e.g", "a"}
+    parameters.collocations = {("##number##", "b"), ("j", "brown")}
+    parameters.sent_starters = {"he", "the"}
+    for word, context in {"he": 0b1010, "b": 0b100010, "brown": 0b0100, "the": 0b100110, "a": 0b1000000}.items():
+        parameters.ortho_context[word] = context
+    return parameters
+
+
+PIECES = [
+    "a",
+    "b",
+    "he",
+    "He",
+    "The",
+    "Brown",
+    "J.",
+    "J",
+    "Mr.",
+    "mr.",
+    "Dr.",
+    "p.m.",
+    "e.g.",
+    "3.",
+    "3.5",
+    "-4.1.",
+    "No.",
+    "x-mr.",
+    "ß.",
+    "É.",
+    "İ",
+    ".",
+    "..",
+    "...",
+    "....",
+    ".",
+    ".",
+    ".",
+    "?",
+    "!",
+    "?!",
+    "!!!",
+    ",",
+    ";",
+    ":",
+    "--",
+    "(",
+    ")",
+    "[",
+    "]",
+    '"',
+    "'",
+    "`",
+    "‘",
+    "’",
+    "“",
+    "”",
+    "«",
+    "»",
+    "—",
+    "*",
+    "@",
+    "#",
+    "&",
+    "{",
+]
+SPACES = [" ", " ", " ", "", "", "  ", "\t", "\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"]
+
+
+def random_line(rng: random.Random) -> str:
+    return "".join(rng.choice(PIECES) + rng.choice(SPACES) for _ in range(rng.randint(0, 20)))
+
+
+def test_random_lines_split_as_nltk_splits_them():
+    rng = random.Random(1)
+    parameters = toy_parameters()
+    ours, nltks = punkt_splitter(parameters), PunktSentenceTokenizer(parameters)
+    several = 0
+    for _ in range(1500):
+        line = random_line(rng)
+        expected = nltks.tokenize(line)
+        assert ours(line) == expected, repr(line)
+        several += len(expected) > 1
+    assert several > 400
+
+
+def test_contexts_too_long_to_be_remembered_and_line_ends_inside_split_alike(monkeypatch):
+    monkeypatch.setattr(sentences, "LONGEST_REMEMBERED", 10)
+    parameters, rng = toy_parameters(), random.Random(2)
+    ours, nltks = punkt_splitter(parameters), PunktSentenceTokenizer(parameters)
+    for _ in range(300):
+        text = random_line(rng) + rng.choice(["\n", ".\n", " \n\n"]) + random_line(rng)
+        assert ours(text) == nltks.tokenize(text), repr(text)
+
+
+def test_a_full_memory_of_decisions_changes_nothing(monkeypatch):
+    monkeypatch.setattr(sentences, "REMEMBERED", 2)
+    parameters, rng = toy_parameters(), random.Random(3)
+    ours, nltks = punkt_splitter(parameters), PunktSentenceTokenizer(parameters)
+    for _ in range(300):
+        line = random_line(rng)
+        assert ours(line) == nltks.tokenize(line), repr(line)
+
+
+def test_real_text_splits_as_nltk_splits_it(data, dev_corpus, tmp_path, monkeypatch):
+    shutil.copytree(data / "punkt_tab" / "english", tmp_path / "tokenizers" / "punkt_tab" / "english")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    ours, nltks = punkt_splitter(load_punkt("english")), PunktTokenizer("english")
+    for path in sorted(dev_corpus.glob("*.dev")):
+        for line in split_lines(next(read_chunks(path)))[:300]:
+            assert ours(line) == nltks.tokenize(line), f"{path.name}: {line!r}"
+
+
+def test_english_abbreviations_do_not_end_a_sentence(data):
+    split = punkt_splitter(load_punkt("english", data))
+    assert split("Mr. Smith saw Dr. Jones at 3 p.m. on Monday. It rained.") == [
+        "Mr. Smith saw Dr. Jones at 3 p.m. on Monday.",
+        "It rained.",
+    ]
+
+
+def test_a_long_line_is_split_without_time_limit(monkeypatch):
+    redos = pytest.importorskip("nltk.redos", reason="NLTK has no time limits before 3.10")
+    monkeypatch.setattr(redos, "DEFAULT_TIMEOUT", 1e-4)
+    line = "Yes. " * 20_000
+    with pytest.raises(TimeoutError):
+        PunktSentenceTokenizer(PunktParameters()).tokenize(line)
+    assert len(punkt_splitter(PunktParameters())(line)) == 20_000
+
+
+def layout(tmp_path, folder: str):
+    place = tmp_path / folder / "toy"
+    place.mkdir(parents=True)
+    (place / "abbrev_types.txt").write_text("mr\ndr")
+    (place / "sent_starters.txt").write_text("he")
+    (place / "collocations.tab").write_text("j\tbrown\n##number##\tb")
+    (place / "ortho_context.tab").write_text("he\t10\nthe\t38")
+    return place
+
+
+@pytest.mark.parametrize("folder", ["", "punkt_tab", "tokenizers/punkt_tab"])
+def test_punkt_data_is_found_in_a_folder_in_three_layouts(tmp_path, folder):
+    layout(tmp_path, folder)
+    parameters = load_punkt("toy", tmp_path)
+    assert parameters.abbrev_types == {"mr", "dr"}
+    assert parameters.sent_starters == {"he"}
+    assert parameters.collocations == {("j", "brown"), ("##number##", "b")}
+    assert parameters.ortho_context == {"he": 10, "the": 38}
+    assert parameters.ortho_context["unseen"] == 0
+
+
+def test_punkt_data_is_found_on_nltks_own_path(tmp_path, monkeypatch):
+    layout(tmp_path, "tokenizers/punkt_tab")
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "elsewhere"), str(tmp_path)])
+    assert load_punkt("toy").abbrev_types == {"mr", "dr"}
+
+
+def test_a_language_of_nltks_without_data_gives_none(monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [])
+    assert load_punkt("english") is None
+    assert load_punkt("german") is None
+
+
+def test_a_language_that_nobody_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(nltk.data, "path", [])
+    known = ", ".join(sentences.LANGUAGES)
+    with pytest.raises(InputError, match=f"^language 'klingon': no Punkt data of that name is found; known: {known}$"):
+        load_punkt("klingon")
+    with pytest.raises(InputError, match=r"^language '\.\./english' is no name of a Punkt language; known: czech, "):
+        load_punkt("../english")
+    message = (
+        f"{tmp_path}: no Punkt data for language 'german': neither german nor punkt_tab/german nor "
+        "tokenizers/punkt_tab/german is in it; name another folder or language"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_punkt("german", tmp_path)
+
+
+def test_damaged_punkt_data_is_refused_by_name(tmp_path):
+    place = layout(tmp_path, "")
+    (place / "ortho_context.tab").write_text("he\tten")
+    with pytest.raises(
+        InputError, match=f"^{re.escape(str(place))}/ortho_context.tab: damaged; install punkt_tab again$"
+    ):
+        load_punkt("toy", tmp_path)
+    (place / "ortho_context.tab").unlink()
+    with pytest.raises(InputError, match=r"ortho_context\.tab: No such file or directory; a Punkt language needs it"):
+        load_punkt("toy", tmp_path)
+
+
+def invented_text(seed: int) -> str:
+    """Sentences of nonsense words in which "mr." is the one abbreviation."""
+    rng = random.Random(seed)
+    words = [
+        "".join(rng.choices("bdfglmnprst", k=1) + rng.choices("aeiou") + rng.choices("bdfgnpt")) for _ in range(40)
+    ]
+    lines = []
+    for _ in range(300):
+        sentence = rng.choices(words, k=rng.randint(4, 8))
+        if rng.random() < 0.3:
+            sentence[2:2] = ["mr.", rng.choice(words).capitalize()]
+        lines.append(" ".join(sentence).capitalize() + ".")
+    return " ".join(lines)
+
+
+def test_punkt_learns_abbreviations_from_the_text():
+    parameters = train_punkt([invented_text(0), invented_text(0)])
+    assert parameters.abbrev_types == {"mr"}
+    assert punkt_splitter(parameters)("Now mr. Bad is here. The end.") == ["Now mr. Bad is here.", "The end."]
+
+
+def test_what_punkt_learns_does_not_depend_on_the_order_of_a_set(monkeypatch):
+    # NLTK goes through a set of strings here, whose order is another in each process.
+    text = invented_text(1) + " cat, mr, dog, etc. and so on, cat, no etc in dog, etc.. and so on" * 9
+    learned = []
+    for reverse in (False, True):
+        order = partial(sorted, reverse=reverse)
+        monkeypatch.setattr(
+            PunktTrainer, "_unique_types", lambda self, tokens, order=order: order({t.type for t in tokens})
+        )
+        learned.append(vars(train_punkt([text, text[::2]])))
+    assert learned[0] == learned[1]
+
+
+# ---- files ----
+
+
+def test_lines_have_no_space_around_them_and_none_is_blank():
+    assert split_lines("  one \n\n\t\ntwo two\u3000\n") == ["one", "two two"]
+
+
+def test_line_ends_and_byte_order_mark(tmp_path):
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\rthree\n\nfive\r")
+    assert "".join(read_chunks(path)) == "one\ntwo\nthree\n\nfive\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
+def test_chunks_end_at_lines_and_lose_nothing(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(sentences, "CHUNK", size)
+    rng = random.Random(size)
+    for _ in range(100):
+        text = "".join(
+            rng.choice(["a", "é", "中", " ", "\n", "\r\n", "\r", "\ufeff"]) for _ in range(rng.randint(0, 30))
+        )
+        path = write(tmp_path / "a.txt", text.encode())
+        seen = []
+        chunks = list(read_chunks(path, seen.append))
+        assert "".join(chunks) == text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+        assert all(chunk.endswith("\n") for chunk in chunks[:-1])
+        assert b"".join(seen) == text.encode()
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1 << 20])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"one\r\ntwo\rthr\xe9e\n", "3: not UTF-8: 0xe9 at byte 12; give plain text in UTF-8"),
+        (b"\xff\xfeo\x00n\x00", "1: not a text file: 0x00 at byte 3; give plain text in UTF-8"),
+        (b"one\n\ntwo\x00", "3: not a text file: 0x00 at byte 8; give plain text in UTF-8"),
+        (b"one\ntw\xc3", "2: not UTF-8: 0xc3 at byte 6; give plain text in UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_line_and_byte(tmp_path, monkeypatch, size, data, message):
+    monkeypatch.setattr(sentences, "CHUNK", size)
+    path = write(tmp_path / "a.txt", data)
+    with pytest.raises(InputError, match=f"^{re.escape(f'{path}:{message}')}$"):
+        list(read_chunks(path))
+
+
+def test_a_line_that_does_not_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sentences, "LONGEST_LINE", 2 << 20)
+    path = write(tmp_path / "a.txt", b"one\n" + b"x" * (4 << 20))
+    message = f"{path}:2: longer than 2 MB; put one paragraph or one sentence on a line"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        list(read_chunks(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    path = tmp_path / "none.txt"
+    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: cannot be read: No such file or directory$"):
+        next(read_chunks(path))
+
+
+def test_read_lines_keeps_the_numbering(tmp_path):
+    path = write(tmp_path / "a.txt", b"one\n\n two \r\nthree")
+    assert read_lines(path) == ["one", "", "two", "three"]
+    assert read_lines(write(tmp_path / "b.txt", b"")) == []
+    assert read_lines(write(tmp_path / "c.txt", b"one\n")) == ["one"]
+
+
+def test_read_lines_of_standard_input(tmp_path, monkeypatch):
+    with open(write(tmp_path / "a.txt", b"one\ntwo\n")) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert read_lines(None) == ["one", "two"]

@@ -1,0 +1,302 @@
+"""A token store comes back as it was written, or is refused by the name of the file that is wrong."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from esnlm.data import store as store_module
+from esnlm.data.store import StoreWriter, open_store
+from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, word_tokenizer
+from esnlm.errors import InputError
+
+TOKENIZER = word_tokenizer(["the", " cat", " dog", " sleeps"])
+EOS = TOKENIZER.eos  # 260
+SENTENCES = [[EOS, 256, 257, 259, 46, EOS], [EOS, 97, EOS], [EOS, 256, 258, EOS]]
+WORDS, BYTES = [3, 1, 2], [15, 1, 7]
+
+
+def write_store(folder, tokenizer=TOKENIZER, overwrite=False, **manifest):
+    with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
+        writer.append(np.concatenate(SENTENCES[:2]), [6, 3], WORDS[:2], BYTES[:2])
+        writer.append(SENTENCES[2], [4], WORDS[2:], BYTES[2:])
+        return writer.finish(**manifest)
+
+
+def digest(path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_store_holds_what_was_written(tmp_path):
+    written = write_store(tmp_path / "store", sources=["a.txt"])
+    for store in (written, open_store(tmp_path / "store"), open_store(str(tmp_path / "store"), verify=False)):
+        assert len(store) == 3
+        assert [store.sentence(i).tolist() for i in range(3)] == SENTENCES
+        assert store.sentence(-1).dtype == np.int32
+        assert store.tokens.tolist() == sum(SENTENCES, [])
+        assert store.offsets.tolist() == [0, 6, 9, 13]
+        assert store.lengths.tolist() == [6, 3, 4]
+        assert store.words.tolist() == WORDS
+        assert store.bytes.tolist() == BYTES
+        with pytest.raises(IndexError):
+            store.sentence(3)
+        with pytest.raises(ValueError, match="read-only"):
+            store.tokens[0] = 1
+
+
+def test_the_files_are_laid_out_as_documented(tmp_path):
+    folder = write_store(tmp_path / "store", sources=["a.txt"]).folder
+    assert np.fromfile(folder / "tokens.bin", "<u2").tolist() == sum(SENTENCES, [])
+    for name, dtype, values in [
+        ("offsets.npy", np.int64, [0, 6, 9, 13]),
+        ("words.npy", np.uint32, WORDS),
+        ("bytes.npy", np.uint32, BYTES),
+    ]:
+        array = np.load(folder / name)
+        assert array.dtype == dtype
+        assert array.tolist() == values
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    hash_of_itself = manifest["sha256"].pop("manifest.json")
+    assert manifest == {
+        "format": "esnlm token store",
+        "version": 1,
+        "tokenizer": {"name": "words", "vocab_size": 261, "bos": 260, "eos": 260, "sha256": TOKENIZER.sha256},
+        "counts": {"sentences": 3, "tokens": 13, "words": 6, "bytes": 23, "predicted_tokens": 10},
+        "sources": ["a.txt"],
+        "sha256": {name: digest(folder / name) for name in ("tokens.bin", "offsets.npy", "words.npy", "bytes.npy")},
+    }
+    assert hash_of_itself == hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def test_many_sentences_in_many_batches(tmp_path):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(2, 30, 5000)
+    tokens = rng.integers(0, 261, lengths.sum())
+    words, sizes = rng.integers(0, 2**32, (2, 5000))
+    edges = np.sort(rng.integers(0, 5001, 20))
+    with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
+        for a, b in zip([0, *edges], [*edges, 5000]):
+            writer.append(tokens[lengths[:a].sum() : lengths[:b].sum()], lengths[a:b], words[a:b], sizes[a:b])
+        store = writer.finish()
+    store = open_store(store.folder)
+    np.testing.assert_array_equal(store.tokens, tokens)
+    np.testing.assert_array_equal(store.lengths, lengths)
+    np.testing.assert_array_equal(store.words, words)
+    np.testing.assert_array_equal(store.bytes, sizes)
+    assert store.manifest["counts"]["bytes"] == sizes.sum()
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(65_535, np.uint16), (65_536, np.uint32)])
+def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
+    ranks = {bytes([i]): i for i in range(256)} | {b"%06d" % i: i for i in range(256, vocab_size - 1)}
+    tokenizer = Tokenizer("large", WORD_PATTERN, ranks)
+    with StoreWriter(tmp_path / "store", tokenizer) as writer:
+        writer.append([tokenizer.bos, 65_533, tokenizer.eos], [3], [1], [6])
+        store = writer.finish()
+    assert store.tokens.dtype == dtype
+    assert store.sentence(0).tolist() == [vocab_size - 1, 65_533, vocab_size - 1]
+    assert (store.folder / "tokens.bin").stat().st_size == 3 * np.dtype(dtype).itemsize
+
+
+def test_batches_that_do_not_add_up_are_a_mistake_of_the_program(tmp_path):
+    with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
+        with pytest.raises(ValueError, match="^3 tokens, 4 by length, 1 words, 1 bytes$"):
+            writer.append([1, 2, 3], [4], [1], [1])
+        with pytest.raises(ValueError, match="^3 tokens, 3 by length, 2 words, 1 bytes$"):
+            writer.append([1, 2, 3], [3], [1, 1], [1])
+
+
+# ---- the tokenizer in it ----
+
+
+def test_the_store_brings_its_tokenizer(tmp_path):
+    store = open_store(write_store(tmp_path / "store").folder)
+    assert store.tokenizer().sha256 == TOKENIZER.sha256
+    store.require_tokenizer(TOKENIZER)
+
+
+def test_another_tokenizer_is_refused(tmp_path):
+    store = write_store(tmp_path / "store")
+    other = word_tokenizer(["a"])
+    message = (
+        f"store {tmp_path}/store was made with tokenizer words ({TOKENIZER.sha256[:12]}), "
+        f"not words ({other.sha256[:12]}): prepare its text again with that tokenizer"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        store.require_tokenizer(other)
+    other.save(store.folder / "tokenizer")
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        store.tokenizer()
+
+
+# ---- damage ----
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "offsets.npy", "words.npy", "bytes.npy"])
+def test_a_damaged_file_is_refused_by_name(tmp_path, name):
+    path = write_store(tmp_path / "store").folder / name
+    whole = path.read_bytes()
+
+    for place in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(InputError) as error:
+            open_store(tmp_path / "store")
+        assert str(error.value) == f"{path}: changed since it was made (its sha256 differs); prepare the store again"
+
+    for data in (whole[:-1], whole + b"\0", b""):
+        path.write_bytes(data)
+        for verify in (True, False):
+            with pytest.raises(InputError) as error:
+                open_store(tmp_path / "store", verify=verify)
+            assert str(error.value) == f"{path}: {len(data)} bytes where {len(whole)} belong; prepare the store again"
+
+    path.unlink()
+    with pytest.raises(InputError) as error:
+        open_store(tmp_path / "store")
+    assert str(error.value) == f"{path}: missing; the store is not whole: prepare it again"
+
+
+def test_without_verification_a_broken_header_is_still_an_input_error(tmp_path):
+    path = write_store(tmp_path / "store").folder / "words.npy"
+    path.write_bytes(b"X" + path.read_bytes()[1:])
+    with pytest.raises(
+        InputError, match=f"^{re.escape(str(tmp_path / 'store'))}: damaged: .*; prepare the store again$"
+    ):
+        open_store(tmp_path / "store", verify=False)
+
+
+CHANGED = "changed since it was made (its sha256 differs); prepare the store again"
+FOREIGN = "not the manifest of a token store of version 1; prepare the store again"
+NOT_JSON = "not JSON; the store is damaged: prepare it again"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text.replace('"words": 6', '"words": 7'), CHANGED),
+        (lambda text: text.replace('"bytes": 23', '"bytes": 22'), CHANGED),
+        (lambda text: text.replace(TOKENIZER.sha256, "0" * 64), CHANGED),
+        (lambda text: text.replace('"version": 1', '"version": 2'), FOREIGN),
+        (lambda text: text.replace('"sha256"', '"sha1"'), FOREIGN),
+        (lambda text: "[]", FOREIGN),
+        (lambda text: "3", FOREIGN),
+        (lambda text: text[:-20], NOT_JSON),
+        (lambda text: "", NOT_JSON),
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path, damage, message):
+    path = write_store(tmp_path / "store").folder / "manifest.json"
+    text = path.read_text("utf-8")
+    path.write_text(damage(text), "utf-8")
+    assert damage(text) != text
+    with pytest.raises(InputError, match=f"^{re.escape(f'{path}: {message}')}$"):
+        open_store(tmp_path / "store")
+
+
+def test_what_is_no_store_is_refused(tmp_path):
+    message = f"{tmp_path}/manifest.json: missing; not a token store: make one with python -m esnlm prepare"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        open_store(tmp_path)
+
+
+# ---- what is there is not lost, and nothing half-written stays ----
+
+
+def test_an_existing_store_is_replaced_only_when_asked(tmp_path):
+    write_store(tmp_path / "store", made="first")
+    before = contents(tmp_path)
+    message = f"{tmp_path}/store: exists; name another place for the store, or ask to overwrite it (--overwrite)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        write_store(tmp_path / "store")
+    assert contents(tmp_path) == before
+    assert write_store(tmp_path / "store", overwrite=True, made="second").manifest["made"] == "second"
+    assert open_store(tmp_path / "store").manifest["made"] == "second"
+    assert os.listdir(tmp_path) == ["store"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_store_is_never_replaced(tmp_path, overwrite):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("so far")
+    (tmp_path / "notes").write_text("important")
+    before = contents(tmp_path)
+    for name in ("thesis", "notes"):
+        message = f"{tmp_path}/{name}: exists and is not a token store; name another place for the store"
+        with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+            write_store(tmp_path / name, overwrite=overwrite)
+    assert contents(tmp_path) == before
+
+
+def test_an_empty_folder_or_one_not_yet_there_becomes_the_store(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert len(write_store(tmp_path / "empty")) == 3
+    assert len(write_store(tmp_path / "not" / "yet" / "there")) == 3
+
+
+def test_a_link_to_a_store_goes_on_pointing_at_it(tmp_path):
+    write_store(tmp_path / "store", made="first")
+    (tmp_path / "link").symlink_to("store")
+    write_store(tmp_path / "link", overwrite=True, made="second")
+    assert (tmp_path / "link").is_symlink()
+    assert open_store(tmp_path / "store").manifest["made"] == "second"
+
+
+def test_a_place_where_nothing_can_be_written_is_an_input_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        InputError, match=f"^{tmp_path}/file/store: cannot be written: File exists; name another place$"
+    ):
+        write_store(tmp_path / "file" / "store")
+
+
+def test_an_exception_leaves_nothing_and_keeps_the_former_store(tmp_path):
+    write_store(tmp_path / "store", made="first")
+    before = contents(tmp_path)
+    with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "store", TOKENIZER, overwrite=True) as writer:
+        writer.append(SENTENCES[0], [6], [3], [15])
+        raise KeyboardInterrupt
+    assert contents(tmp_path) == before
+    with pytest.raises(InputError, match="/new: no sentence to store; give more text, or filters that let some pass$"):
+        with StoreWriter(tmp_path / "new", TOKENIZER) as writer:
+            writer.finish()
+    assert contents(tmp_path) == before
+
+
+def test_a_store_that_came_meanwhile_is_not_replaced(tmp_path):
+    with pytest.raises(InputError, match="/store: exists; name another place"):
+        with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
+            writer.append(SENTENCES[0], [6], [3], [15])
+            write_store(tmp_path / "store", made="meanwhile")
+            writer.finish(made="late")
+    assert open_store(tmp_path / "store").manifest["made"] == "meanwhile"
+    assert os.listdir(tmp_path) == ["store"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_has_is_not(tmp_path):
+    left = tmp_path / ".store.partial-00000000"
+    other = tmp_path / ".store2.partial-00000000"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "tokens.bin").write_bytes(b"12")
+    with StoreWriter(tmp_path / "store", TOKENIZER) as living:
+        assert not left.exists()
+        assert other.exists()
+        write_store(tmp_path / "store", made="second")
+        shutil.rmtree(tmp_path / "store")
+        living.append(SENTENCES[0], [6], [3], [15])
+        living.finish(made="first")
+    assert open_store(tmp_path / "store").manifest["made"] == "first"
+    assert sorted(os.listdir(tmp_path)) == [".store2.partial-00000000", "store"]
+
+
+def test_the_head_of_an_array_file_is_as_long_for_any_length():
+    lengths = {len(store_module.npy_header("<u4", length)) for length in (0, 1, 10**6, 2**40)}
+    assert len(lengths) == 1

@@ -1,0 +1,339 @@
+"""Tokenizers give the ids they should, and come back from disk as they were or not at all."""
+
+import json
+import os
+import random
+import re
+import shutil
+
+import pytest
+import tiktoken.load
+import tokenizers
+
+from esnlm.data import tokenizer as tokenizer_module
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe, word_tokenizer
+from esnlm.errors import InputError
+
+TEXT = [
+    "The cats sleep. The cat's asleep, isn't it? 1234 cats!",
+    "  A  dog barks;\n\tthe dogs bark. ",
+    "déjà vu, 中文",
+] * 9
+
+CHARACTERS = [*"aabbccdeettthhoosAT  0129.,!?'-\"\n\t\x1c\x85\u3000éß中🙂", "  ", "'s", "'ll", " the"]
+
+
+def random_texts(count: int, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return ["".join(rng.choices(CHARACTERS, k=rng.randint(0, 40))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def gpt2(data) -> Tokenizer:
+    return load_tokenizer(data / "gpt2_bpe")
+
+
+def test_gpt2_from_its_files(gpt2):
+    assert gpt2.name == "gpt2"
+    assert gpt2.vocab_size == 50257
+    assert gpt2.bos == gpt2.eos == 50256
+    assert gpt2.encode("Hello world") == [15496, 995]
+    assert gpt2.decode([15496, 995]) == "Hello world"
+    assert gpt2.sha256 == tokenizer_module.GPT2_SHA256
+
+
+def test_gpt2_ids_are_those_of_another_implementation(gpt2, data):
+    files = data / "gpt2_bpe"
+    merges = [tuple(line.split()) for line in (files / "vocab.bpe").read_text("utf-8").splitlines()[1:]]
+    other = tokenizers.Tokenizer(tokenizers.models.BPE(json.loads((files / "encoder.json").read_text("utf-8")), merges))
+    other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    for text in random_texts(1000) + TEXT:
+        assert gpt2.encode(text) == other.encode(text).ids, repr(text)
+
+
+def test_gpt2_of_the_network_is_gpt2_of_the_files(gpt2, data, monkeypatch, tmp_path):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
+    served = {"vocab.bpe": 0, "encoder.json": 0}
+
+    def read_file(address: str) -> bytes:
+        assert address.startswith("https://")
+        name = address.rsplit("/", 1)[1]
+        served[name] += 1
+        return (data / "gpt2_bpe" / name).read_bytes()
+
+    monkeypatch.setattr(tiktoken.load, "read_file", read_file)
+    for _ in range(2):
+        downloaded = load_tokenizer("gpt2")
+        assert (downloaded.name, downloaded.sha256) == ("gpt2", gpt2.sha256)
+    assert served == {"vocab.bpe": 1, "encoder.json": 1}
+
+
+def test_no_network_is_an_input_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
+
+    def read_file(address: str) -> bytes:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(tiktoken.load, "read_file", read_file)
+    message = (
+        "tokenizer 'gpt2' cannot be downloaded (ConnectionError); "
+        "name a folder that holds GPT-2's vocab.bpe and encoder.json instead"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_tokenizer("gpt2")
+
+
+def test_endoftext_in_text_is_text(gpt2):
+    for tokenizer in (gpt2, train_bpe(TEXT, 300), word_tokenizer(["the"])):
+        ids = tokenizer.encode("a<|endoftext|>b")
+        assert tokenizer.eos not in ids
+        assert tokenizer.decode(ids) == "a<|endoftext|>b"
+        assert tokenizer.decode([tokenizer.bos]) == "<|endoftext|>"
+
+
+def test_every_text_comes_back(gpt2):
+    for tokenizer in (gpt2, train_bpe(TEXT, 300), word_tokenizer(["the", " the", " cat"])):
+        for text in random_texts(500, seed=1):
+            ids = tokenizer.encode(text)
+            assert tokenizer.decode(ids) == text
+            assert tokenizer.decode_bytes(ids) == text.encode()
+            assert all(0 <= i < tokenizer.bos for i in ids)
+
+
+def test_batches_are_encoded_alike_whatever_the_threads():
+    tokenizer = train_bpe(TEXT, 300)
+    texts = random_texts(50)
+    expected = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch(texts) == tokenizer.encode_batch(texts, num_threads=1) == expected
+
+
+def test_lines_encoded_together_are_encoded_as_each_is(gpt2):
+    lines = [text.strip() for text in random_texts(1000, seed=4)]
+    lines = [line.replace("\n", "") for line in lines] + [""]
+    for tokenizer in (gpt2, train_bpe(TEXT, 300), word_tokenizer(["the", " the", " cat"])):
+        for some in (lines, lines[:1], []):
+            encoded = tokenizer.encode_lines(some)
+            assert [ids.tolist() for ids in encoded] == [tokenizer.encode(line) for line in some]
+    assert [ids.tolist() for ids in gpt2.encode_lines(["a\nb", "c"])] == [gpt2.encode("a\nb"), gpt2.encode("c")]
+
+
+def test_surrogates():
+    tokenizer = word_tokenizer([])
+    assert tokenizer.encode("a\ud800b") == list("a\ufffdb".encode())
+    assert tokenizer.encode("\ud83d\ude42") == list("🙂".encode())
+
+
+def test_very_many_spaces_do_not_end_the_process(gpt2):
+    assert len(gpt2.encode("a" + " " * 600_000 + "b")) == len(gpt2.encode("a" + " " * 599_999)) + 1
+
+
+def test_long_texts_are_encoded_as_short_ones_are(gpt2, monkeypatch):
+    rng = random.Random(0)
+    texts = [
+        "".join(rng.choice(["x", ".", " y", " " * 1500, "\n" * 1200, "\x1c", "\u3000" * 1100]) for _ in range(9))
+        for _ in range(60)
+    ]
+    expected = [gpt2.encode(text) for text in texts]
+    monkeypatch.setattr(tokenizer_module, "LONG_TEXT", 0)
+    assert [gpt2.encode(text) for text in texts] == expected
+
+
+# ---- saving and loading ----
+
+
+def test_a_saved_tokenizer_is_the_same(gpt2, tmp_path):
+    for tokenizer in (gpt2, train_bpe(TEXT, 300), word_tokenizer(["the", " the"])):
+        folder = tmp_path / tokenizer.name
+        tokenizer.save(folder)
+        loaded = load_tokenizer(folder)
+        assert (loaded.name, loaded.sha256) == (tokenizer.name, tokenizer.sha256)
+        assert (loaded.vocab_size, loaded.bos, loaded.eos) == (tokenizer.vocab_size, tokenizer.bos, tokenizer.eos)
+        assert [loaded.encode(text) for text in TEXT] == [tokenizer.encode(text) for text in TEXT]
+        assert sorted(path.name for path in folder.iterdir()) == ["ranks.tiktoken", "tokenizer.json"]
+
+
+def test_the_hash_is_of_the_ids_alone():
+    tokenizer = word_tokenizer(["the", "cat"])
+    assert Tokenizer("other", tokenizer.pattern, tokenizer.ranks).sha256 == tokenizer.sha256
+    shuffled = dict(sorted(tokenizer.ranks.items(), reverse=True))
+    assert Tokenizer("words", tokenizer.pattern, shuffled).sha256 == tokenizer.sha256
+    assert Tokenizer("words", tokenizer_module.GPT2_PATTERN, tokenizer.ranks).sha256 != tokenizer.sha256
+    assert word_tokenizer(["cat", "the"]).sha256 != tokenizer.sha256
+
+
+DAMAGED = "{folder}: tokenizer.json does not describe ranks.tiktoken, one is damaged: copy them again"
+FOREIGN = "{folder}/tokenizer.json: not a tokenizer saved by this version of esnlm"
+MISSING = "{folder}/{name}: No such file or directory; a saved tokenizer needs it: copy the folder again"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("ranks.tiktoken", lambda data: data[:-30], DAMAGED),
+        ("ranks.tiktoken", lambda data: data.replace(b" 256\n", b" 257\n"), DAMAGED),
+        ("ranks.tiktoken", lambda data: data.replace(b"=", b"!", 1), DAMAGED),
+        ("ranks.tiktoken", lambda data: b"", DAMAGED),
+        ("ranks.tiktoken", None, MISSING),
+        ("tokenizer.json", lambda data: data[:-30], FOREIGN),
+        ("tokenizer.json", lambda data: b"{}", FOREIGN),
+        ("tokenizer.json", lambda data: b"[1]", FOREIGN),
+        ("tokenizer.json", lambda data: data.replace(b'"version": 1', b'"version": 2'), FOREIGN),
+        ("tokenizer.json", lambda data: data.replace(b"endoftext", b"endoftexT"), DAMAGED),
+        ("tokenizer.json", lambda data: data.replace(b'"bos": 258', b'"bos": 3'), DAMAGED),
+        ("tokenizer.json", lambda data: data.replace(b'"pattern": "', b'"pattern": "b|'), FOREIGN),
+        ("tokenizer.json", None, MISSING),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused_by_name(tmp_path, name, damage, message):
+    word_tokenizer(["the", "cat"]).save(tmp_path)
+    path = tmp_path / name
+    if damage is None:
+        path.unlink()
+    else:
+        before = path.read_bytes()
+        path.write_bytes(damage(before))
+        assert path.read_bytes() != before
+    with pytest.raises(InputError, match=f"^{re.escape(message.format(folder=tmp_path, name=name))}$"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("spec", ["gpt3", "", "no/such/folder"])
+def test_an_unknown_tokenizer_is_refused(spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = f"tokenizer {spec!r}: neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_tokenizer(spec)
+
+
+# ---- files in GPT-2's format ----
+
+
+def write_gpt2_files(folder, merges: list[str]) -> None:
+    characters = sorted(tokenizer_module._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
+    tokens = characters + [merge.replace(" ", "") for merge in merges]
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.bpe").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", "utf-8")
+    encoder = {token: i for i, token in enumerate(tokens)} | {"<|endoftext|>": len(tokens)}
+    (folder / "encoder.json").write_text(json.dumps(encoder), "utf-8")
+
+
+def test_other_files_in_that_format_are_named_by_their_hash(tmp_path):
+    write_gpt2_files(tmp_path, ["t h", "th e"])
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.name == f"bpe-259-{tokenizer.sha256[:8]}"
+    assert tokenizer.encode("the") == [257]
+
+
+def test_changed_files_are_read_anew_and_the_environment_is_left_alone(tmp_path, monkeypatch):
+    for cache in (None, str(tmp_path / "cache")):
+        monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+        if cache:
+            monkeypatch.setenv("TIKTOKEN_CACHE_DIR", cache)
+        for merges in (["t h", "th e"], ["c a", "ca t"]):
+            write_gpt2_files(tmp_path / "files", merges)
+            tokenizer = load_tokenizer(tmp_path / "files")
+            assert tokenizer.encode(merges[1].replace(" ", "")) == [257]
+            assert os.environ.get("TIKTOKEN_CACHE_DIR") == cache
+    assert not (tmp_path / "cache").exists()
+
+
+def test_damaged_gpt2_files_are_refused(tmp_path):
+    write_gpt2_files(tmp_path, ["t h", "th e"])
+    whole = (tmp_path / "vocab.bpe").read_text("utf-8")
+    (tmp_path / "vocab.bpe").write_text(whole.replace("th e", "th a"), "utf-8")
+    message = f"{tmp_path}: vocab.bpe and encoder.json are damaged or do not belong together"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "vocab.bpe").write_text(whole, "utf-8")
+    (tmp_path / "encoder.json").write_text("{", "utf-8")
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "encoder.json").unlink()
+    message = f"{tmp_path}/encoder.json: missing; GPT-2's vocabulary is vocab.bpe and encoder.json"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_tokenizer(tmp_path)
+
+
+def test_damaged_gpt2_itself_is_refused(data, tmp_path):
+    folder = shutil.copytree(data / "gpt2_bpe", tmp_path / "gpt2_bpe", copy_function=shutil.copyfile)
+    path = folder / "vocab.bpe"
+    path.write_bytes(path.read_bytes()[:200_000])
+    with pytest.raises(InputError, match=r"vocab\.bpe and encoder\.json are damaged or do not belong together$"):
+        load_tokenizer(folder)
+
+
+# ---- training ----
+
+
+def test_a_trained_bpe_gives_the_ids_of_the_library_that_trained_it():
+    texts = random_texts(300, seed=2) + TEXT
+    ours = train_bpe(texts, 500)
+    other = tokenizers.Tokenizer(tokenizers.models.BPE())
+    other.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=499, min_frequency=2, initial_alphabet=alphabet, show_progress=False
+    )
+    other.train_from_iterator(texts, trainer)
+    byte_of = tokenizer_module._byte_of_character()
+    for text in random_texts(1000, seed=3) + TEXT:
+        tokens = [bytes(byte_of[c] for c in token) for token in other.encode(text).tokens]
+        assert [ours.decode_bytes([i]) for i in ours.encode(text)] == tokens, repr(text)
+
+
+def test_training_twice_gives_the_same_tokenizer():
+    tokenizer, again = train_bpe(iter(TEXT), 300), train_bpe(iter(TEXT), 300)
+    assert tokenizer.name == "bpe-300"
+    assert tokenizer.vocab_size == 300
+    assert tokenizer.bos == tokenizer.eos == 299
+    assert tokenizer.sha256 == again.sha256
+    assert len(tokenizer.encode(" the cats")) < 5
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
+    with pytest.raises(InputError, match="^vocabulary size 300: the text has merges for 258 only; ask for fewer$"):
+        train_bpe(["ab ab"], 300)
+    with pytest.raises(
+        InputError, match=r"^vocabulary size 256: give at least 257, the 256 bytes and <\|endoftext\|>$"
+    ):
+        train_bpe(["ab ab"], 256)
+
+
+def test_an_error_in_reading_the_texts_is_not_swallowed():
+    def texts():
+        yield "ab"
+        raise InputError("a.txt:1: not UTF-8")
+
+    with pytest.raises(InputError, match="^a.txt:1: not UTF-8$"):
+        train_bpe(texts(), 257)
+
+
+# ---- words ----
+
+
+def test_each_word_is_one_token():
+    words = ["the", " the", " cat", " cats", "n't", " well-fed", " doesn't", " sleep"]
+    tokenizer = word_tokenizer(words)
+    assert tokenizer.vocab_size == 256 + len(words) + 1
+    assert tokenizer.bos == tokenizer.eos == tokenizer.vocab_size - 1
+    assert tokenizer.name == "words"
+    assert tokenizer.encode("the well-fed cats doesn't sleep.") == [256, 261, 259, 262, 263, ord(".")]
+    assert tokenizer.encode("dog") == list(b"dog")
+
+
+def test_a_word_of_one_byte_is_that_byte():
+    tokenizer = word_tokenizer([".", "a", " a"])
+    assert tokenizer.vocab_size == 256 + 1 + 1
+    assert tokenizer.encode("a a.") == [ord("a"), 256, ord(".")]
+
+
+@pytest.mark.parametrize("word", ["two words", "the ", "end.", "  x", ""])
+def test_what_is_not_one_word_is_refused(word):
+    message = f'word {word!r} is not one word: white space goes only before it, and .,;:?!"() stand alone'
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        word_tokenizer(["the", word])
+
+
+def test_a_word_given_twice_is_refused():
+    with pytest.raises(InputError, match="^word 'the' is given twice$"):
+        word_tokenizer(["the", " the", "the"])

@@ -1,0 +1,308 @@
+"""The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+import yaml
+
+from esnlm.errors import InputError
+from experiments import bottleneck
+from experiments.bottleneck import curves, images, network, one_step
+from experiments.bottleneck.images import Images, ImageSettings
+from experiments.bottleneck.settings import Case, Curves, parse
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "studies"
+STUDIES = [file for file in sorted(CONFIGS.glob("*.yaml")) if yaml.safe_load(file.read_text()).get("kind") != "grid"]
+WIDTHS = [12, 20, 6, 20, 6, 20, 2]
+EPSILON = float(np.finfo(np.float32).eps)
+SMALL = {
+    "kind": "alignment",
+    "widths": {"first": 20, "last": 80, "count": 3},
+    "seeds": 2,
+    "images": {"train": 5, "test": 0},
+    "cases": [{"parametrization": "dynamic", "factor": 2, "power": 0.5}],
+}
+
+
+def torch_layers(weights, x):
+    layers = []
+    for w in weights:
+        x = x @ w.T
+        layers.append(x)
+        x = torch.relu(x)
+    return layers
+
+
+def as_torch(arrays):
+    return [torch.tensor(np.asarray(array, np.float64)) for array in arrays]
+
+
+@pytest.mark.parametrize("parametrization", ["ntp", "standard", "mup", "spectral", "dynamic"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_one_step_is_autograd_s(parametrization, batch):
+    """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
+    weights, rates = network.draw(parametrization, WIDTHS, seed=0)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(batch, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, batch)]
+    found = network.step(weights, np.float32(0.1 * rates), x, y)
+
+    theirs = [w.requires_grad_() for w in as_torch(weights)]
+    before = torch_layers(theirs, torch.tensor(x, dtype=torch.float64))
+    for layer in before:
+        layer.retain_grad()
+    ((torch.tensor(y) - before[-1]) ** 2).sum(axis=1).mul(0.5).mean().backward()
+    with torch.no_grad():
+        moved = [w - 0.1 * rate * w.grad for w, rate in zip(theirs, rates, strict=True)]
+        after = torch_layers(moved, torch.tensor(x, dtype=torch.float64))
+        expected = [layer.numpy() for layer in before], [layer.grad.numpy() for layer in before]
+        expected += ([(a - b).numpy() for a, b in zip(after, before, strict=True)],)
+    # Errors of six products of up to 20 terms each, there and back, relative to a layer's size. Where a unit crosses 0, its
+    # change after ReLU has the error of h~ itself.
+    crossing = 2 * EPSILON * max(np.abs(layer).max() for layer in expected[0])
+    for ours, reference, beside in zip(found, expected, (0, 0, crossing), strict=True):
+        for layer, exact in zip(ours, reference, strict=True):
+            assert np.abs(layer - exact).max() < 100 * EPSILON * np.abs(exact).max() + beside
+
+
+def test_training_is_torch_s_momentum_with_a_rate_a_layer():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
+    weights, rates = network.draw("dynamic", WIDTHS, seed=3)
+    order, kept = np.array([[3, 1, 4, 5], [9, 2, 6, 8], [7, 0, 0, 0]]), np.array([[1.0] * 4, [1.0] * 4, [1.0, 1, 0, 0]])
+    shares = np.float32(kept / kept.sum(axis=1, keepdims=True))  # the last batch has two images
+    zeros = [np.zeros_like(w) for w in weights]
+    ours, _ = curves.epoch(
+        [w.copy() for w in weights], zeros, x, y, order, shares, rates=np.float32(0.1 * rates), momentum=0.9
+    )
+
+    theirs = [w.requires_grad_() for w in as_torch(weights)]
+    method = torch.optim.SGD(
+        [{"params": [w], "lr": 0.1 * rate} for w, rate in zip(theirs, rates, strict=True)], momentum=0.9
+    )
+    for rows, number in zip(order, (4, 4, 2), strict=True):
+        of_batch = torch.tensor(x[rows[:number]], dtype=torch.float64), torch.tensor(y[rows[:number]])
+        method.zero_grad()
+        ((of_batch[1] - torch_layers(theirs, of_batch[0])[-1]) ** 2).sum(axis=1).mul(0.5).mean().backward()
+        method.step()
+    for w, exact in zip(ours, theirs, strict=True):
+        assert np.abs(np.asarray(w) - exact.detach().numpy()).max() < 100 * EPSILON * np.abs(w).max()
+
+
+def test_weights_have_gamma_and_sigma():
+    """sqrt 2 before ReLU, 1 at the output; the same numbers under every parametrisation, but for their scale."""
+    widths = [300, 200, 100, 200, 50]
+    ntp, dynamic = (network.draw(kind, widths, seed=0)[0] for kind in ("ntp", "dynamic"))
+    for w, gamma in zip(ntp, (2**0.5,) * 3 + (1,), strict=True):
+        assert w.std() == pytest.approx(gamma / np.sqrt(w.shape[1]), rel=5 / np.sqrt(2 * w.size))
+    np.testing.assert_allclose(dynamic[-1], ntp[-1] / 10, rtol=1e-6)  # n_min = 100, q = 1/2
+    assert not np.array_equal(network.draw("ntp", widths, seed=1)[0][0], ntp[0])
+
+
+@pytest.mark.parametrize("parametrization", ["ntp", "mup", "spectral", "dynamic"])
+def test_the_coordinate_check_of_table_1_1(parametrization):
+    """Widths in proportion, where the table's orders hold for all: over a factor of 8 a slope is within 0.15 of its order.
+
+    A change is told for an error |f - y| of 1, as this scales all layers alike and differs by half from seed to seed. The
+    inputs have fewer values than any layer has units, as Spectral's first layer is another one where they have more.
+    """
+    rng = np.random.default_rng(0)
+    data = Images(rng.normal(size=(50, 16)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 50)])
+    case, sizes, found = Case(parametrization, 0.4, 1.0), [50, 100, 200, 400], {"size": [], "change": []}
+    for n in sizes:
+        of_seeds = [one_step.measure(case, n, seed, data, 0.1) for seed in range(30)]
+        found["size"].append(np.mean([each["size"] for each in of_seeds], axis=0))
+        found["change"].append(np.mean([np.array(each["change"]) / each["error"] for each in of_seeds], axis=0))
+    for name, of_sizes in found.items():
+        slopes = np.array([one_step.fit(sizes, layer).slope for layer in np.transpose(of_sizes)])
+        expected = np.array(one_step.expected(case, name), float)  # nan where the table has none
+        assert np.nanmax(np.abs(slopes - expected)) < 0.15, (name, slopes.round(2), expected)
+
+
+def test_expected_slopes_where_the_bottleneck_narrows():
+    """n_min goes as n^0.2: sqrt(n_min / n) as n^-0.4 in the wide layers."""
+    change = {kind: one_step.expected(Case(kind, 150, 0.2), "change") for kind in ("ntp", "mup", "spectral", "dynamic")}
+    assert change["ntp"] == pytest.approx([-0.5, -0.1, -0.5, -0.1, -0.5, 0])
+    assert change["dynamic"] == pytest.approx([-0.4, 0, -0.4, 0, -0.4, 0])
+    assert change["spectral"] == [0] * 6
+    assert change["mup"] == [None] * 6, "it is stated for hidden layers of one width"
+
+
+def test_a_fit_is_least_squares_with_its_standard_error():
+    x = np.array([10, 20, 50, 100, 300])
+    y = 3 * x**-0.7 * np.exp(np.random.default_rng(0).normal(size=5) / 10)
+    found, expected = one_step.fit(x, y), scipy.stats.linregress(np.log(x), np.log(y))
+    assert found == pytest.approx((expected.slope, expected.stderr, expected.intercept))
+
+
+@pytest.mark.slow
+def test_alignment_is_flat_under_dynamic_and_not_under_spectral():
+    """Figure 3.3 at a tenth of its widths: the bottleneck hardly widens, and under Spectral the layers before it lose."""
+    data, _ = images.load(ImageSettings(train=200, test=0), ["airplane", "automobile"], "")
+    slopes, sizes = {}, [200, 400, 800, 1600]
+    for kind in ("dynamic", "spectral"):
+        case = Case(kind, 30, 0.2)
+        found = [
+            np.mean([one_step.measure(case, n, seed, data, 0.1)["alignment"] for seed in range(20)], axis=0)
+            for n in sizes
+        ]
+        slopes[kind] = np.array([one_step.fit(sizes, layer).slope for layer in np.array(found).T])
+    assert np.abs(slopes["dynamic"]).max() < 0.15
+    assert slopes["spectral"][:5].max() < -0.3
+
+
+def test_generated_images_are_normalised_and_of_two_kinds():
+    train, test = images.load(ImageSettings(train=300, test=100), ["bird", "cat"], "")
+    assert train.x.shape == (300, 3072) and test.x.shape == (100, 3072) and train.x.dtype == np.float32
+    channels = train.x.reshape(300, 3, 1024)
+    assert np.abs(channels.mean(axis=(0, 2))).max() < 1e-5 and np.abs(channels.std(axis=(0, 2)) - 1).max() < 1e-5
+    assert (train.y.sum(axis=1) == 1).all() and 0.4 < train.y[:, 0].mean() < 0.6
+    means = [train.x[train.y[:, k] == 1].mean(axis=0) for k in (0, 1)]
+    guess = ((test.x - (means[0] + means[1]) / 2) @ (means[1] - means[0]) > 0).astype(int)
+    assert 0.55 < (guess == test.y[:, 1]).mean() < 0.98  # neither hopeless nor given away
+    again, other = (
+        images.load(ImageSettings(train=300, test=100), pair, "")[0].x for pair in (["bird", "cat"], ["deer", "dog"])
+    )
+    assert np.array_equal(again, train.x) and not np.array_equal(other, train.x)
+
+
+@pytest.fixture
+def cifar10(tmp_path, monkeypatch):
+    """A folder in CIFAR-10's binary format, 40 images a file; pixel values tell the label."""
+    monkeypatch.setattr(images, "IN_A_FILE", 40)
+    rng = np.random.default_rng(0)
+    for name in images.FILES:
+        labels = rng.integers(0, 10, 40)
+        pixels = 20 * labels[:, None] + rng.integers(0, 10, (40, 3072))
+        np.column_stack([labels, pixels]).astype(np.uint8).tofile(tmp_path / name)
+    return tmp_path
+
+
+def test_cifar10_s_files_are_read(cifar10):
+    train, test = images.load(ImageSettings(str(cifar10), train=20, test=10), ["automobile", "horse"], "")
+    assert train.x.shape == (20, 3072) and test.x.shape == (10, 3072)
+    for part in (train, test):  # of labels 1 and 7, the brighter are the horses
+        assert np.array_equal(part.y[:, 1] == 1, part.x.mean(axis=1) > 0)
+    assert len(np.unique(np.vstack([train.x, test.x]), axis=0)) == 30  # no image twice
+
+
+@pytest.mark.parametrize("spoil, message", [
+    (lambda folder: (folder / "data_batch_3.bin").unlink(), "data_batch_3.bin: No such file or directory; name the folder"),
+    (lambda folder: (folder / "data_batch_2.bin").write_bytes(b"\x00" * 99), "data_batch_2.bin: 99 bytes, where .* have 122,920"),
+    (lambda folder: (folder / "data_batch_1.bin").write_bytes(b"\x0a" * 122_920), "data_batch_1.bin: label 10, where CIFAR-10 has 0 to 9"),
+])  # fmt: skip
+def test_a_bad_file_is_one_line(cifar10, spoil, message):
+    spoil(cifar10)
+    with pytest.raises(InputError, match=message):
+        images.load(ImageSettings(str(cifar10), 2, 2), ["airplane", "dog"], "a.yaml: images")
+
+
+def test_what_there_is_not_is_refused(cifar10):
+    with pytest.raises(InputError, match="a.yaml: images: train and test are 1,000 images together: CIFAR-10 has"):
+        images.load(ImageSettings(str(cifar10), 900, 100), ["airplane", "dog"], "a.yaml: images")
+    with pytest.raises(InputError, match="classes are airplane, plane: give two different ones of airplane"):
+        images.load(ImageSettings(), ["airplane", "plane"], "a.yaml: images")
+
+
+def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
+    bottleneck.run(SMALL, tmp_path / "whole", "a.yaml")
+    assert {file.name for file in (tmp_path / "whole").iterdir()} == {"alignment.json", "alignment.md", "alignment.png"}
+    table = (tmp_path / "whole" / "alignment.md").read_text()
+    assert "dynamic, m = 2 n^0.5" in table and "Generated images, no photographs" in table
+    assert capsys.readouterr().out == table
+    before = (tmp_path / "whole" / "alignment.json").read_bytes()
+    bottleneck.run(SMALL, tmp_path / "whole", "a.yaml")
+    assert (tmp_path / "whole" / "alignment.json").read_bytes() == before
+    assert "done already" in capsys.readouterr().err
+
+    stopped = json.loads(before)
+    del stopped["report"], stopped["cells"]["dynamic, m = 2 n^0.5, n = 80"]
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "alignment.json").write_text(json.dumps(stopped))
+    measured, measure = [], one_step.measure
+    monkeypatch.setattr(one_step, "measure", lambda case, n, *rest: measured.append(n) or measure(case, n, *rest))
+    bottleneck.run(SMALL, tmp_path / "part", "a.yaml")
+    assert measured == [80, 80]
+    assert json.loads((tmp_path / "part" / "alignment.json").read_bytes()) == json.loads(before)
+
+
+def test_results_of_other_settings_are_not_written_over(tmp_path):
+    (tmp_path / "alignment.json").write_text(json.dumps({"study": {"kind": "alignment"}, "cells": {}}))
+    with pytest.raises(
+        InputError, match="alignment.json: holds the results of other settings; delete it, or name another folder"
+    ):
+        bottleneck.run(SMALL, tmp_path, "a.yaml")
+    (tmp_path / "alignment.json").write_text("{")
+    with pytest.raises(InputError, match="alignment.json: unreadable or damaged"):
+        bottleneck.run(SMALL, tmp_path, "a.yaml")
+
+
+def test_training_curves_are_written(tmp_path):
+    settings = {
+        "kind": "training_curves", "pairs": [["airplane", "automobile"]], "parametrizations": ["dynamic", "spectral"], "n": 40, "narrow": 8,
+        "epochs": 3, "seeds": 2, "images": {"train": 100, "test": 50}, "batch_size": 64, "learning_rate": 0.05,
+    }  # fmt: skip
+    bottleneck.run(settings, tmp_path, "a.yaml")
+    found = json.loads((tmp_path / "training_curves.json").read_bytes())
+    assert len(found["cells"]) == 4
+    losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
+    assert len(losses["train"]) == len(losses["test"]) == 4 and losses["train"][-1] < losses["train"][0]
+    assert "| airplane / automobile | spectral |" in (tmp_path / "training_curves.md").read_text()
+    assert (tmp_path / "training_curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"seed": 3}, "a.yaml: Option 'seed' is not accepted"),
+    ({"seeds": "many"}, "a.yaml: seeds is many: it must be int"),
+    ({"seeds": 0}, "a.yaml: seeds is 0: it must be above 0"),
+    ({"images": {"size": 3}}, "a.yaml: Group 'images' does not accept option 'size'"),
+    ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: case 1: parametrization is 'dp': choose from ntp"),
+    ({"cases": [{"parametrization": "ntp", "factor": 1, "pow": 1}]}, "a.yaml: case 1: .*pow"),
+    ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: case 1: m is 180 to 720: it must be between 1 and n"),
+    ({"cases": []}, "a.yaml: cases is empty"),
+    ({"cases": 3}, "a.yaml: cases is 3"),
+    ({"widths": {"first": 5, "last": 6}}, "a.yaml: widths must rise"),
+])  # fmt: skip
+def test_settings_are_strict(tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
+        bottleneck.run(SMALL | change, tmp_path / "out", "a.yaml")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_the_study_files_are_the_thesis_s(file):
+    settings = parse(yaml.safe_load(file.read_text()), str(file))
+    full = parse(yaml.safe_load((CONFIGS / f"{file.stem.removesuffix('_small')}.yaml").read_text()), str(file))
+    assert settings.learning_rate == full.learning_rate == 0.1
+    if isinstance(full, Curves):
+        assert (full.n, full.narrow, full.epochs, full.batch_size, full.momentum, full.seeds) == (
+            10_000,
+            500,
+            100,
+            64,
+            0.9,
+            100,
+        )
+        assert settings.momentum == 0.9 and (full.images.train, full.images.test) == (2000, 2000)
+        assert full.pairs == [["airplane", "automobile"], ["bird", "cat"], ["deer", "dog"], ["frog", "horse"]]
+    else:
+        assert (full.seeds, one_step.sizes(full)[::9]) == (30, [1000, 10_000])
+        assert settings.cases == full.cases
+
+
+def test_the_rules_of_the_two_figures():
+    second = parse(yaml.safe_load((CONFIGS / "alignment_fig3_2.yaml").read_text()), "")
+    third = parse(yaml.safe_load((CONFIGS / "alignment_fig3_3.yaml").read_text()), "")
+    assert [(case.parametrization, case.narrow(10_000)) for case in second.cases] == [
+        ("spectral", 2000),
+        ("spectral", 600),
+    ]
+    assert [(case.parametrization, case.narrow(10_000)) for case in third.cases] == [
+        ("dynamic", 946),
+        ("spectral", 946),
+    ]
+    assert one_step.widths(third.cases[0], 1000) == [3072, 1000, 597, 1000, 597, 1000, 2]
+    assert Images._fields == ("x", "y")

@@ -1,0 +1,70 @@
+"""Sheets hold every token once, and what is read from them is what each sentence gives alone."""
+
+import jax
+import numpy as np
+
+from esnlm.compute import ComputeConfig
+from esnlm.features import packed_stream
+from esnlm.features.layout import on_sheet
+from esnlm.models import gpt2
+from esnlm.models.gpt2 import GPT2Config
+
+V = 30
+
+
+def sentences(count, longest=40, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, V, rng.integers(1, longest)).astype(np.int32) for _ in range(count)]
+
+
+def test_a_sheet_holds_every_token_once():
+    texts = sentences(20)
+    places = [1000 * s + np.arange(len(text)) for s, text in enumerate(texts)]
+    sheet, rows = on_sheet(texts, places)
+    for text, place, row in zip(texts, places, rows, strict=True):
+        assert np.array_equal(sheet.tokens.ravel()[row], text)
+        assert np.array_equal(sheet.positions.ravel()[row], np.arange(len(text)))
+        assert np.array_equal(sheet.places.ravel()[row], place)
+        assert len(set(row % sheet.tokens.shape[1])) == 1  # one lane
+    everything = np.concatenate(rows)
+    assert len(set(everything)) == len(everything)
+
+
+def test_lanes_are_shared_so_that_little_is_padding():
+    texts = sentences(64)
+    assert on_sheet(texts, texts)[0].tokens.size <= 1.25 * sum(map(len, texts))
+
+
+def test_sheets_come_in_few_sizes():
+    steps = {
+        on_sheet(sentences(32, longest, seed), sentences(32, longest, seed))[0].tokens.shape[0]
+        for longest in (20, 70, 128)
+        for seed in range(20)
+    }
+    assert len(steps) <= 8
+
+
+def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
+    monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several sheets
+    config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
+    model = gpt2.untrained(config, V, 0, {})
+    stream = gpt2.stream(config, model.params, ComputeConfig(lanes=16))
+    texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(25, longest=60))]
+    buffer, rows = stream.read(texts)
+    alone_in = jax.jit(model.features)
+    for text, row in zip(texts, rows, strict=True):
+        padded = np.zeros((1, 32), np.int32)
+        padded[0, : len(text)] = text
+        alone = alone_in(padded, np.arange(32)[None])[0, : len(text)]
+        np.testing.assert_allclose(
+            buffer[row], alone, atol=2e-5, rtol=0
+        )  # two blocks' float32 roundings of features of order 1
+
+
+def test_a_sentence_longer_than_a_sheet_has_one_of_its_own(monkeypatch):
+    monkeypatch.setattr(packed_stream, "TOKENS", 32)
+    config = GPT2Config(layers=1, heads=2, width=8, positions=64)
+    stream = gpt2.stream(config, gpt2.untrained(config, V, 0, {}).params, ComputeConfig(lanes=16))
+    texts = [np.arange(25, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(29, dtype=np.int32)]
+    _, rows = stream.read(texts)
+    assert sorted(np.concatenate(rows)) == list(range(57))

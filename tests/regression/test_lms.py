@@ -1,0 +1,66 @@
+"""The delta rule, replayed one time step and one sentence at a time."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.regression import lms
+from esnlm.regression.lms import LmsConfig
+from tests.regression.regression_problem import N, V, problem
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 50])
+def test_the_weights_are_those_of_s3(lanes):
+    """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a lane is free first."""
+    features, targets = problem()
+    lengths = np.random.default_rng(2).integers(3, 12, 40)
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    features, targets = features[: bounds[-1]], targets[: bounds[-1]]
+    config = LmsConfig(batch_size=lanes, learning_rate=0.001)
+    place = np.random.default_rng(3).permutation(len(targets))  # where in the buffer each token's features lie
+    buffer = np.empty_like(features)
+    buffer[place] = features
+    sums, updates = lms.start(config, N, V), 0
+    for window in (range(0, 25), range(25, 40)):  # nothing but the weights is carried over
+        rows = [place[bounds[s] : bounds[s + 1]] for s in window]
+        part = targets[bounds[window.start] : bounds[window.stop]]
+        updates += lms.add(config, sums, jnp.asarray(buffer), rows, part, "float32")
+
+    w, c, steps = np.zeros((V, N)), np.zeros(V), 0
+    for window in (range(0, 25), range(25, 40)):
+        waiting, lane = list(window), [[] for _ in range(lanes)]
+        while waiting or any(lane):
+            for k in range(lanes):
+                if not lane[k] and waiting:
+                    s = waiting.pop(0)
+                    lane[k] = list(range(bounds[s], bounds[s + 1]))
+            now = [queue.pop(0) for queue in lane if queue]
+            errors = [np.eye(V)[targets[t]] - w @ features[t] - c for t in now]
+            w = w + 0.001 / lanes * sum(np.outer(e, features[t]) for e, t in zip(errors, now, strict=True))
+            c = c + 0.001 / lanes * sum(errors)
+            steps += 1
+    assert updates == steps
+    # Some hundred updates in float32, each with a few roundings.
+    np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())
+    np.testing.assert_allclose(sums["bias"], c, atol=1e-5 * np.abs(c).max())
+    np.testing.assert_allclose(sums["cross"], np.eye(V)[targets].T @ features.astype(np.float64), rtol=1e-12)
+    np.testing.assert_array_equal(sums["counts"], np.bincount(targets, minlength=V))
+
+
+def test_without_an_intercept_it_is_s3_s_own_readout():
+    """y = W_out r: nothing but W_out learns, from errors that no intercept has lessened."""
+    features, targets = problem()
+    rows, w = [np.arange(12)], np.zeros((V, N))
+    sums = lms.start(LmsConfig(), N, V)
+    lms.add(
+        LmsConfig(batch_size=1, learning_rate=0.01, intercept=False),
+        sums,
+        jnp.asarray(features),
+        rows,
+        targets[:12],
+        "float32",
+    )
+    for r, target in zip(features[:12].astype(np.float64), targets, strict=False):
+        w += 0.01 * np.outer(np.eye(V)[target] - w @ r, r)
+    np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())
+    assert not sums["bias"].any()

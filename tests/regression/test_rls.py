@@ -1,0 +1,72 @@
+"""Recursive least squares: in blocks of any size, and with forgetting, what one weighted least-squares solution gives."""
+
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.regression import ridge, rls
+from esnlm.regression.calibration import HeldOut
+from esnlm.regression.ridge import RidgeConfig
+from esnlm.regression.rls import RlsConfig
+from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem
+
+LOG_P = np.log((np.bincount(problem()[1], minlength=V) + 1) / (TOKENS + V))
+
+
+def taken_in(config, features, targets):
+    sums = rls.start(config, N, V)
+    for part in np.array_split(np.arange(len(targets)), 3):
+        updates = rls.add(config, sums, features, part, targets[part])
+        assert updates == -(-len(part) // config.block) or config.forgetting < 1
+    return sums
+
+
+@pytest.mark.parametrize("block", [3, 64, 1000])
+@pytest.mark.parametrize("forgetting", [1.0, 0.99, 0.95])
+def test_it_is_the_weighted_least_squares_solution(forgetting, block):
+    features, targets = problem()
+    delta = 0.1
+    found = rls.solve(taken_in(RlsConfig(block=block, forgetting=forgetting, delta=delta), features, targets))
+    weights = forgetting ** np.arange(TOKENS - 1, -1, -1.0)
+    expected = least_squares(features, targets, [delta * forgetting**TOKENS] * (N + 1), weights)
+    # Float64 throughout; the solution is known to the condition number, of some 1e5, times 1e-16.
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9 * np.abs(expected[0]).max())
+
+
+def test_without_forgetting_it_is_ridge():
+    """But for the intercept, on which it has a penalty: of delta beside the number of tokens."""
+    features, targets = problem()
+    centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
+    delta = 1e-4
+    relative = delta * N / np.trace(centred.T @ centred)
+    sums = taken_in(RlsConfig(delta=delta), features, targets)
+    held_out = HeldOut(*problem(seed=1))
+    recursive, _ = rls.make(RlsConfig(delta=delta, log_probs="softmax"), None, sums, held_out, LOG_P)
+    totals = ridge.start(RidgeConfig(), N, V)
+    ridge.add(RidgeConfig(), totals, features, np.arange(TOKENS), targets)
+    closed, _ = ridge.make(RidgeConfig(regularizations=(relative,), log_probs="softmax"), None, totals, held_out, LOG_P)
+    for name in ("w", "bias"):
+        np.testing.assert_allclose(recursive[name], closed[name], atol=2e-5 * np.abs(closed[name]).max())
+
+
+def test_float64_that_does_not_suffice_is_refused():
+    features, targets = problem()
+    with pytest.raises(
+        InputError, match="P is no longer positive definite, for float64 does not suffice; raise training.delta"
+    ):
+        taken_in(RlsConfig(delta=1e-300, block=4), np.repeat(features[:, :1], N, axis=1), targets)
+
+
+@pytest.mark.parametrize(
+    "settings, line",
+    [
+        ({"block": 0}, "training.block is 0: it must be at least 1"),
+        ({"forgetting": 1.5}, "training.forgetting is 1.5: it must be above 0 and at most 1"),
+        ({"delta": 0.0}, "training.delta is 0.0: it must be above 0"),
+        ({"log_probs": "sigmoid"}, "training.log_probs is 'sigmoid': choose calibrated, softmax"),
+    ],
+)
+def test_a_bad_setting(settings, line):
+    with pytest.raises(InputError, match=line):
+        RlsConfig(**settings).check()

@@ -1,0 +1,154 @@
+"""Reports: written whole or not at all, read back, compared, shown and drawn."""
+
+import hashlib
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from esnlm.errors import InputError
+from esnlm.evaluation import minimal_pairs
+from esnlm.reporting import blimp_plot, blimp_report
+from tests.evaluation.fake_run import fake_run
+
+WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
+
+
+def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
+    """An evaluation of one paradigm in which pair i has the two log-probabilities results[i]."""
+    score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both)}
+    number = {sentence: i for i, sentence in enumerate(score)}
+
+    def token_log_probs_of(sequences):
+        return [np.array([list(score.values())[ids[1] - 2], 0.0]) for ids in sequences]
+
+    tokenizer = {"sha256": "1" * 64, "vocab_size": len(score) + 2, "bos": 0, "eos": 1}
+    run = fake_run(folder, token_log_probs_of, encode=lambda text: [number[text] + 2], **tokenizer)
+    pairs = [minimal_pairs.Pair(uid, i, f"g{i}", f"b{i}", phenomenon, "syntax", str(i)) for i in range(len(results))]
+    return minimal_pairs.evaluate(run, pairs)
+
+
+def test_a_report_is_four_files(tmp_path):
+    found = evaluation(tmp_path, [WIN, LOSE, (-3.0, -3.0), WIN])
+    assert blimp_report.write(found, tmp_path / "out" / "a.b.json") is None
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["a.b.json", "a.b.md", "a.b.pairs.jsonl", "a.b.png"]
+    result = blimp_report.read(tmp_path / "out" / "a.b.json")
+    assert result == found.result
+    assert (result["format_version"], result["run"], result["step"]) == (1, "fake", 7)
+    assert result["scoring"]["name"] == "paper" and "BOS" in result["scoring"]["description"]
+    pairs = (tmp_path / "out" / "a.b.pairs.jsonl").read_bytes()
+    assert result["pairs_file"] == {"name": "a.b.pairs.jsonl", "sha256": hashlib.sha256(pairs).hexdigest()}
+    lines = [json.loads(line) for line in pairs.splitlines()]
+    assert lines[0] == {
+        "UID": "my_paradigm",
+        "index": 0,
+        "pairID": "0",
+        "sentence_good": "g0",
+        "sentence_bad": "b0",
+        "log_prob_good": -1.0,
+        "log_prob_bad": -2.0,
+        "tokens_good": 3,
+        "tokens_bad": 3,
+        "right": True,
+        "tie": False,
+    }
+    assert [(line["right"], line["tie"]) for line in lines[1:]] == [(False, False), (False, True), (True, False)]
+
+
+def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
+    found = evaluation(tmp_path, [(np.nan, -1.0), (-1.0, -np.inf)])
+    assert blimp_report.write(found, tmp_path / "a.json") == "no plot: the accuracy is not defined"
+    lines = [json.loads(line) for line in (tmp_path / "a.pairs.jsonl").read_text().splitlines()]
+    assert [(line["log_prob_good"], line["log_prob_bad"], line["right"]) for line in lines] == [
+        (None, -1.0, None),
+        (-1.0, None, True),
+    ]
+    text = (tmp_path / "a.md").read_text()
+    assert "not defined: 1 of 4 sentences have a log-probability that is not a number" in text
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch):
+    blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(blimp_plot, "save", lambda result, path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        blimp_report.write(evaluation(tmp_path, [LOSE]), tmp_path / "a.json")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_without_matplotlib_there_is_a_note_in_place_of_the_plot(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    note = blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
+    assert note == "no plot: matplotlib is not installed (pip install matplotlib)"
+    assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.json", "a.md", "a.pairs.jsonl"]
+
+
+@pytest.mark.parametrize("uid", ["ellipsis_n_bar_1", "own_$x$_paradigm"])
+def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid):
+    found = evaluation(tmp_path, [WIN, WIN, LOSE], uid, "ellipsis")
+    assert (found.result["anchors"] is None) == uid.startswith("own")
+    assert blimp_plot.save(found.result, tmp_path / "a.png") is None
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
+    found = evaluation(tmp_path, [WIN] * 573 + [LOSE] * 427, "determiner_noun_agreement_1", "determiner_noun_agreement")
+    text = io.StringIO()
+    blimp_report.show(found.result, Console(file=text, width=80))
+    assert "accuracy 57.30 % [54.21, 60.33], one paradigm" in text.getvalue()
+    [overall] = [line for line in text.getvalue().splitlines() if line.startswith(" overall")]
+    assert overall.split() == ["overall", "57.3", "54.2,", "60.3", "0", "50.0", "50.0", "98.8", "95.8"]
+
+
+def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
+    text = blimp_report.markdown(evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result)
+    assert text.startswith("# fake, step 7: 4 minimal pairs, paper scoring\n")
+    for name in ("binding", "my_paradigm", "overall"):
+        assert f"| {name} | 75.0 | " in text
+    assert "sha256 " + "1" * 64 in text
+
+
+def test_a_run_without_an_accuracy_says_that_it_is_not_compared(tmp_path):
+    result = evaluation(tmp_path, [(-1.0, -1.0)]).result | {"comparison": None}
+    text = io.StringIO()
+    blimp_report.show(result, Console(file=text, width=80))
+    assert "collapsed: 1 of the 1 pairs of different sentences have equal log-probabilities" in text.getvalue()
+    assert text.getvalue().endswith("no comparison: the accuracy is collapsed\n")
+    assert "\n- no comparison: the accuracy is collapsed\n" in blimp_report.markdown(result)
+
+
+def test_what_is_no_report_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    for content, message in [
+        (None, "no such report"),
+        ("", "not a report of minimal pairs (Expecting value: line 1 column 1 (char 0))"),
+        ("[]", "not a report of minimal pairs"),
+        (
+            json.dumps({"format": "esnlm minimal pairs", "format_version": 9}),
+            "format version 9, this library reads 1: score the run again",
+        ),
+    ]:
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(InputError) as error:
+            blimp_report.read(path)
+        assert str(error.value) == f"{path}: {message}"
+
+
+def test_a_report_must_end_in_json(tmp_path):
+    with pytest.raises(InputError) as error:
+        blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.md")
+    assert str(error.value) == f"{tmp_path}/a.md: the report's name must be a file that ends in .json"
+
+
+def test_a_report_with_another_figure_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), path)
+    path.write_text(path.read_text().replace('"accuracy": 50.0', '"accuracy": 90.0'))
+    with pytest.raises(InputError) as error:
+        blimp_report.read(path)
+    assert str(error.value) == f"{path}: damaged, not as it was written: score the run again"

@@ -1,0 +1,586 @@
+"""Nothing damaged is ever loaded in silence, and a killed process leaves whole checkpoints only."""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import pickle
+import random
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.runs.checkpoint import newest_good, prune, require_free_space, restore, restore_newest, save, steps, verify
+
+
+def tree(seed: int = 0) -> dict:
+    rng = np.random.default_rng(seed)
+    readout = {
+        "a": rng.standard_normal((7, 3), dtype=np.float32),  # (V, r)
+        "b": rng.standard_normal((3, 5), dtype=np.float32),  # (r, N)
+        "bias": np.zeros(7, np.float32),  # (V,)
+    }
+    moments = {"readout": {name: array**2 for name, array in readout.items()}}
+    return {"params": {"readout": readout}, "optimizer": {"count": np.array(seed, np.int32), "nu": moments}}
+
+
+def assert_same(restored, saved) -> None:
+    """The same names, dtypes, shapes and bytes (so that nan, -0.0 and bfloat16 count too)."""
+    assert jax.tree.structure(restored) == jax.tree.structure(saved)
+    for ours, theirs in zip(jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved))):
+        assert type(ours) is np.ndarray
+        assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def leftovers(folder: Path) -> list[Path]:
+    return list(folder.rglob(".tmp-*"))
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory) -> Path:
+    """Steps 100 and 200, for tests that copy them."""
+    checkpoints = tmp_path_factory.mktemp("pristine") / "checkpoints"
+    save(checkpoints / "100", tree(100), {"step": 100})
+    save(checkpoints / "200", tree(200), {"step": 200})
+    return checkpoints
+
+
+@pytest.fixture
+def checkpoints(pristine, tmp_path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "checkpoints"))
+
+
+# What is saved comes back.
+
+
+def test_round_trip(tmp_path):
+    arrays, metadata = tree(3), {"step": 3, "data": {"epoch": 0, "position": 96}, "loss": 10.824912345678901}
+    save(tmp_path / "checkpoints" / "3", arrays, metadata)
+    restored, remembered = restore(tmp_path / "checkpoints" / "3")
+    assert_same(restored, arrays)
+    assert remembered == metadata
+    assert verify(tmp_path / "checkpoints" / "3") is None
+    assert leftovers(tmp_path) == []
+
+
+def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
+    names = "bool int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 complex64".split()
+    dtypes = [np.dtype(name) for name in (*names, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)]
+    shapes = [(), (1,), (5,), (2, 3), (2, 1, 4), (0,), (0, 2), (3, 0, 2)]
+    rng = np.random.default_rng(0)
+    arrays = {
+        dtype.name: {f"shape {shape}": rng.integers(0, 2, shape).astype(dtype) for shape in shapes} for dtype in dtypes
+    }
+    arrays["special"] = {"floats": np.array([np.nan, -0.0, np.inf, 1e-45], np.float32), "transposed": np.eye(3, 4).T}
+    save(tmp_path / "all", arrays, {})
+    assert_same(restore(tmp_path / "all")[0], arrays)
+
+
+def test_frozen_with_an_empty_sparse_matrix(tmp_path):
+    def sparse(nonzeros, shape):
+        data, indices = np.ones(nonzeros, np.float32), np.zeros((nonzeros, 2), np.int32)
+        return {"data": data, "indices": indices, "shape": np.array(shape, np.int64)}
+
+    frozen = {"w_rec": sparse(0, (4, 4)), "w_in": sparse(8, (4, 9)), "leak": np.linspace(0, 1, 4, dtype=np.float32)}
+    save(tmp_path / "frozen", frozen, {})
+    assert_same(restore(tmp_path / "frozen")[0], frozen)
+
+
+def test_empty_arrays_alone(tmp_path):
+    save(tmp_path / "empty", {"data": np.zeros((0, 2), np.int32)}, {})
+    assert_same(restore(tmp_path / "empty")[0], {"data": np.zeros((0, 2), np.int32)})
+
+
+def test_jax_arrays_come_back_as_numpy(tmp_path):
+    arrays = {"w": jnp.arange(6, dtype=jnp.bfloat16).reshape(2, 3), "key": jax.random.key_data(jax.random.key(1)),
+              "count": jnp.uint32(7), "none": jnp.zeros((0, 3))}
+    save(tmp_path / "jax", arrays, {})
+    assert_same(restore(tmp_path / "jax")[0], arrays)
+
+
+def test_saved_on_four_devices_restored_on_one(tmp_path):
+    run_python(
+        """
+        import jax, jax.numpy as jnp, sys
+        from esnlm.runs.checkpoint import save
+        assert len(jax.devices()) == 4
+        sharding = jax.sharding.NamedSharding(jax.make_mesh((4,), ("v",)), jax.sharding.PartitionSpec("v"))
+        save(sys.argv[1], {"a": jax.device_put(jnp.arange(24.).reshape(8, 3), sharding)}, {})
+        """,
+        tmp_path / "sharded",
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+    )
+    assert_same(restore(tmp_path / "sharded")[0], {"a": np.arange(24, dtype=np.float32).reshape(8, 3)})
+
+
+def test_a_moved_run_still_loads(checkpoints, tmp_path):
+    moved = checkpoints.rename(tmp_path / "elsewhere")
+    assert_same(restore(moved / "200")[0], tree(200))
+
+
+def test_nothing_is_unpickled(checkpoints, monkeypatch):
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, None)
+    assert_same(restore(checkpoints / "200")[0], tree(200))
+
+
+def test_relative_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(Path("runs/a/checkpoints/1"), tree(), {})
+    assert_same(restore(Path("runs/a/checkpoints/1"))[0], tree())
+
+
+def test_saving_is_silent_and_leaves_no_thread(tmp_path, caplog, capfd):
+    before = set(threading.enumerate())
+    with caplog.at_level(logging.DEBUG):
+        save(tmp_path / "checkpoints" / "1", tree(), {})
+        restore(tmp_path / "checkpoints" / "1")
+    assert [record for record in caplog.records if record.name != "asyncio"] == []
+    assert capfd.readouterr() == ("", "")
+    deadline = time.monotonic() + 5
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert set(threading.enumerate()) - before == set()
+
+
+# What could not come back as it is, is refused.
+
+
+@pytest.mark.parametrize(
+    ("arrays", "line"),
+    [
+        ({"a": [np.ones(2)]}, "['a'][0]: use nested dicts with string keys without a dot"),
+        ({"layers": {0: np.ones(2)}}, "['layers'][0]: use nested dicts with string keys without a dot"),
+        ({"a.b": np.ones(2)}, "['a.b']: use nested dicts with string keys without a dot"),
+        ({"a": {"b": np.array(["x"])}}, "a.b: not a numeric array; put text and settings into the metadata"),
+    ],
+)
+def test_trees_that_would_come_back_changed(tmp_path, arrays, line):
+    with pytest.raises(TypeError) as caught:
+        save(tmp_path / "1", arrays, {})
+    assert str(caught.value) == line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_that_is_not_json(tmp_path):
+    with pytest.raises(TypeError):
+        save(tmp_path / "1", tree(), {"path": tmp_path})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_template(checkpoints):
+    template = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), tree())
+    assert_same(restore(checkpoints / "200", template)[0], tree(200))
+
+    template["params"]["readout"]["a"] = jax.ShapeDtypeStruct((7, 4), np.float32)
+    with pytest.raises(InputError) as caught:
+        restore(checkpoints / "200", template)
+    assert str(caught.value) == (
+        f"{checkpoints}/200: params.readout.a is float32 (7, 3) in the checkpoint and float32 (7, 4) "
+        "in this configuration; use the configuration it was saved with"
+    )
+
+    del template["params"]["readout"]["a"]
+    with pytest.raises(InputError, match=r"params.readout.a is float32 \(7, 3\) in the checkpoint and absent in this"):
+        restore_newest(checkpoints, template=template)
+
+
+# Damage.
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    position = random.Random(path.name).randrange(8 * len(content))
+    content[position // 8] ^= 1 << position % 8
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def replace_by_a_link(path: Path) -> None:
+    path.rename(path.parent.parent / "outside")
+    path.symlink_to(path.parent.parent / "outside")
+
+
+DAMAGE = {
+    flip_a_bit: "{name}: changed since it was saved",
+    truncate: "{name}: {half} bytes, {size} were saved",
+    os.remove: "{name}: missing",
+    replace_by_a_link: "{name}: not a plain file",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda function: function.__name__)
+def test_damage_to_any_file_is_named_and_the_step_before_is_used(pristine, tmp_path, damage):
+    names = files_of(pristine / "200")
+    assert {"manifest.json", "metadata.json", "arrays/_METADATA"} < set(names) and len(names) > 8
+    for name in names:
+        checkpoints = Path(shutil.copytree(pristine, tmp_path / "checkpoints"))
+        size = (checkpoints / "200" / name).stat().st_size
+        damage(checkpoints / "200" / name)
+
+        problem = DAMAGE[damage].format(name=name, size=size, half=size // 2)
+        if name == "manifest.json" and damage is truncate:
+            problem = "manifest.json: changed since it was saved"
+        assert verify(checkpoints / "200") == problem
+        with pytest.raises(InputError) as caught:
+            restore(checkpoints / "200")
+        assert str(caught.value) == (
+            f"{checkpoints}/200: damaged checkpoint: {problem}; use another step or a copy of this one"
+        )
+        with pytest.warns(UserWarning) as warned:
+            step, arrays, metadata = restore_newest(checkpoints)
+        assert [str(warning.message) for warning in warned] == [
+            f"{checkpoints}/200: damaged checkpoint, not used: {problem}"
+        ]
+        assert (step, metadata) == (100, {"step": 100})
+        assert_same(arrays, tree(100))
+        shutil.rmtree(checkpoints)
+
+
+def test_flipped_bits_all_over_the_manifest_are_noticed(checkpoints):
+    manifest = checkpoints / "200" / "manifest.json"
+    content = manifest.read_bytes()
+    for position in range(0, len(content), 5):
+        flipped = content[position] ^ (1 << position % 8)
+        manifest.write_bytes(content[:position] + bytes([flipped]) + content[position + 1 :])
+        assert verify(checkpoints / "200") == "manifest.json: changed since it was saved", position
+    manifest.write_bytes(content + b"\n")
+    assert verify(checkpoints / "200") == "manifest.json: changed since it was saved"
+    manifest.write_bytes(content)
+    assert verify(checkpoints / "200") is None
+
+
+@pytest.mark.parametrize("extra", ["zz", "arrays/zz", "arrays/d/zz"])
+def test_an_extra_file(checkpoints, extra):
+    (checkpoints / "200" / extra).write_text("")
+    assert verify(checkpoints / "200") == f"{extra}: not part of this checkpoint"
+
+
+def test_extra_links_and_pipes_are_not_opened(checkpoints):
+    (checkpoints / "100" / "arrays" / "zz").symlink_to(checkpoints / "200")
+    assert verify(checkpoints / "100") == "arrays/zz: not a plain file"
+    os.mkfifo(checkpoints / "200" / "zz")
+    assert verify(checkpoints / "200") == "zz: not a plain file"
+
+
+def test_swapped_contents_of_one_size(checkpoints):
+    ours, theirs = checkpoints / "200" / "metadata.json", checkpoints / "100" / "metadata.json"
+    assert ours.stat().st_size == theirs.stat().st_size
+    shutil.copyfile(theirs, ours)
+    assert verify(checkpoints / "200") == "metadata.json: changed since it was saved"
+
+
+def test_an_empty_folder_a_missing_one_and_a_file_are_no_checkpoints(checkpoints):
+    (checkpoints / "300").mkdir()
+    (checkpoints / "400" / "arrays").mkdir(parents=True)
+    (checkpoints / "500").write_text("")
+    assert verify(checkpoints / "300") == verify(checkpoints / "400") == "the folder is empty"
+    assert verify(checkpoints / "500") == verify(checkpoints / "600") == "no such folder"
+    lines = []
+    assert newest_good(checkpoints, warn=lines.append) == 200
+    assert lines == [
+        f"{checkpoints}/400: damaged checkpoint, not used: the folder is empty",
+        f"{checkpoints}/300: damaged checkpoint, not used: the folder is empty",
+    ]
+
+
+def test_an_unreadable_sector(checkpoints, monkeypatch):
+    def unreadable(file, algorithm):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(hashlib, "file_digest", unreadable)
+    assert re.fullmatch(r"arrays/\S+: Input/output error", verify(checkpoints / "200"))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "arrays/../../outside"])
+def test_a_manifest_cannot_point_outside(checkpoints, name):
+    (checkpoints / "outside").write_text("secret")
+    path = checkpoints / "200" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    manifest["files"][name] = {"size": 6, "sha256": hashlib.sha256(b"secret").hexdigest()}
+    seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(manifest | {"sha256": seal}, sort_keys=True, indent=1))
+    assert verify(checkpoints / "200") == f"{name}: missing"
+
+
+def test_nothing_good_left(checkpoints):
+    (checkpoints / "100" / "metadata.json").unlink()
+    truncate(checkpoints / "200" / "metadata.json")
+    lines = []
+    for newest in (newest_good, restore_newest):
+        with pytest.raises(InputError) as caught:
+            newest(checkpoints, lines.append)
+        assert str(caught.value) == (
+            f"{checkpoints}: no intact checkpoint (step 200: metadata.json: 8 bytes, 16 were saved); "
+            "restore one from a copy, or delete this folder to train from the start"
+        )
+    assert len(lines) == 4
+
+
+# Steps.
+
+
+def test_steps_ignores_other_names(checkpoints):
+    for name in (".tmp-checkpoint-1-00000000", "0100", "best", "12.orbax", "-3", "٣"):
+        (checkpoints / name).mkdir()
+    (checkpoints / "0").mkdir()
+    (checkpoints / "7").write_text("a file")
+    assert steps(checkpoints) == [0, 100, 200]
+
+
+def test_no_step_yet(tmp_path):
+    assert steps(tmp_path / "none") == []
+    assert newest_good(tmp_path / "none") is None
+    assert restore_newest(tmp_path / "none") is None
+
+
+def test_prune_keeps_the_newest_and_the_permanent(tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    for step in (9, 10, 20, 100, 200):
+        save(checkpoints / str(step), tree(step), {"permanent": step == 10})
+    prune(checkpoints)
+    assert steps(checkpoints) == [10, 100, 200]
+    prune(checkpoints, keep=3)
+    assert steps(checkpoints) == [10, 100, 200]
+    prune(checkpoints, keep=1)
+    assert steps(checkpoints) == [10, 200]
+    assert restore(checkpoints / "10")[1] == {"permanent": True}
+    assert leftovers(tmp_path) == []
+
+
+def test_prune_never_counts_a_damaged_step(pristine, tmp_path):
+    checkpoints = tmp_path / "checkpoints"
+    for step in (1, 2, 3):
+        shutil.copytree(pristine / "100", checkpoints / str(step))
+    for step in (4, 5):
+        shutil.copytree(pristine / "200", checkpoints / str(step))
+        flip_a_bit(checkpoints / str(step) / "arrays" / "_METADATA")
+    prune(checkpoints, keep=2)
+    assert steps(checkpoints) == [2, 3, 4, 5]
+    assert newest_good(checkpoints, warn=lambda line: None) == 3
+
+
+def test_prune_leaves_what_might_be_permanent(checkpoints):
+    (checkpoints / "1").mkdir()
+    (checkpoints / "2").mkdir()
+    (checkpoints / "2" / "metadata.json").write_text('{"permanent": fals')
+    prune(checkpoints, keep=1)
+    assert steps(checkpoints) == [1, 2, 200]
+
+
+def test_prune_to_nothing_is_refused(checkpoints):
+    with pytest.raises(InputError) as caught:
+        prune(checkpoints, keep=0)
+    assert str(caught.value) == "keep: 0 checkpoints would leave nothing to resume from; give 1 or more"
+
+
+# Saving where something is already.
+
+
+def test_an_intact_checkpoint_is_not_overwritten(checkpoints):
+    with pytest.raises(InputError) as caught:
+        save(checkpoints / "200", tree(1), {})
+    assert str(caught.value) == (
+        f"{checkpoints}/200: exists already; delete it or choose another folder for this checkpoint"
+    )
+    assert_same(restore(checkpoints / "200")[0], tree(200))
+
+
+def test_a_damaged_checkpoint_is_replaced(checkpoints):
+    truncate(checkpoints / "200" / "manifest.json")
+    save(checkpoints / "200", tree(1), {"again": True})
+    assert_same(restore(checkpoints / "200")[0], tree(1))
+    assert leftovers(checkpoints) == []
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("words")
+    with pytest.raises(InputError, match="thesis: exists already"):
+        save(tmp_path / "thesis", tree(), {})
+    assert files_of(tmp_path) == ["thesis/chapter1.tex"]
+
+
+# Crashes, and disks that refuse.
+
+
+def run_python(script: str, *arguments, **environment) -> str:
+    """What the script prints; any warning in it is an error, and stderr must be empty."""
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment, capture_output=True, text=True, timeout=120,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    return process.stdout
+
+
+def test_killed_while_saving(tmp_path):
+    """Five processes save and prune in a loop and are killed at a random moment: at any line of save or prune."""
+    acknowledged = run_python(
+        """
+        import itertools, os, random, signal, sys, time, warnings
+        import numpy as np
+        from esnlm.runs.checkpoint import prune, save
+
+        def save_for_ever(folder, acknowledge):
+            for step in itertools.count(1):
+                save(f"{folder}/{step}", {str(i): np.full((50, 50), step + i) for i in range(8)}, {"step": step})
+                os.write(acknowledge, b".")
+                prune(folder)
+
+        warnings.simplefilter("ignore")  # JAX warns of forks; here it has started no thread yet
+        moment = random.Random(0)
+        for run in "01234":
+            acknowledged, acknowledge = os.pipe()
+            child = os.fork()
+            if not child:
+                try:
+                    save_for_ever(f"{sys.argv[1]}/{run}", acknowledge)
+                finally:
+                    os._exit(1)
+            os.close(acknowledge)
+            first = os.read(acknowledged, 1)
+            time.sleep(moment.uniform(0, 0.3))
+            os.kill(child, signal.SIGKILL)
+            assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+            print(len(first + os.read(acknowledged, 10_000)))
+        """,
+        tmp_path,
+    )
+    for run, saved in enumerate(map(int, acknowledged.split())):
+        checkpoints = tmp_path / str(run)
+        step, arrays, metadata = restore_newest(checkpoints)  # without a warning, which would be an error
+        assert step in (saved, saved + 1)
+        assert metadata == {"step": step}
+        assert_same(arrays, {str(i): np.full((50, 50), step + i) for i in range(8)})
+        assert all(verify(checkpoints / str(step)) is None for step in steps(checkpoints))
+        save(checkpoints / str(step + 1), tree(), {})
+        assert leftovers(checkpoints) == []
+    assert run == 4
+
+
+@pytest.mark.parametrize("function", ["_manifest", "_sync_tree", "_remove", "_sync"])
+def test_interrupted_while_saving(checkpoints, monkeypatch, function):
+    """Ctrl-C at each stage: the damaged step 200 is still there, or gone, or the new one is; never a half of it."""
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    truncate(checkpoints / "200" / "manifest.json")
+    monkeypatch.setattr(f"esnlm.runs.checkpoint.{function}", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save(checkpoints / "200", tree(1), {})
+    monkeypatch.undo()
+    assert leftovers(checkpoints) == []
+    step, arrays, _ = restore_newest(checkpoints, warn=lambda line: None)
+    assert_same(arrays, tree(step))
+
+
+def test_only_dead_owners_temporaries_are_removed(checkpoints):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    alive = checkpoints / f".tmp-checkpoint-{os.getppid()}-0123abcd"
+    other = checkpoints / ".tmp-notes"
+    for path in (alive, other, checkpoints / f".tmp-checkpoint-{ended.pid}-0123abcd",
+                 checkpoints / f".tmp-checkpoint-{os.getpid()}-0123abcd"):
+        path.mkdir()
+    save(checkpoints / "300", tree(), {})
+    assert sorted(leftovers(checkpoints)) == sorted([alive, other])
+
+
+def test_a_file_size_limit_leaves_the_last_good_step(checkpoints):
+    line = run_python(
+        """
+        import resource, sys, numpy as np, orbax.checkpoint
+        from esnlm.errors import InputError
+        from esnlm.runs.checkpoint import save
+        orbax.checkpoint.PyTreeCheckpointer.save = lambda *_: print("Orbax is not asked: its threads print tracebacks")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            save(f"{sys.argv[1]}/300", {"a": np.ones((500, 500))}, {})
+        except InputError as error:
+            print(error)
+        """,
+        checkpoints,
+    )
+    assert re.fullmatch(
+        re.escape(f"{checkpoints}/300: checkpoint not saved: File too large; 2.0 MB needed, ") +
+        r"[\d,.]+ MB available: free some space, lift the limit or choose another run directory "
+        r"\(earlier checkpoints are untouched\)\n",
+        line,
+    ), line
+    assert steps(checkpoints) == [100, 200] and newest_good(checkpoints) == 200
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("RESOURCE_EXHAUSTED: Failed writing\nat length [os_error_code='28'] [spec='{}']", "No space left on device"),
+        ("INTERNAL: something else\nat length", "INTERNAL: something else"),
+    ],
+)
+def test_a_write_that_fails_half_way(checkpoints, monkeypatch, told, reason):
+    def fail(self, folder, arrays):
+        folder.mkdir()
+        raise ValueError(told)
+
+    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointer.save", fail)
+    with pytest.raises(InputError) as caught:
+        save(checkpoints / "300", tree(), {})
+    assert str(caught.value).startswith(f"{checkpoints}/300: checkpoint not saved: {reason}; 0.0 MB needed, ")
+    assert steps(checkpoints) == [100, 200] and newest_good(checkpoints) == 200
+    assert leftovers(checkpoints) == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "notes").write_text("words")
+    with pytest.raises(InputError) as caught:
+        save(tmp_path / "notes" / "checkpoints" / "1", tree(), {})
+    assert str(caught.value).startswith(
+        f"{tmp_path}/notes/checkpoints/1: checkpoint not saved: Not a directory ({tmp_path}/notes/checkpoints); "
+    )
+    assert files_of(tmp_path) == ["notes"]
+
+
+def test_a_full_disk_is_noticed_before_anything_is_written(checkpoints, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 100, 100))
+    with pytest.raises(InputError) as caught:
+        save(checkpoints / "300", tree(), {})
+    assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed and 0.0 MB free; free 0.1 MB there")
+    assert steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
+
+
+def test_require_free_space(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**10, 8 * 10**9, 2 * 10**9))
+    require_free_space(tmp_path / "not" / "yet" / "there", 2 * 10**9)
+    with pytest.raises(InputError) as caught:
+        require_free_space(tmp_path / "runs", 2_160_000_000)
+    assert str(caught.value) == (
+        f"{tmp_path}/runs: 2,160.0 MB of disk needed and 2,000.0 MB free; free 160.0 MB there or choose another folder"
+    )
+
+
+def test_require_free_space_asks_the_real_disk(tmp_path):
+    require_free_space(tmp_path / "runs", 1)
+    with pytest.raises(InputError):
+        require_free_space(tmp_path / "runs", 10**18)

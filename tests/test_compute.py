@@ -1,0 +1,25 @@
+"""What is left to the device."""
+
+import pytest
+
+from esnlm.compute import STEPS, WINDOW_BYTES, ComputeConfig, choose_compute
+from esnlm.config import Experiment
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir.weights import ReservoirConfig
+
+
+def experiment(size):
+    return Experiment(model=EchoStateConfig(reservoir=ReservoirConfig(state_size=size)))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("size", [512, 4096, 16_384, 65_536, 2**20])
+def test_a_window_fits_its_memory_and_fills_its_lanes(backend, size):
+    chosen = choose_compute(ComputeConfig(), experiment(size).model, backend)
+    assert 4 * size * chosen.window_tokens <= WINDOW_BYTES[backend]
+    assert chosen.lanes == 8 or chosen.lanes * STEPS <= chosen.window_tokens
+
+
+def test_what_is_set_stays():
+    chosen = choose_compute(ComputeConfig(kernel="ell", lanes=3, window_tokens=77), experiment(4096).model, "cpu")
+    assert (chosen.kernel, chosen.lanes, chosen.window_tokens) == ("ell", 3, 77)

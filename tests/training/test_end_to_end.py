@@ -1,0 +1,210 @@
+"""Updates with features inside the gradient, and whole runs of the models that train more than a readout."""
+
+import json
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment, TrainingConfig
+from esnlm.data.store import open_store
+from esnlm.models import families
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.lstm import LstmConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import batches, loop
+from esnlm.training.end_to_end import FeaturesWithin
+from tests import oracle
+from tests.training.stopped import train_with_stops
+from tests.training.test_loop import same_run
+from tests.training.test_precomputed import (
+    BAD,
+    LENGTHS,
+    POISON,
+    POISONED,
+    RATE,
+    UPDATES,
+    V,
+    dense,
+    run_all,
+    same_bits,
+    start,
+    store,
+)
+
+RESERVOIR = ReservoirConfig(
+    state_size=24, connectivity=0.5, input_connectivity=1.0, leak_min=0.8, leak_max=0.8, activation="relu"
+)
+MODELS = {
+    "ESN+i": EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(None), train_input=True),
+    "LSTM": LstmConfig(width=16, dropout=0.0),
+}
+TRAINED_INPUT = {"ESN+i": "input", "LSTM": "embedding"}
+
+
+def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
+    """Updates of four sentences each over an epoch, and how they begin; `poisoned` overflows what POISON contributes."""
+    settings = {"batch_size": 4, "weight_decay": 0.0 if poisoned else 0.01} | training
+    compute = ComputeConfig(lanes=8, window_tokens=1000, chunk_tokens=chunk_tokens)
+    experiment = Experiment(model=MODELS[name], training=TrainingConfig(**settings), compute=compute)
+    family = families.of(experiment.model)
+    model = family.untrained(experiment.model, V, 0, family.draw_frozen(experiment.model, V, 0)[0])
+    params, epochs = model.params, [batches.plan_epoch(text.lengths, 0, 0, 4, 1000)]
+    if poisoned:
+        part = TRAINED_INPUT[name]
+        params = params | {part: params[part].at[POISON].set(np.inf)}
+    return FeaturesWithin(experiment, model.prepare("csr"), text, epochs), start(experiment, params, epochs), epochs
+
+
+@pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])
+def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
+    """Down to a sentence a part."""
+    text = store(LENGTHS)
+    (whole, begin, epochs), (parts, again, _) = prepare(name, text), prepare(name, text, chunk_tokens=chunk_tokens)
+    assert epochs[0].tokens.min() > 20
+    params, _, losses, _ = run_all(whole, *begin, epochs)
+    other, _, other_losses, _ = run_all(parts, *again, epochs)
+    # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
+    for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "name, on_nonfinite, chunk_tokens", [("LSTM", "skip", 1024), ("ESN+i", "stop", 20), ("ESN+i", "continue", 1024)]
+)
+def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
+    """It is applied, left out, or the last one that is looked at; the bits are those of a run without it."""
+    text, settings = (
+        store(LENGTHS, POISONED),
+        {"poisoned": True, "chunk_tokens": chunk_tokens, "on_nonfinite": on_nonfinite},
+    )
+    updates, begin, epochs = prepare(name, text, **settings)
+    params, state, losses, applied = run_all(updates, *begin, epochs)
+    assert not np.isfinite(losses[BAD]) and np.isfinite(losses[:BAD]).all()
+    good = {"continue": range(UPDATES), "skip": [u for u in range(UPDATES) if u != BAD], "stop": range(BAD)}[
+        on_nonfinite
+    ]
+    assert applied == [u in good for u in range(UPDATES)]
+    if on_nonfinite == "continue":
+        assert all(np.isnan(array).any() for array in jax.tree.leaves(params))
+        return
+    _, expected, _ = prepare(name, text, **settings)
+    updates.load(0, epochs[0], range(UPDATES))
+    for u in good:
+        *expected, _, _ = updates.run(*expected, u, u + 1)
+    assert same_bits((params, state), tuple(expected))
+    finite = jax.tree.map(lambda array: np.isfinite(array).all(), params)
+    assert not finite.pop(TRAINED_INPUT[name]) and jax.tree.all(finite)
+
+
+# ---- whole runs ----
+
+DATA = """
+data: {kind: grammar, sentences: 15, validation_sentences: 20, pairs: 4}
+training: {epochs: 2, batch_size: 2, learning_rate: 0.02, log_every: 3, checkpoint_every: 5}
+"""  # eight updates an epoch, the last of one sentence
+RUNS = {
+    "LSTM": "model: {family: lstm, width: 16}",
+    "ESN+i": """
+model:
+  reservoir: {state_size: 24, connectivity: 0.5, input_connectivity: 1, leak_min: 0.8, leak_max: 0.8, activation: relu}
+  readout: {rank: null}
+  train_input: true
+  dropout: 0.1
+""",
+    "ESN+i, sparse": """
+model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}, train_input: true, dropout: 0.1}
+""",
+}
+
+
+def write_config(folder, name):
+    path = folder / "small.yaml"
+    path.write_text(f"run: {folder / 'run'}\n{DATA}\n{RUNS[name]}")
+    return path
+
+
+@pytest.fixture(scope="module", params=["LSTM", "ESN+i", pytest.param("ESN+i, sparse", marks=pytest.mark.slow)])
+def finished(request, tmp_path_factory):
+    """A finished run and its name."""
+    folder = tmp_path_factory.mktemp("run")
+    assert loop.train(config.read(write_config(folder, request.param))) == 0
+    return folder / "run", request.param
+
+
+def oracle_of(run):
+    """From ids to log p of each after the first, with the run's arrays in NumPy; nothing is dropped."""
+    params = jax.tree.map(np.asarray, run.model.params)
+    readout = params.pop("readout")
+    if run.config.model.family == "lstm":
+        features = partial(oracle.lstm_states, **params)
+    else:
+        reservoir, f = (
+            run.model.reservoir,
+            {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[run.config.model.reservoir.activation],
+        )
+        features = partial(
+            oracle.states, dense(reservoir.stored_w_rec), dense(reservoir.stored_w_in), reservoir.leak, f=f
+        )
+
+    def log_probs(ids):
+        return oracle.log_softmax(oracle.logits(readout, features(sentence=ids[:-1])))[np.arange(len(ids) - 1), ids[1:]]
+
+    return log_probs
+
+
+def test_a_finished_run_loads_and_agrees_with_the_oracle(finished):
+    """Scores and the validation NLL, from disk; 30 contracting steps, so a few hundred roundings."""
+    run, tolerance = esnlm.load(finished[0]), 300 * float(np.finfo(np.float32).eps)
+    summary = json.loads((finished[0] / "summary.json").read_text())
+    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("finished", 16, 0)
+    sentences = ["The cats sleep.", "Who said that?", ""]
+    encoded = [
+        np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence), run.tokenizer.eos]) for sentence in sentences
+    ]
+    log_probs_of = oracle_of(run)
+    expected = [log_probs_of(ids) for ids in encoded]
+    for found, log_probs in zip(run.token_log_probs(sentences), expected, strict=True):
+        np.testing.assert_allclose(found, log_probs, rtol=tolerance)
+    np.testing.assert_allclose(run.log_probs(sentences), [log_probs.sum() for log_probs in expected], rtol=tolerance)
+    log_probs = np.concatenate([log_probs_of(ids) for ids in open_store(finished[0] / "stores" / "validation")])
+    assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=tolerance)
+
+
+def test_training_helps_and_changes_what_is_trained_only(finished):
+    folder, name = finished
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    validation = [line["val_nll"] for line in lines if "val_nll" in line]
+    assert len(validation) == 2 and validation[1] < validation[0]
+    before, after = esnlm.load(folder, untrained=True).arrays(), esnlm.load(folder).arrays()
+    changed = {part for part in before if not np.array_equal(before[part], after[part])}
+    assert changed == {
+        part for part in before if name == "LSTM" or part.startswith("readout") or part == "reservoir.input.values"
+    }
+
+
+@pytest.mark.slow
+def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path, monkeypatch):
+    """Stopped after every few calls, at no checkpoint in particular, and resumed each time."""
+    path = write_config(tmp_path, finished[1])
+    assert train_with_stops(path, monkeypatch, every=4, updates_per_call=3) > 1
+    same_run(finished[0], tmp_path / "run")
+
+
+def test_a_run_that_diverges_finishes_loads_and_scores(tmp_path):
+    """S2, table 2: above a radius of sqrt 2 ReLU states grow with every token. That is a result, with its figures."""
+    path = write_config(tmp_path, "ESN+i")
+    overrides = ["--model.reservoir.spectral_radius", "1.7", "--training.learning_rate", "10", "--training.epochs", "1"]
+    assert loop.train(config.read(path, overrides)) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 8, 0)
+    run = esnlm.load(tmp_path / "run")
+    sentences = ["The cats sleep.", "Who said that?"]
+    log_probs = run.log_probs(sentences)
+    assert log_probs.shape == (2,) and not (log_probs > -10 * np.log(run.tokenizer.vocab_size)).any()

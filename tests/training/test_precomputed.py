@@ -1,0 +1,234 @@
+"""Updates of a readout on features ahead: in parts as in one piece, and what happens where numbers stop being finite."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment, TrainingConfig
+from esnlm.data.store import TokenStore
+from esnlm.models import echo_state, families
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import batches, loop
+from esnlm.training.log import Ledger
+from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.update import make_apply, make_optimizer
+
+V, N = 40, 32
+POISON = V - 1  # a token whose features are not finite, in the one sentence that has it
+RATE = TrainingConfig().learning_rate
+
+
+def store(lengths, poisoned=None):
+    """A store in memory: sentences of so many tokens, BOS and EOS among them; one of them may hold POISON."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    tokens = np.random.default_rng(0).integers(1, POISON, offsets[-1])
+    tokens[offsets[:-1]] = 0
+    if poisoned is not None:
+        tokens[offsets[poisoned] + 2] = POISON
+    return TokenStore(Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths))
+
+
+def start(experiment, params, epochs):
+    """Trained arrays, which updates may overwrite, and the state of their optimizer."""
+    params = jax.tree.map(jnp.array, params)
+    return params, make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs)).init(params)
+
+
+def run_all(updates, params, state, epochs):
+    """Every update of some epochs: (params, optimizer state, losses, applied)."""
+    losses, applied = [], []
+    for number, epoch in enumerate(epochs):
+        for window in epoch.windows:
+            updates.load(number, epoch, window)
+            params, state, found, good = updates.run(params, state, 0, len(window))
+            losses.extend(found[: len(window)].tolist())
+            applied.extend(good[: len(window)].tolist())
+    return params, state, losses, applied
+
+
+def dense(matrix):
+    """A matrix of a reservoir as it is stored, in float64."""
+    return np.asarray(matrix.todense() if hasattr(matrix, "todense") else matrix, np.float64)
+
+
+def same_bits(one, two):
+    """Of two trees; a NaN is the same as a NaN."""
+    return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), one, two))
+
+
+RESERVOIR = ReservoirConfig(state_size=N, mean_degree=5, activation="relu", input_connectivity=1.0)
+MODEL = EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(6))
+LENGTHS = [11, 8, 17, 6, 14, 9, 16, 12, 7, 10, 13, 15] * 2
+UPDATES, BAD = 6, 2  # of four sentences each, and the one that is to fail
+POISONED = batches.plan_epoch(np.array(LENGTHS), 0, 0, 4, 1).updates[BAD][1]
+
+
+def poisoned_model():
+    """A reservoir that POISON overflows."""
+    arrays, _ = echo_state.draw_frozen(MODEL, V, 0)
+    w_in = np.array(arrays["input"]["values"])
+    w_in[:, POISON] = np.inf
+    return echo_state.untrained(MODEL, V, 0, arrays | {"input": {"values": w_in}})
+
+
+def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
+    """Updates of four sentences each over an epoch, and how they begin."""
+    experiment = Experiment(
+        model=MODEL,
+        training=TrainingConfig(batch_size=4, **training),
+        compute=ComputeConfig(lanes=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
+    )
+    epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
+    stream = families.stream(MODEL, model.prepare("csr"), model.params, experiment.compute)
+    return FeaturesAhead(experiment, stream, text, epochs), start(experiment, model.params, epochs), epochs
+
+
+@pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
+def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
+    """Larger than a window, down to a sentence a part, or than what has logits at once.
+
+    In one piece, sentences share the row after their common first token; in parts of a window, each has it once more.
+    """
+    text = store(LENGTHS)
+    model = echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0])
+    (whole, begin, epochs), (parts, again, small_epochs) = prepare(model, text), prepare(model, text, **sizes)
+    assert whole.shapes.openings == 3 and epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
+    params, _, losses, _ = run_all(whole, *begin, epochs)
+    other, _, other_losses, _ = run_all(parts, *again, small_epochs)
+    # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
+    for name in params["readout"]:
+        np.testing.assert_allclose(
+            other["readout"][name], params["readout"][name], atol=len(losses) * RATE * 1e-3, rtol=0
+        )
+
+
+def test_sentences_that_begin_differently_share_nothing():
+    text = store(LENGTHS)
+    text.tokens[text.offsets[3]] = 1
+    assert (
+        prepare(echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0]), text)[0].shapes.openings == 0
+    )
+
+
+@pytest.mark.parametrize(
+    "on_nonfinite, window_tokens", [("continue", 1000), ("skip", 1000), ("stop", 1000), ("skip", 20), ("stop", 20)]
+)
+def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
+    """It is applied, left out, or the last one that is looked at; the bits are those of a run without it."""
+    text = store(LENGTHS, POISONED)
+    updates, begin, epochs = prepare(poisoned_model(), text, window_tokens, on_nonfinite=on_nonfinite)
+    assert len(epochs[0].windows) == (1 if window_tokens == 1000 else UPDATES)
+    _, again, _ = prepare(poisoned_model(), text, window_tokens, on_nonfinite=on_nonfinite)
+    # Of several windows, loop.train runs none after the one that made it stop.
+    last = BAD + 1 if on_nonfinite == "stop" and window_tokens < 1000 else UPDATES
+    params, state, losses, applied = run_all(
+        updates, *begin, [dataclasses.replace(epochs[0], windows=epochs[0].windows[:last])]
+    )
+    assert not np.isfinite(losses[BAD]) and np.isfinite(losses[:BAD]).all()
+    good = {"continue": range(UPDATES), "skip": [u for u in range(UPDATES) if u != BAD], "stop": range(BAD)}[
+        on_nonfinite
+    ]
+    assert applied == [u in good for u in range(last)]
+    if on_nonfinite == "continue":
+        assert all(np.isnan(array).all() for array in jax.tree.leaves(params))
+        return
+    for window in epochs[0].windows:
+        updates.load(0, epochs[0], window)
+        for u in [u for u in window if u in good]:
+            *again, _, _ = updates.run(*again, u - window.start, u - window.start + 1)
+    assert same_bits((params, state), tuple(again))
+    assert all(np.isfinite(array).all() for array in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize("on_nonfinite, moves", [("continue", True), ("skip", False), ("stop", False)])
+@pytest.mark.parametrize("loss, slope", [(np.nan, 1.0), (np.inf, 1.0), (2.0, np.nan), (2.0, -np.inf)])
+def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves):
+    params = {"w": jnp.arange(3.0), "bias": jnp.ones(2)}
+    optimizer = make_optimizer(TrainingConfig(), updates=1)
+    state = optimizer.init(params)
+    gradient = {"w": jnp.array([0.1, slope, 0.2]), "bias": jnp.ones(2)}
+    *after, applied = make_apply(optimizer, on_nonfinite)(params, state, jnp.float32(loss), gradient)
+    assert applied == moves
+    assert same_bits(tuple(after), (params, state)) != moves
+
+
+def test_a_gradient_is_finite_also_where_its_norm_is_not():
+    params, optimizer = {"w": jnp.ones(2)}, make_optimizer(TrainingConfig(), updates=1)
+    *_, applied = make_apply(optimizer, "skip")(
+        params, optimizer.init(params), jnp.float32(1), {"w": jnp.full(2, 1e30)}
+    )
+    assert applied
+
+
+SMALL = """
+data: {kind: grammar, sentences: 160, validation_sentences: 40, pairs: 4}
+model: {reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 4}}
+training: {epochs: 2, learning_rate: 0.03, log_every: 2, checkpoint_every: 4}
+"""  # five updates an epoch
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Trains, the gradient of update 9 (the fourth of the second epoch) not a number: (run directory, summary)."""
+    load = FeaturesAhead.load
+
+    def load_and_spoil(self, number, epoch, window):
+        load(self, number, epoch, window)
+        if number == 1 and 3 in window:
+            self.packs.packed.weights[3 - window.start] = np.nan
+
+    def train(on_nonfinite, updates_per_call):
+        monkeypatch.setattr(FeaturesAhead, "load", load_and_spoil)
+        monkeypatch.setattr(
+            Ledger, "updates_per_call", property(lambda self: updates_per_call, lambda self, value: None), raising=False
+        )
+        (tmp_path / "small.yaml").write_text(f"run: {tmp_path / 'run'}\n{SMALL}")
+        assert loop.train(config.read(tmp_path / "small.yaml", ["--training.on_nonfinite", on_nonfinite])) == 0
+        return tmp_path / "run", json.loads((tmp_path / "run" / "summary.json").read_text())
+
+    return train
+
+
+def test_a_run_that_skips_an_update_counts_it_and_goes_on(train, capsys):
+    run, summary = train("skip", updates_per_call=100)
+    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("finished", 10, 1)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["train_nll"] for line in lines if "train_nll" in line}
+    assert np.isfinite([*losses.values(), summary["val_nll"]]).all() and losses[10] < losses[2]
+    # Updates 6; 7 and 8; 10: the mean is over those that were made.
+    assert summary["train_nll"] == pytest.approx((losses[6] + 2 * losses[8] + losses[10]) / 4, rel=1e-12)
+    warned = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("warning: update 9: the loss is nan (largest |h| ")
+    ]
+    assert len(warned) == 1 and "; the update was left out (training.on_nonfinite)" in warned[0]
+
+
+def test_a_run_that_stops_ends_at_that_update_however_fast_it_was_and_resumes_there(train):
+    """What it reports does not depend on how many updates happened to be under way, nor on being killed as it validates."""
+    run, summary = train("stop", updates_per_call=100)
+    assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 9, 1)
+    assert np.isfinite([summary["train_nll"], summary["val_nll"]]).all()
+    stopped = esnlm.load(run)
+    assert stopped.step == 9 and same_bits(stopped.model.params, esnlm.load(run, step=8).model.params)
+    assert np.isfinite(stopped.log_probs(["The cats sleep."])).all()
+
+    (run / "summary.json").unlink()
+    _, again = train("stop", updates_per_call=1)
+    assert same_bits(esnlm.load(run).model.params, stopped.model.params)
+    times = ("seconds", "tokens_per_second")
+    assert {key: again[key] for key in again if key not in times} == {
+        key: summary[key] for key in summary if key not in times
+    }
