@@ -9,9 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from esnlm.errors import InputError
-
-# A stream of its own beside the model's (reservoir/weights.py, readout/linear.py, training/batches.py).
-DROPOUT = 7
+from esnlm.rng import Stream
 
 # Where in a recurrent model a mask falls (S2): right after the embedding, and right before the output layer.
 INPUT, OUTPUT = range(2)
@@ -25,7 +23,7 @@ def check_rate(rate: float, field: str) -> None:
 
 def epoch_key(seed: int, epoch: int) -> jax.Array:
     """The key from which an epoch's masks are drawn."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), DROPOUT), epoch)
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), Stream.DROPOUT), epoch)
 
 
 def token_keys(key: jax.Array, places: jax.Array) -> jax.Array:

@@ -23,9 +23,7 @@ from esnlm.features import dropout as dropouts
 from esnlm.features.layout import Sheet
 from esnlm.features.packed_stream import SheetStream
 from esnlm.models.counts import Counts
-
-# A stream of its own beside those of training/batches.py and of the other parts of a model.
-WEIGHTS = 6
+from esnlm.rng import Stream, generator
 
 # Where masks fall: on the embedding, and in layer l at LAYER_SITES * l + one of the others.
 EMBEDDING, ATTENTION, AFTER_ATTENTION, AFTER_MLP = range(4)
@@ -143,7 +141,7 @@ def untrained(config: GPT2Config, vocab_size: int, seed: int, frozen: dict) -> "
     Embeddings and matrices ~ N(0, initializer_range**2), those that end a residual branch (c_proj) divided by
     sqrt(2 * layers); biases 0; LayerNorm 1 and 0.
     """
-    rng = np.random.default_rng([seed, WEIGHTS])
+    rng = generator(seed, Stream.WEIGHTS)
 
     def initial(name: str, shape: tuple[int, ...]) -> np.ndarray:
         if name.endswith("bias"):

@@ -40,9 +40,7 @@ from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, Reservoir, Stack
 from esnlm.reservoir.topology import erdos_renyi
 from esnlm.reservoir.weights import ReservoirConfig
-
-# Streams of their own beside those of reservoir/weights.py and readout/linear.py.
-FEEDBACK, TABLES = 24, 25
+from esnlm.rng import Stream, generator
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,7 @@ def frozen_bytes(config: JaegerConfig, vocab_size: int) -> int:
 def draw_frozen(config: JaegerConfig, vocab_size: int, seed: int) -> tuple[dict, dict]:
     """The arrays of the reservoir and of W_back (Bernoulli connectivity, N(0, feedback_scale^2)), and a record."""
     arrays, record = echo_state.draw_frozen(config.without_feedback, vocab_size, seed)
-    rng = np.random.default_rng([seed, FEEDBACK])
+    rng = generator(seed, Stream.FEEDBACK)
     places = np.stack(
         erdos_renyi(config.reservoir.state_size, vocab_size, config.reservoir.input_gamma, rng), axis=1
     ).astype(np.int32)
@@ -252,7 +250,7 @@ def untrained(config: JaegerConfig, vocab_size: int, seed: int, frozen: dict) ->
     plain = echo_state.untrained(
         config.without_feedback, vocab_size, seed, {name: frozen[name] for name in frozen if name != "feedback"}
     )
-    rng, bound = np.random.default_rng([seed, TABLES]), np.float32(1 / np.sqrt(config.without_feedback.feature_size))
+    rng, bound = generator(seed, Stream.FEEDBACK_TABLES), np.float32(1 / np.sqrt(config.without_feedback.feature_size))
     b_u, b_y = (
         rng.uniform(-bound, bound, shape).astype(np.float32)
         for shape in ((vocab_size, config.rank), (config.rank, vocab_size))

@@ -13,9 +13,7 @@ from esnlm.models.counts import Counts
 from esnlm.readout import linear
 from esnlm.readout.cross_entropy import product
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
-
-# A stream of its own beside those of reservoir/weights.py, readout/linear.py and training/batches.py.
-WEIGHTS = 6
+from esnlm.rng import Stream, generator
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ def draw_frozen(config: LstmConfig, vocab_size: int, seed: int) -> tuple[dict, d
 
 def untrained(config: LstmConfig, vocab_size: int, seed: int, frozen: dict) -> Lstm:
     """PyTorch's initialisations (S1): embedding ~ N(0, 1), the layer and the readout ~ U(-1/sqrt H, 1/sqrt H)."""
-    rng, width = np.random.default_rng([seed, WEIGHTS]), config.width
+    rng, width = generator(seed, Stream.WEIGHTS), config.width
     bound = np.float32(1 / np.sqrt(width))
 
     def uniform(*shape: int) -> np.ndarray:

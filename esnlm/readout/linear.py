@@ -12,9 +12,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from esnlm.errors import InputError
 from esnlm.readout import cross_entropy
 from esnlm.readout.scaling import SCALINGS, readout_sigmas
+from esnlm.rng import Stream, generator
 
-# A stream of its own beside the reservoir's (reservoir/weights.py).
-READOUT = 3
 ROWS = 64  # drawn at once; the numbers are the same for any
 
 
@@ -56,7 +55,7 @@ def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> 
     The readout of full rank is one nn.Linear: W_out, b_out ~ U(-1/sqrt N, 1/sqrt N). With a scaling, A, B and b_out are
     normal, with the standard deviations of readout/scaling.py.
     """
-    rng = np.random.default_rng([seed, READOUT])
+    rng = generator(seed, Stream.READOUT)
 
     def uniform(fan_in: int, *shape: int) -> np.ndarray:
         bound, drawn = np.float32(1 / np.sqrt(fan_in)), np.empty(shape, np.float32)

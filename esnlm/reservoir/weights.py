@@ -10,18 +10,12 @@ from esnlm.errors import InputError
 from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy, bcoo
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import ErdosRenyi, Topology, draw_recurrent, erdos_renyi, largest_count
+from esnlm.rng import Stream, generator, seed_sequence
 
 log = logging.getLogger("esnlm")
 
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices (S1).
 DENSE_FROM = 2.0**-2
-
-# Each part draws from a stream of its own, so that changing one setting leaves the other parts as they were.
-# NumPy pads a seed with zeros, so that [seed, RECURRENT] is the stream of `seed` alone: no other part begins one at 0.
-RECURRENT, INPUT, LEAK = range(3)
-POWERS = 5  # the start vector of the spectral radius; 3 is the readout's stream, 4 the order of sentences
-EMBEDDING = 8  # 6 are the other families' weights, 7 dropout
-LAYER = 9  # begins all streams of a layer above the first
 
 RULES = ("leaky_output", "leaky_membrane")
 
@@ -159,18 +153,15 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
         InputError: every draw of a W_rec had radius 0.
     """
     size, width, shape = config.state_size, config.embedding, (config.embedding, vocab_size)
-    embedding = (
-        None if width is None else np.random.default_rng([seed, EMBEDDING]).standard_normal(shape, dtype=np.float32)
-    )
+    embedding = None if width is None else generator(seed, Stream.EMBEDDING).standard_normal(shape, dtype=np.float32)
     degree = config.recurrent_gamma * size  # d
     inputs = [(width or vocab_size, config.input_gamma, config.input_scale)]
     inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (config.layers - 1)
     layers, radii, redraws = [], [], 0
     for layer, (columns, connectivity, scale) in enumerate(inputs):
-        key = [seed, LAYER, layer] if layer else [seed]
-        w_rec, radius, thrown_away = _draw_scaled(config, key, max_redraws)
-        w_in = _bernoulli_gaussian(size, columns, connectivity, scale, np.random.default_rng([*key, INPUT]))
-        leak = np.random.default_rng([*key, LEAK]).uniform(*config.leaks, size).astype(np.float32)
+        w_rec, radius, thrown_away = _draw_scaled(config, seed, layer, max_redraws)
+        w_in = _bernoulli_gaussian(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
+        leak = generator(seed, Stream.LEAK, layer=layer).uniform(*config.leaks, size).astype(np.float32)
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding))
         radii.append(radius)
         redraws += thrown_away
@@ -178,7 +169,7 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
 
 
 def _draw_scaled(
-    config: ReservoirConfig, key: list[int], max_redraws: int
+    config: ReservoirConfig, seed: int, layer: int, max_redraws: int
 ) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
     """W_rec = rho_rec / rho(M * V) * M * V, the radius of M * V, and how many draws had none.
 
@@ -187,11 +178,11 @@ def _draw_scaled(
     from the next stream, and the log says so.
     """
     for redraws in range(max_redraws):
-        w_rec, fixed = _draw_recurrent(config, np.random.default_rng([*key, RECURRENT, redraws]))
+        w_rec, fixed = _draw_recurrent(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
         radius = (
             SpectralRadius(1.0, "topology", config.state_size)
             if fixed
-            else spectral_radius(as_scipy(w_rec), seed=[*key, POWERS])
+            else spectral_radius(as_scipy(w_rec), seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         )
         if radius.disagreement > 0.01:
             log.warning(

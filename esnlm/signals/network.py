@@ -35,9 +35,7 @@ from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.topology import ErdosRenyi, Topology
 from esnlm.reservoir.weights import ReservoirConfig
-
-# Streams of their own beside those of reservoir/weights.py, which W is drawn from.
-INPUT, FEEDBACK, NOISE = 20, 21, 22
+from esnlm.rng import Stream, generator
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}  # f
 OUTPUTS = {"identity": lambda o: o, "tanh": jnp.tanh}  # f_out
@@ -120,11 +118,11 @@ def draw(
     config.check("network")
     w = scipy.sparse.csr_array(as_scipy(weights.draw(config, 1, seed).reservoir.stored_w_rec))
 
-    def uniform(scale: float, columns: int, stream: int) -> np.ndarray:
-        return np.random.default_rng([seed, stream]).uniform(-scale, scale, (state_size, columns))
+    def uniform(scale: float, columns: int, stream: Stream) -> np.ndarray:
+        return generator(seed, stream).uniform(-scale, scale, (state_size, columns))
 
-    w_back = None if feedback_scale is None else uniform(feedback_scale, outputs, FEEDBACK)
-    w_in = uniform(input_scale, inputs, INPUT)
+    w_back = None if feedback_scale is None else uniform(feedback_scale, outputs, Stream.SIGNAL_FEEDBACK)
+    w_in = uniform(input_scale, inputs, Stream.SIGNAL_INPUT)
     return Network(w, w_in, w_back, np.full(state_size, leak), decay, activation, output, reads, outputs)
 
 
@@ -270,7 +268,7 @@ def _scan(network, start, u, teacher, collect, noise=0.0, seed=0):
     """Runs the network: the state it ends in, and every x (T, N, B) or y (T, L, B); without a teacher on its own outputs."""
     added = None
     if noise:
-        added = np.random.default_rng([seed, NOISE]).uniform(-noise, noise, (len(u), len(network.leak), u.shape[2]))
+        added = generator(seed, Stream.SIGNAL_NOISE).uniform(-noise, noise, (len(u), len(network.leak), u.shape[2]))
     w = network.w.tocoo()
     with jax.enable_x64(True):
         matrix = bcoo(jnp.asarray(w.data), jnp.asarray(np.stack(w.coords, axis=1)), w.shape)

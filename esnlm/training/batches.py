@@ -6,9 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.data.store import TokenStore
-
-# A stream of its own beside the model's (reservoir/weights.py, readout/linear.py).
-ORDER = 4
+from esnlm.rng import Stream, generator
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ def plan_epoch(lengths: np.ndarray, seed: int, epoch: int, batch_size: int, wind
         lengths: tokens of each sentence with BOS and EOS, of which all but one are predicted, (sentences,).
         window_tokens: states to hold at once.
     """
-    order = np.random.default_rng([seed, ORDER, epoch]).permutation(len(lengths))
+    order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(lengths))
     updates = np.split(order, range(batch_size, len(order), batch_size))
     tokens = np.add.reduceat(lengths[order] - 1, range(0, len(order), batch_size))
     return Epoch(updates, tokens, split_windows(tokens, window_tokens))

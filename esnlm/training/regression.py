@@ -24,6 +24,7 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.ngrams import UnigramModel
 from esnlm.regression import lms, ridge, rls
 from esnlm.regression.calibration import HeldOut
+from esnlm.rng import Stream, generator
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, say, warn
 from esnlm.runs.directory import RunDirectory
@@ -35,8 +36,6 @@ from esnlm.training.state import COUNTERS, State, save_state
 
 METHODS = {"ridge": ridge, "rls": rls, "lms": lms}
 
-# A stream of its own beside the order of the sentences (training/batches.py).
-SAMPLE = 5
 MOST_HELD_OUT = 0.1  # of the training text
 
 
@@ -139,7 +138,7 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
     )
     seen = number = 0
     for epoch in range(training.epochs):
-        order = np.random.default_rng([experiment.seed, batches.ORDER, epoch]).permutation(learned)
+        order = generator(experiment.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
         for window in batches.split_windows(lengths[order], compute.window_tokens):
             sentences = order[window.start : window.stop]
             seen, number = seen + int(lengths[sentences].sum()), number + 1
@@ -177,7 +176,7 @@ def split(text: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndar
 
 def _sample(store: TokenStore, sentences: np.ndarray, seed: int, tokens: float) -> np.ndarray:
     """Some of the sentences, drawn from the seed: as few as have so many predictions, or all."""
-    order = np.random.default_rng([seed, SAMPLE]).permutation(sentences)
+    order = generator(seed, Stream.HELD_OUT).permutation(sentences)
     return order[: 1 + int(np.searchsorted(np.cumsum(store.lengths[order] - 1), tokens))]
 
 

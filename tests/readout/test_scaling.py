@@ -9,6 +9,7 @@ from esnlm.errors import InputError
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates, readout_sigmas, sigmas_and_rates
+from esnlm.rng import Stream, generator
 from esnlm.training.update import make_optimizer
 from tests import oracle
 
@@ -77,7 +78,7 @@ def test_a_scaled_readout_is_drawn_normal(scaling):
 
 def test_without_scaling_nothing_changes():
     """Bit by bit the draw of A, b_out and B, in this order, uniform as nn.Linear has it."""
-    readout, rng = linear.draw(ReadoutConfig(R, "none"), N, V, seed=7), np.random.default_rng([7, linear.READOUT])
+    readout, rng = linear.draw(ReadoutConfig(R, "none"), N, V, seed=7), generator(7, Stream.READOUT)
     for name, fan_in, shape in (("a", R, (V, R)), ("bias", R, V), ("b", N, (R, N))):
         bound = np.float32(1 / np.sqrt(fan_in))
         np.testing.assert_array_equal(getattr(readout, name)[...], rng.uniform(-bound, bound, shape).astype(np.float32))

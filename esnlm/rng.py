@@ -1,0 +1,52 @@
+"""Random numbers by name: every part of a run draws from a stream of its own.
+
+A stream is a NumPy generator that is seeded with the run's seed and the number of the stream. Changing one part of a
+model therefore leaves the random numbers of every other part as they were. The numbers below are part of what a seed
+means: a number that is in use must never change, and a new part takes a new number.
+
+Measurements that take a seed of their own (bootstrap, diagnosis) do not belong to a run and need no stream.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Stream(IntEnum):
+    """The streams of a run, each with the number that seeds it."""
+
+    # NumPy pads a seed with zeros, so [seed, 0] is the stream of `seed` alone. No other stream may begin with 0.
+    RECURRENT = 0  # W_rec: positions and values
+    INPUT = 1  # W_in
+    LEAK = 2  # the leaks a
+    READOUT = 3  # A, B and b_out
+    SENTENCE_ORDER = 4  # the order of the sentences in an epoch
+    SPECTRAL_START = 5  # the start vector of the spectral radius
+    WEIGHTS = 6  # the weights of an LSTM or a GPT-2
+    DROPOUT = 7  # dropout masks (a JAX key)
+    EMBEDDING = 8  # the frozen random embedding
+    UPPER_LAYER = 9  # prefix of every stream of a layer above the first
+    HELD_OUT = 10  # the sentences that a regression holds out
+    SIGNAL_INPUT = 20  # W_in of a network for signals
+    SIGNAL_FEEDBACK = 21  # W_back of a network for signals
+    SIGNAL_NOISE = 22  # noise in the states of a network for signals
+    FEEDBACK = 24  # W_back of a language model with output feedback
+    FEEDBACK_TABLES = 25  # B_u and B_y of a language model with output feedback
+
+
+def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list[int]:
+    """Returns the integers that seed a stream, for `numpy.random.default_rng`.
+
+    Args:
+        seed: the run's seed.
+        stream: the name of the stream.
+        more: further integers, such as the number of the epoch.
+        layer: the layer of a stacked reservoir; 0 is the first.
+    """
+    prefix = [seed, int(Stream.UPPER_LAYER), layer] if layer else [seed]
+    return [*prefix, int(stream), *more]
+
+
+def generator(seed: int, stream: Stream, *more: int, layer: int = 0) -> np.random.Generator:
+    """Returns the NumPy generator of a stream. The arguments are those of `seed_sequence`."""
+    return np.random.default_rng(seed_sequence(seed, stream, *more, layer=layer))
