@@ -72,7 +72,7 @@ class Scale:
         self.small = small
         self.square, self.megabytes = (128, 4) if small else (8192, 4096)
         self.sizes = (64, 128) if small else (4096, 65536, 16384, 1024, 1 << 20)
-        self.lanes = (8, 32) if small else (1024, 256, 4096, 32)
+        self.slots = (8, 32) if small else (1024, 256, 4096, 32)
         self.most_states = 1 << 30  # N * B: 4 GB
         self.dense_up_to = 64 if small else 16384
         self.gigabytes = 1 if small else 40
@@ -202,25 +202,25 @@ def recurrence_steps(section: Section) -> None:
         operands = {} if wanted == "torch" else recurrence_benchmark.jax_operands(reservoir, scale.dense_up_to)
         return reservoir, {name: own for name, own in operands.items() if name.startswith(wanted)}
 
-    def measure_step(size, lanes):
+    def measure_step(size, slots):
         reservoir, operands = build(size)
-        h, tokens = recurrence_benchmark.start(size, lanes, STEPS)
+        h, tokens = recurrence_benchmark.start(size, slots, STEPS)
         left_out = {}
         if wanted == "esnlm":
-            left_out = recurrence_benchmark.too_large(reservoir.w_rec.nse, lanes, scale.gigabytes)
+            left_out = recurrence_benchmark.too_large(reservoir.w_rec.nse, slots, scale.gigabytes)
         operands = {name: own for name, own in operands.items() if name not in left_out}
-        turns = {name: recurrence_benchmark.jax_steps(*own, h, tokens, lanes) for name, own in operands.items()}
+        turns = {name: recurrence_benchmark.jax_steps(*own, h, tokens, slots) for name, own in operands.items()}
         if wanted == "torch":
             turns["torch csr"] = recurrence_benchmark.torch_steps(reservoir, h, tokens)
         turns = {name: lambda _, run=run: run() for name, run in turns.items()}
         seconds, failures = measure.interleave(turns, scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / STEPS for name, own in seconds.items()}
-        floor = 1e3 * floor_seconds(reservoir, lanes, bandwidth)
-        return [{"size": size, "lanes": lanes, "floor_ms": floor, "ms": milliseconds, "left_out": left_out | failures}]
+        floor = 1e3 * floor_seconds(reservoir, slots, bandwidth)
+        return [{"size": size, "slots": slots, "floor_ms": floor, "ms": milliseconds, "left_out": left_out | failures}]
 
     for size in scale.sizes:
-        for lanes in (lanes for lanes in scale.lanes if size * lanes <= scale.most_states):
-            section.attempt(f"N {size:,}, B {lanes:,}", measure_step, size, lanes)
+        for slots in (slots for slots in scale.slots if size * slots <= scale.most_states):
+            section.attempt(f"N {size:,}, B {slots:,}", measure_step, size, slots)
 
 
 def update(section: Section) -> None:
@@ -355,7 +355,7 @@ def markdown(record: dict) -> list[str]:
     steps = {}
     for name in ("recurrence", "recurrence-cusparse", "recurrence-torch"):
         for f in findings(name):
-            row = steps.setdefault((f["size"], f["lanes"]), {"floor": f["floor_ms"]})
+            row = steps.setdefault((f["size"], f["slots"]), {"floor": f["floor_ms"]})
             row |= {"BCOO by cuSPARSE" if key == "jax BCOO" else key: value for key, value in f["ms"].items()}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))
     lines += ["", "One step of the recurrence, ms:", ""]

@@ -47,15 +47,15 @@ PHASES = [
     ("checkpoint.py", "save", "save"),
     ("checkpoint.py", "prune", "removal of an old checkpoint"),
     ("loop.py", "_validate", "validation"),
-    ("results.py", "show_results", "results"),
-    ("results.py", "references", "results"),
-    ("ahead.py", "load", "features"),
+    ("run_results.py", "show_results", "results"),
+    ("run_results.py", "references", "results"),
+    ("precomputed.py", "load", "features"),
     ("loop.py", "_epochs", "updates"),
-    ("report.py", "write", "evaluation: report"),
+    ("blimp_report.py", "write", "evaluation: report"),
     ("minimal_pairs.py", "evaluate", "evaluation: scoring"),
-    ("report.py", "evaluate_run", "evaluation: loading"),
+    ("blimp_report.py", "evaluate_run", "evaluation: loading"),
     ("store.py", "finish", "preparation: store put in its place"),
-    ("vocabulary.py", "train_bpe", "preparation: vocabulary"),
+    ("tokenizer.py", "train_bpe", "preparation: vocabulary"),
     ("prepare.py", "prepare", "preparation: text"),
     ("loop.py", "_train", "opening"),
 ]
@@ -263,7 +263,7 @@ def phase(stacks: str) -> str:
     """What the main thread was at, from faulthandler's lines `File ".../checkpoint.py", line 80 in save`."""
     for stack in stacks.split("hread 0x"):
         frames = set(re.findall(r'File "(?:.*/)?(\w+\.py)", line \d+ in (\S+)', stack))
-        if ("commands.py", "exit_with") in frames:
+        if ("base.py", "exit_with") in frames:
             return next((name for file, function, name in PHASES if (file, function) in frames), "start")
     return "start"
 

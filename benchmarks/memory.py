@@ -32,7 +32,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer
 
 # (N, sentences, tokens each, window_tokens or None for the device's own)
@@ -97,7 +97,7 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
     epoch = batches.plan_epoch(np.full(total, length), 0, 0, count, compute.window_tokens)
     params = built.params
     stream = families.stream(model, built.prepare(compute.kernel), params, compute)
-    updates = FeaturesAhead(experiment, stream, text, [epoch])
+    updates = PrecomputedUpdates(experiment, stream, text, [epoch])
     state, losses, seconds = make_optimizer(experiment.training, args.updates).init(params), [], []
     for window in epoch.windows:
         began = time.perf_counter()
@@ -110,7 +110,7 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
         "window_tokens": compute.window_tokens,
         "predictions_an_update": int(epoch.tokens[0]),
         "trained_bytes": 16 * sum(array.size for array in jax.tree.leaves(params)),
-        "states_bytes": 4 * size * (compute.window_tokens + compute.lanes),
+        "states_bytes": 4 * size * (compute.window_tokens + compute.batch_slots),
         "s_an_update": seconds[-1],
         "losses": losses,
         "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,

@@ -42,8 +42,8 @@ class TorchReservoir:
         drive += F.embedding(tokens, self.table).T
         return torch.lerp(h, drive.tanh_(), self.leak)
 
-    def zeros(self, lanes: int) -> torch.Tensor:
-        return torch.zeros(len(self.leak), lanes, device=self.leak.device)
+    def zeros(self, slots: int) -> torch.Tensor:
+        return torch.zeros(len(self.leak), slots, device=self.leak.device)
 
 
 def torch_sparse(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
@@ -55,15 +55,15 @@ def torch_sparse(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
         return coo if layout == "coo" else coo.to_sparse_csr()
 
 
-def fastest_layout(matrix: BCOO, device: str, lanes: int) -> tuple[str, str]:
+def fastest_layout(matrix: BCOO, device: str, slots: int) -> tuple[str, str]:
     """Which of CSR and COO multiplies faster at this width, and a line that says so."""
-    h = torch.rand(matrix.shape[1], lanes, device=device)
+    h = torch.rand(matrix.shape[1], slots, device=device)
     found = {}
     for layout in ("csr", "coo"):
         w = torch_sparse(matrix, device, layout)
         found[layout] = _seconds(lambda w=w: w @ h)
     best = min(found, key=found.get)
-    return best, f"torch.sparse in {best} ({_times(found)} a product with {lanes} columns)"
+    return best, f"torch.sparse in {best} ({_times(found)} a product with {slots} columns)"
 
 
 class Readout(nn.Module):

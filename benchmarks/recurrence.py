@@ -1,14 +1,14 @@
 """One step of the recurrence, h' = (1 - a) h + a tanh(W h + W_in u): esnlm's kernels against everyone else's.
 
     python benchmarks/recurrence.py
-    python benchmarks/recurrence.py --sizes 4096 --lanes 1 32 256 --rounds 9
+    python benchmarks/recurrence.py --sizes 4096 --slots 1 32 256 --rounds 9
 
 The same float32 matrices for all (32 nonzeros a row), the same start states, the same tokens. Everyone takes some steps
 in a row as their users would, JAX in one compiled loop and the others in a Python loop; a step is the mean of those.
 The final states are compared with SciPy's in float64. The floor is W read once (values and indices) and h read and
 written, at the copy bandwidth measured in the same run; where that fits into a cache the share can pass 1.
 
-reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a lane; JAX, its
+reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a slot; JAX, its
 own run over time, which it leaves uncompiled, under jax.vmap and jax.jit.
 
 Writes recurrence.json and .md under --out.
@@ -27,7 +27,7 @@ import scipy.sparse
 from jax import lax
 from jax.experimental.sparse import BCOO
 
-from esnlm.features.stream import default_lanes
+from esnlm.features.stream import default_batch_slots
 from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.topology import erdos_renyi
 from esnlm.reservoir.weights import Reservoir
@@ -50,7 +50,7 @@ VOCAB_SIZE = 256  # small: the input is no part of the question, and reservoirpy
 def main(arguments: list[str] | None = None) -> dict:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="N")
-    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 8, 32, 256, 1024], help="B")
+    parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32, 256, 1024], help="B")
     parser.add_argument("--degree", type=float, default=32, help="mean nonzeros per row")
     parser.add_argument("--steps", type=int, default=32, help="at most so many steps in a row, fewer at large N and B")
     parser.add_argument("--rounds", type=int, default=5)
@@ -66,8 +66,8 @@ def main(arguments: list[str] | None = None) -> dict:
     for size in args.sizes:
         reservoir = random_reservoir(size, VOCAB_SIZE, args.degree, seed=0)
         operands = jax_operands(reservoir, args.dense_up_to)
-        for lanes in args.lanes:
-            row = measure_step(reservoir, operands, lanes, args, measure.best_peak(record["copy_bytes_per_s"]))
+        for slots in args.slots:
+            row = measure_step(reservoir, operands, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
             record["rows"].append(row)
             print("\n".join(lines_of(row)), flush=True)
     record["load_after"] = measure.load()
@@ -90,16 +90,16 @@ def random_reservoir(size: int, vocab_size: int, degree: float, seed: int) -> Re
 
 
 def measure_step(
-    reservoir: Reservoir, operands: dict, lanes: int, args: argparse.Namespace, copy_bandwidth: float
+    reservoir: Reservoir, operands: dict, slots: int, args: argparse.Namespace, copy_bandwidth: float
 ) -> dict:
     """One row: every contender at one N and B."""
     size, nonzeros = reservoir.state_size, reservoir.w_rec.nse
-    steps = min(args.steps, max(2, (1 << 26) // (size * lanes)))
-    h, tokens = start(size, lanes, steps)
-    left_out = too_large(nonzeros, lanes, args.gigabytes)
-    width = default_lanes(size, jax.default_backend())
+    steps = min(args.steps, max(2, (1 << 26) // (size * slots)))
+    h, tokens = start(size, slots, steps)
+    left_out = too_large(nonzeros, slots, args.gigabytes)
+    width = default_batch_slots(size, jax.default_backend())
     contenders = {BASELINE: jax_steps(*operands["esnlm " + chosen_kernel(reservoir)], h, tokens, width)}
-    contenders |= {name: jax_steps(*own, h, tokens, lanes) for name, own in operands.items() if name not in left_out}
+    contenders |= {name: jax_steps(*own, h, tokens, slots) for name, own in operands.items() if name not in left_out}
     contenders["scipy csr"] = scipy_steps(reservoir, h, tokens, np.float32)
     if measure.torch is not None:
         contenders["torch csr"] = torch_steps(reservoir, h, tokens)
@@ -114,37 +114,37 @@ def measure_step(
 
     seconds, failures = measure.interleave({name: partial(run, name) for name in contenders}, args.rounds)
     per_step = {name: [s / steps for s in own] for name, own in seconds.items()}
-    floor = floor_seconds(reservoir, lanes, copy_bandwidth)
+    floor = floor_seconds(reservoir, slots, copy_bandwidth)
     truth = scipy_steps(reservoir, h, tokens, np.float64)()
     compared = measure.compare(per_step, BASELINE)
     for name, result in compared.items():
         result["error"] = float(np.abs(as_numpy(final[name]) - truth).max() / np.abs(truth).max())
         result["share_of_floor"] = floor / result["median_s"]
-    row = {"size": size, "lanes": lanes, "nonzeros": nonzeros, "steps": steps, "floor_s": floor}
+    row = {"size": size, "slots": slots, "nonzeros": nonzeros, "steps": steps, "floor_s": floor}
     return row | {"contenders": compared, "left_out": left_out | failures}
 
 
-def start(size: int, lanes: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def start(size: int, slots: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """States (N, B) float32 and tokens (T, B) int32 to begin with."""
     rng = np.random.default_rng(1)
-    h = 2 * rng.random((size, lanes), dtype=np.float32) - 1
-    return h, rng.integers(0, VOCAB_SIZE, (steps, lanes)).astype(np.int32)
+    h = 2 * rng.random((size, slots), dtype=np.float32) - 1
+    return h, rng.integers(0, VOCAB_SIZE, (steps, slots)).astype(np.int32)
 
 
-def floor_seconds(reservoir: Reservoir, lanes: int, copy_bandwidth: float) -> float:
+def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> float:
     """W read once, values and indices, and h read and written."""
     size = reservoir.state_size
-    return (8 * reservoir.w_rec.nse + 4 * (size + 1) + 8 * size * lanes) / copy_bandwidth
+    return (8 * reservoir.w_rec.nse + 4 * (size + 1) + 8 * size * slots) / copy_bandwidth
 
 
-def too_large(nonzeros: int, lanes: int, gigabytes: float) -> dict[str, str]:
-    """Contenders that write a float for each nonzero and lane, where that is more than may be asked for."""
-    gathered = 4e-9 * nonzeros * lanes
+def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
+    """Contenders that write a float for each nonzero and slot, where that is more than may be asked for."""
+    gathered = 4e-9 * nonzeros * slots
     names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
     return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
 
 
-# ---- contenders: functions that take all steps and return the final states, (N, B) or a list of blocks of lanes
+# ---- contenders: functions that take all steps and return the final states, (N, B) or a list of blocks of slots
 
 
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
@@ -214,9 +214,9 @@ def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -
 
     def run():
         states = []
-        for lane, start in enumerate(starts):
+        for slot, start in enumerate(starts):
             state = {"out": start}
-            for token in tokens[:, lane]:
+            for token in tokens[:, slot]:
                 state = node._step(state, one_hot[token])
             states.append(state["out"])
         return np.stack(states, axis=1)
@@ -248,7 +248,7 @@ def as_scipy(matrix: BCOO, dtype: type) -> scipy.sparse.csr_array:
 
 
 def lines_of(row: dict) -> list[str]:
-    title = f"N = {row['size']:,}, B = {row['lanes']:,}: floor {1e3 * row['floor_s']:.3g} ms"
+    title = f"N = {row['size']:,}, B = {row['slots']:,}: floor {1e3 * row['floor_s']:.3g} ms"
     results = sorted(row["contenders"].items(), key=lambda item: item[1]["median_s"])
     cells = [
         [name, 1e3 * r["median_s"], 1e3 * r["min_s"], 1e3 * r["max_s"], r["slower"], r["share_of_floor"], r["error"]]
@@ -264,15 +264,15 @@ def markdown(record: dict) -> list[str]:
     absent += [] if measure.torch is not None else ["torch is not installed"]
     names = list(dict.fromkeys(name for row in record["rows"] for name in row["contenders"]))
     overview = [
-        [row["size"], row["lanes"], 1e3 * row["floor_s"]]
+        [row["size"], row["slots"], 1e3 * row["floor_s"]]
         + [1e3 * row["contenders"][name]["median_s"] if name in row["contenders"] else None for name in names]
         for row in record["rows"]
     ]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
         "Milliseconds a step, medians of rounds in which the contenders take turns; float32, the same matrices.",
-        "`esnlm` is what a run uses: its choice of kernel, in blocks of lanes that fit the cache; kernels by name take",
-        "all lanes at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
+        "`esnlm` is what a run uses: its choice of kernel, in blocks of slots that fit the cache; kernels by name take",
+        "all slots at once. Error: the largest of the final states against SciPy's float64, over the largest state.",
         f"Copy bandwidth in GB/s, read and written: {copies}.",
         *absent,
         "",

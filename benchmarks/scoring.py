@@ -91,7 +91,7 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     readout = linear.draw(model.readout, args.size, vocab_size, seed=0)
     params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
     dynamics = cell.prepare(reservoir, kernel=compute.kernel)
-    stream = FeatureStream(dynamics, compute.lanes, compute.window_tokens)
+    stream = FeatureStream(dynamics, compute.batch_slots, compute.window_tokens)
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
         BASELINE: lambda: [x.sum() for x in token_log_probs(stream, params, sentences, "float32", CHUNK)],

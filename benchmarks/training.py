@@ -178,7 +178,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "notes": notes,
         "compile_s": own.compile_s,
         "working_bytes": own.working_bytes() | peers_bytes,
-        "compute": {"kernel": compute.kernel, "lanes": compute.lanes, "window_tokens": compute.window_tokens},
+        "compute": {"kernel": compute.kernel, "slots": compute.batch_slots, "window_tokens": compute.window_tokens},
         "floor_s": floor,
         "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
         "parts_s": parts,
@@ -210,14 +210,14 @@ class Esnlm:
     def __init__(self, reservoir, params: dict, compute: ComputeConfig, windows: list, count: int):
         self.windows, self.count, self.precision = windows, count, compute.precision
         frozen = cell.prepare(reservoir, kernel=compute.kernel)
-        self.stream = FeatureStream(frozen, compute.lanes, compute.window_tokens)
-        sizes = {batches.pack_size(text.rows(batch)) for window in windows for batch in window}
-        openings = max(len(batch) for window in windows for batch in window) - 1
-        self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)), openings)
+        self.stream = FeatureStream(frozen, compute.batch_slots, compute.window_tokens)
+        sizes = {batches.bucket_size(text.rows(batch)) for window in windows for batch in window}
+        first_targets = max(len(batch) for window in windows for batch in window) - 1
+        self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)), first_targets)
         self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
         self.params = {"readout": {name: jax.numpy.array(array) for name, array in params.items()}}
         self.state = self.optimizer.init(self.params)
-        for i in reversed(range(len(windows))):  # compiles for every length of a window's lanes; ends at the first
+        for i in reversed(range(len(windows))):  # compiles for every length of a window's slots; ends at the first
             self.states(i)
         self.pack(0)
         began = time.perf_counter()
@@ -297,7 +297,7 @@ class Peers:
         self.windows, self.count = windows, count
         reservoir, params = model(size, args.vocab, args.rank)
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
-        layout, first_note = peers.fastest_layout(reservoir.w_rec, device, lanes=32)
+        layout, first_note = peers.fastest_layout(reservoir.w_rec, device, slots=32)
         adamw, second_note = peers.fastest_adamw(params, device)
         frozen = peers.TorchReservoir(reservoir, device, layout)
         self.notes = [first_note, second_note]
@@ -307,7 +307,7 @@ class Peers:
         }
         if as_it_comes:
             return
-        self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, shared=True)
+        self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, prefix_tree=True)
         self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device)
         if args.compiled:
             self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
@@ -414,7 +414,7 @@ def lines_of(row: dict) -> list[str]:
         f" {row['readout_share_of_gemm']:.0%} of the GEMM peak",
         f"- first losses: {losses}",
         f"- working memory of an update, MB: {memory}; esnlm compiled in {row['compile_s']:.0f} s, once a run",
-        f"- esnlm: {compute['lanes']} lanes of {compute['kernel']}, {row['updates_a_window']:.0f} updates a window",
+        f"- esnlm: {compute['slots']} slots of {compute['kernel']}, {row['updates_a_window']:.0f} updates a window",
         *(f"- {note}" for note in row["notes"]),
         *(f"- {name} failed: {error}" for name, error in row["failures"].items()),
         "",

@@ -7,10 +7,10 @@ from esnlm.errors import InputError, require
 from esnlm.readout.cross_entropy import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
 
-# Memory for features computed ahead: enough to fill the lanes, little beside a readout with its optimizer.
+# Memory for features computed ahead: enough to fill the slots, little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
-STEPS = 128  # of a window, at least: as many as long sentences have, or most lanes would wait for the longest
+STEPS = 128  # of a window, at least: as many as long sentences have, or most slots would wait for the longest
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ComputeConfig:
 
     precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
     kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
-    lanes: int | None = None  # sentences that run side by side where no gradient is taken
+    batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
     window_tokens: int | None = None  # features that exist at once, computed ahead of the optimizer or to evaluate
     chunk_tokens: int = 1024  # features whose logits exist at once
 
@@ -29,7 +29,7 @@ class ComputeConfig:
         )
         kernels = ("auto", *KERNELS)
         require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
-        for name in ("lanes", "window_tokens", "chunk_tokens"):
+        for name in ("batch_slots", "window_tokens", "chunk_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
 
@@ -46,6 +46,6 @@ def choose_compute(compute: ComputeConfig, model, backend: str) -> ComputeConfig
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
-        lanes=compute.lanes or min(model.lanes(backend), max(8, window // STEPS)),
+        batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
         window_tokens=compute.window_tokens or window,
     )

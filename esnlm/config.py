@@ -149,7 +149,7 @@ class Experiment:
     def _check_regression(self) -> None:
         kind, model = self.training.kind, self.model
         require(
-            model.features_ahead,
+            model.features_are_frozen,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",
         )
         require(

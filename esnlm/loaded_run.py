@@ -239,7 +239,7 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         experiment.compute,
         precision="float32" if backend == "cpu" and precision == "tf32" else precision,
         kernel="auto",
-        lanes=None,
+        batch_slots=None,
         window_tokens=None,
     )
     compute = choose_compute(open_again, experiment.model, backend)

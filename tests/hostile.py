@@ -133,7 +133,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
 
 
-def find_damage(target: Target, files: Files, rng: random.Random) -> Files:
+def damage(target: Target, files: Files, rng: random.Random) -> Files:
     """One to three changes to the files, mostly sealed."""
     files = dict(files)
     for _ in range(rng.randrange(1, 4)):
@@ -157,7 +157,7 @@ model:
   reservoir: {state_size: 64, mean_degree: 8, leak_min: 0.1, activation: relu, topology: {kind: small_world, degree: 4}, continuous: null}
   readout: {rank: 8}
 training: {epochs: 2, checkpoint_words: [1000, 2000], clip_norm: 1.5}
-compute: {kernel: auto, lanes: null}
+compute: {kernel: auto, batch_slots: null}
 """
 
 
@@ -182,7 +182,7 @@ def _read_configuration(folder: Path) -> None:
 def _make_configuration(folder: Path) -> None:
     (folder / "experiment.yaml").write_text(CONFIGURATION)
     (folder / "arguments").write_text(
-        "--model.reservoir.topology.degree\n6\n--training.learning_rate=0.1\n--compute.lanes\n4"
+        "--model.reservoir.topology.degree\n6\n--training.learning_rate=0.1\n--compute.batch_slots\n4"
     )
 
 

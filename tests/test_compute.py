@@ -14,12 +14,12 @@ def experiment(size):
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("size", [512, 4096, 16_384, 65_536, 2**20])
-def test_a_window_fits_its_memory_and_fills_its_lanes(backend, size):
+def test_a_window_fits_its_memory_and_fills_its_slots(backend, size):
     chosen = choose_compute(ComputeConfig(), experiment(size).model, backend)
     assert 4 * size * chosen.window_tokens <= WINDOW_BYTES[backend]
-    assert chosen.lanes == 8 or chosen.lanes * STEPS <= chosen.window_tokens
+    assert chosen.batch_slots == 8 or chosen.batch_slots * STEPS <= chosen.window_tokens
 
 
 def test_what_is_set_stays():
-    chosen = choose_compute(ComputeConfig(kernel="ell", lanes=3, window_tokens=77), experiment(4096).model, "cpu")
-    assert (chosen.kernel, chosen.lanes, chosen.window_tokens) == ("ell", 3, 77)
+    chosen = choose_compute(ComputeConfig(kernel="ell", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu")
+    assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("ell", 3, 77)

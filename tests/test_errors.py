@@ -227,7 +227,7 @@ TABLE = {
             f"{TRAIN} --compute.chunk_tokens 0",
             "compute.chunk_tokens is 0: it must be at least 1",
         ),
-        Row("no lanes", f"{TRAIN} --compute.lanes 0", "compute.lanes is 0: it must be at least 1"),
+        Row("no slots", f"{TRAIN} --compute.batch_slots 0", "compute.batch_slots is 0: it must be at least 1"),
     ],
     "Reservoirs and models": [
         Row(

@@ -87,7 +87,7 @@ def test_a_saved_tokenizer_brings_no_pattern_of_its_own(tmp_path, pattern):
     tree = json.loads((tmp_path / "tokenizer.json").read_text()) | {"pattern": pattern}
     (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
     with pytest.raises(InputError, match="tokenizer.json: not a tokenizer saved by this version of esnlm$"):
-        hostile.vocabulary.load_tokenizer(tmp_path)
+        hostile.tokenizer.load_tokenizer(tmp_path)
 
 
 def test_ids_beyond_the_vocabulary_and_bounds_that_are_none_are_refused_though_the_sums_agree(good, tmp_path):
@@ -269,7 +269,7 @@ def test_a_sentence_of_100_000_tokens_is_scored_in_the_memory_of_one(run):
     texts = [LONG, LONG + "!", LONG + "?", "The cats sleep."]
     found = run.log_probs(texts)
     assert np.isfinite(found).all() and found[3] == pytest.approx(run.log_probs(["The cats sleep."])[0], rel=1e-5)
-    assert len(run._stream.buffer) < 101_000 + run.config.compute.window_tokens + run._stream.lanes
+    assert len(run._stream.buffer) < 101_000 + run.config.compute.window_tokens + run._stream.slots
     [states] = run.states([LONG])
     assert states.shape == (100_002, 16)
 

@@ -123,12 +123,12 @@ def _regularised(gram, ridge):
 class Samples:
     """States on the way through text, as a readout sees them."""
 
-    states: np.ndarray  # (S, N) float32, step by step, the lanes of a step together
+    states: np.ndarray  # (S, N) float32, step by step, the slots of a step together
     saturated: float | None  # share of |f(.)| > 0.99 over units and samples; None under ReLU
 
 
 def sample(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
-    """The states after each token from step `washout` on, of lanes that start at 0.
+    """The states after each token from step `washout` on, of slots that start at 0.
 
     Saturation is that of the activation's output, which with a leak outside of it is not the state.
 

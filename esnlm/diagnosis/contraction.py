@@ -23,7 +23,7 @@ FLOOR = 100 * float(np.finfo(np.float32).eps)  # of a distance, relative to the 
 
 @dataclass(frozen=True)
 class DistanceCurve:
-    """Euclidean distance of two states that read the same tokens, one pair a lane.
+    """Euclidean distance of two states that read the same tokens, one pair a slot.
 
     Where the decay is exponential, `rate` and `rate_before` agree. Leaks that come close to 0 make it slower: with a_i
     uniform in (0, 1) the slow units alone leave sqrt(1 / (2 t + 1)) of a distance after t steps, so that the rate halves
@@ -37,13 +37,13 @@ class DistanceCurve:
 
 
 def state_contraction(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
-    """State contraction (definition 3.1): two random start states a lane, one input.
+    """State contraction (definition 3.1): two random start states a slot, one input.
 
     Start states are uniform in [-1, 1]^N, the set of states that tanh allows; under ReLU in [0, 1]^N. So are membrane
     potentials, which no set bounds.
 
     Args:
-        tokens: a sequence a lane, (T, B) int32. Take text: how strongly it drives the network decides the outcome.
+        tokens: a sequence a slot, (T, B) int32. Take text: how strongly it drives the network decides the outcome.
     """
     rng = np.random.default_rng(seed)
     low = 0.0 if cell.activation == "relu" else -1.0
@@ -59,7 +59,7 @@ def input_forgetting(
     """Input forgetting (definition 3.3): two histories from the state 0, then the same h tokens; distance against h.
 
     Args:
-        history, other: (H, B) and (H', B) int32, which differ in every lane.
+        history, other: (H, B) and (H', B) int32, which differ in every slot.
         tokens: (T, B) int32, common.
 
     Raises:
@@ -76,7 +76,7 @@ def _last_state(cell, tokens):
 
 @jax.jit
 def _follow(cell, h, tokens):
-    """Distances of lane j from lane B + j, and norms of lane j, both (T + 1, B), for h (N, 2B) or several of them."""
+    """Distances of slot j from slot B + j, and norms of slot j, both (T + 1, B), for h (N, 2B) or several of them."""
 
     def measure(h):
         first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)
@@ -91,7 +91,7 @@ def _follow(cell, h, tokens):
 
 
 def _curve(distance, norm) -> DistanceCurve:
-    """The rate is the slope of the mean log distance over the second half of the steps before any lane meets the floor.
+    """The rate is the slope of the mean log distance over the second half of the steps before any slot meets the floor.
 
     A distance of exactly 0, or one that is no longer finite (ReLU), ends the range too, so no logarithm meets it.
     """
@@ -100,9 +100,9 @@ def _curve(distance, norm) -> DistanceCurve:
     if not np.isfinite(distance[0]).all():
         raise InputError("the states grow beyond float32 before they are compared; lower the spectral radius")
     if not clear[0].all():
-        lane = int(np.argmin(clear[0]))
+        slot = int(np.argmin(clear[0]))
         raise InputError(
-            f"lane {lane}: the two states to be compared are the same; give histories that end differently"
+            f"slot {slot}: the two states to be compared are the same; give histories that end differently"
         )
     last = int(np.argmin([*clear.all(axis=1), False])) - 1
     log_distance = np.log(distance[: last + 1]).mean(axis=1)
@@ -120,9 +120,9 @@ def _curve(distance, norm) -> DistanceCurve:
 
 
 def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
-    """Draws distance against steps to a PNG file: geometric mean over lanes, their range, and the fits, dashed.
+    """Draws distance against steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
 
-    A curve that ends at a triangle is exactly 0 in some lane from the next step on. Gives None, or the one line that
+    A curve that ends at a triangle is exactly 0 in some slot from the next step on. Gives None, or the one line that
     says why there is no picture.
     """
     try:

@@ -30,7 +30,7 @@ from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.summary import describe_device, versions
 
-LANES = 8
+SLOTS = 8
 STEPS = 300  # of common input
 HISTORY = 100  # tokens before it
 SENTENCES = 2000  # of the grammar, and lines of a file, as text to read
@@ -163,7 +163,7 @@ def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Te
         raise InputError(f"{name}: {len(ids)} tokens with the ends of sentences; give a text of at least {STEPS}")
 
     def stretches(first: int, length: int) -> np.ndarray:
-        starts = (first + 3 * np.arange(LANES)) * len(ids) // (3 * LANES)
+        starts = (first + 3 * np.arange(SLOTS)) * len(ids) // (3 * SLOTS)
         return np.asarray(ids[(starts + np.arange(length)[:, None]) % len(ids)], np.int32)
 
     return Text(name, stretches(0, STEPS), stretches(1, HISTORY), stretches(2, HISTORY))
@@ -196,7 +196,7 @@ def _markdown(result: dict, note: str | None) -> str:
     ]
     lines += ["", note or "![distance of two states against tokens](contraction.png)", ""]
     lines += [
-        f"Text: {result['text']}, {LANES} stretches of {STEPS} tokens, running on over the ends of sentences. State contraction"
+        f"Text: {result['text']}, {SLOTS} stretches of {STEPS} tokens, running on over the ends of sentences. State contraction"
         f" starts from two random states, input forgetting from two histories of {HISTORY} tokens; lines are geometric means over"
         " the stretches, bands their range, dashes what the rates were fitted to. A rate that halves from one range to the next is"
         " no exponential: leaks close to 0 forget by a power of time. Compare memory capacities of one size only.",

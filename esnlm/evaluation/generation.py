@@ -26,14 +26,14 @@ def generate(
     """Continuations of a prompt, side by side, each up to EOS or `length` tokens.
 
     Args:
-        features: given the tokens that each lane reads next, (count,), the features after them, (count, F).
+        features: given the tokens that each slot reads next, (count,), the features after them, (count, F).
         readout: its arrays, for readout/linear.py.
         prompt: ids to begin with, at least one.
         temperature: the logits are divided by it; 0 takes the most probable token.
         top_k: choose among so many of the most probable tokens; None: among all.
 
     Returns:
-        One int32 array of ids a lane, without prompt and EOS.
+        One int32 array of ids a slot, without prompt and EOS.
 
     Raises:
         InputError: a logit is not a number, so that nothing can be chosen.

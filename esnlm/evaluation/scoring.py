@@ -61,13 +61,13 @@ def token_log_probs(
 
     def begin(block):
         ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
-        buffer, rows = stream.read([sequence[:-1] for sequence in ids], shared=True)
+        buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
         return _hand_over(params, buffer, rows, ids, precision, chunk)
 
     keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
     distinct = sorted(key for key in set(keys) if len(key) > 4)
     found = {key: np.empty(0, np.float32) for key in keys}
-    blocks = list(_groups(distinct, 4 * window_tokens, most=stream.lanes))
+    blocks = list(_groups(distinct, 4 * window_tokens, most=stream.slots))
     begun, done = None, 0
     for block in [*blocks, None]:
         # A block is fetched when the next one is under way, so that the device never waits for the host.

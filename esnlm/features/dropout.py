@@ -1,4 +1,4 @@
-"""Dropout whose masks depend on the token they fall on, never on the batch or lane that the token is in.
+"""Dropout whose masks depend on the token they fall on, never on the batch or slot that the token is in.
 
 A token's key is derived from the seed, the epoch and the token's place in the corpus, which stands for its sentence and
 its position in one number. So features computed ahead of the optimizer, in another order and beside other sentences,
@@ -26,10 +26,10 @@ def epoch_key(seed: int, epoch: int) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), Stream.DROPOUT), epoch)
 
 
-def token_keys(key: jax.Array, places: jax.Array) -> jax.Array:
-    """One key a token, in the shape of places (uint32)."""
-    flat = jax.vmap(lambda place: jax.random.fold_in(key, place))(places.reshape(-1))
-    return flat.reshape(places.shape)
+def token_keys(key: jax.Array, corpus_positions: jax.Array) -> jax.Array:
+    """One key a token, in the shape of corpus_positions (uint32)."""
+    flat = jax.vmap(lambda place: jax.random.fold_in(key, place))(corpus_positions.reshape(-1))
+    return flat.reshape(corpus_positions.shape)
 
 
 def mask(keys: jax.Array, site: int, width: int, rate: float) -> jax.Array:

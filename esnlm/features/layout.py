@@ -1,8 +1,8 @@
 """Laying sentences out side by side, with little or no padding.
 
-The recurrence runs B lanes at once. Ahead of the optimizer, whole sentences follow each other in a lane (`in_sequence`).
-For scoring, sentences that begin alike share their beginning (`as_trees`): each distinct prefix is evaluated once. Inside
-a gradient the tokens lie on a sheet of few sizes (`on_sheet`).
+The recurrence runs B slots at once. Ahead of the optimizer, whole sentences follow each other in a slot (`in_sequence`).
+For scoring, sentences that begin alike share their beginning (`as_prefix_tree`): each distinct prefix is evaluated once. Inside
+a gradient the tokens lie on a batch of few sizes (`pack_batch`).
 """
 
 import heapq
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Layout:
-    """Tokens by step and lane, and the packed row in which each position's state will lie.
+    """Tokens by step and slot, and the packed row in which each position's state will lie.
 
     rows[s][t] is the row of the state after sentence s has been read up to and including its position t.
     """
@@ -34,98 +34,108 @@ class Layout:
         return laid
 
 
-def in_sequence(sentences: list[np.ndarray], lanes: int, begun: int = 0) -> Layout:
-    """Sentences one after another in lanes of nearly equal length: longest first, each to the lane that is shortest.
+def in_sequence(sentences: list[np.ndarray], slots: int, shares_first_token: int = 0) -> Layout:
+    """Sentences one after another in slots of nearly equal length: longest first, each to the slot that is shortest.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
-        lanes: B.
-        begun: 1 where they share their first token, which is read apart from the lanes and has row 0; else 0.
+        slots: B.
+        shares_first_token: 1 where they share their first token, which is read apart from the slots and has row 0; else 0.
     """
-    lengths = [len(sentence) - begun for sentence in sentences]
+    lengths = [len(sentence) - shares_first_token for sentence in sentences]
     order = np.argsort([-length for length in lengths], kind="stable")
-    queue = [(0, lane) for lane in range(lanes)]
-    starts, lane_of = np.zeros(len(sentences), np.int64), np.zeros(len(sentences), np.int64)
+    queue = [(0, slot) for slot in range(slots)]
+    starts, slot_of = np.zeros(len(sentences), np.int64), np.zeros(len(sentences), np.int64)
     for s in order:
-        load, lane = queue[0]
-        starts[s], lane_of[s] = load, lane
-        heapq.heapreplace(queue, (load + lengths[s], lane))
-    loads = np.zeros(lanes, np.int64)
-    for load, lane in queue:
-        loads[lane] = load
-    # The longest lanes come first: then the running lanes of every step are the first ones.
-    place = np.empty(lanes, np.int64)
-    place[np.argsort(-loads, kind="stable")] = np.arange(lanes)
+        load, slot = queue[0]
+        starts[s], slot_of[s] = load, slot
+        heapq.heapreplace(queue, (load + lengths[s], slot))
+    loads = np.zeros(slots, np.int64)
+    for load, slot in queue:
+        loads[slot] = load
+    # The longest slots come first: then the running slots of every step are the first ones.
+    place = np.empty(slots, np.int64)
+    place[np.argsort(-loads, kind="stable")] = np.arange(slots)
     steps = int(loads.max())
     running = (loads[None, :] > np.arange(steps)[:, None]).sum(1)  # (T,)
-    first_rows = begun + np.cumsum(running) - running
-    tokens = np.zeros((steps, lanes), np.int32)
+    first_rows = shares_first_token + np.cumsum(running) - running
+    tokens = np.zeros((steps, slots), np.int32)
     rows = []
     for s, sentence in enumerate(sentences):
-        own, span, lane = sentence[begun:].astype(np.int32), slice(starts[s], starts[s] + lengths[s]), place[lane_of[s]]
-        tokens[span, lane] = np.where(np.arange(lengths[s]) > 0, own, -1 - own)
-        rows.append(np.concatenate([np.zeros(begun, np.int32), first_rows[span] + lane], dtype=np.int32))
-    return Layout(tokens, None, first_rows.astype(np.int32), steps, begun + int(running.sum()), rows)
+        own, span, slot = (
+            sentence[shares_first_token:].astype(np.int32),
+            slice(starts[s], starts[s] + lengths[s]),
+            place[slot_of[s]],
+        )
+        tokens[span, slot] = np.where(np.arange(lengths[s]) > 0, own, -1 - own)
+        rows.append(np.concatenate([np.zeros(shares_first_token, np.int32), first_rows[span] + slot], dtype=np.int32))
+    return Layout(tokens, None, first_rows.astype(np.int32), steps, shares_first_token + int(running.sum()), rows)
 
 
-def as_trees(sentences: list[np.ndarray], lanes: int) -> Layout:
-    """Sentences as a tree of their distinct prefixes, one lane a node of each depth.
+def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
+    """Sentences as a tree of their distinct prefixes, one slot a node of each depth.
 
     Args:
-        sentences: at most `lanes` int arrays of the tokens to read, each at least one long.
-        lanes: B.
+        sentences: at most `slots` int arrays of the tokens to read, each at least one long.
+        slots: B.
     """
     steps = max(len(sentence) for sentence in sentences)
-    tokens, parents = np.zeros((steps, lanes), np.int32), np.full((steps, lanes), -1, np.int32)
-    lane = np.full(len(sentences), -1, np.int64)  # of each sentence, at the step before
+    tokens, parents = np.zeros((steps, slots), np.int32), np.full((steps, slots), -1, np.int32)
+    slot = np.full(len(sentences), -1, np.int64)  # of each sentence, at the step before
     alive = np.arange(len(sentences))
     rows = [np.empty(len(sentence), np.int32) for sentence in sentences]
     first_rows, total = np.empty(steps, np.int32), 0
     for t in range(steps):
         alive = alive[[len(sentences[s]) > t for s in alive]]
-        node = np.stack([lane[alive], [sentences[s][t] for s in alive]], axis=1)  # (alive, 2): parent, token
+        node = np.stack([slot[alive], [sentences[s][t] for s in alive]], axis=1)  # (alive, 2): parent, token
         distinct, which = np.unique(node, axis=0, return_inverse=True)
         parents[t, : len(distinct)], tokens[t, : len(distinct)] = distinct.T
         first_rows[t] = total
-        lane[alive] = which.ravel()
+        slot[alive] = which.ravel()
         for s, place in zip(alive, which.ravel(), strict=True):
             rows[s][t] = total + place
         total += len(distinct)
     return Layout(tokens, parents, first_rows, steps, total, rows)
 
 
-class Sheet(NamedTuple):
-    """Tokens by step and lane, for features inside a gradient. Row t * L + l of their features is that of (t, l)."""
+class PackedBatch(NamedTuple):
+    """Tokens by step and slot, for features inside a gradient. Row t * L + l of their features is that of (t, l)."""
 
     tokens: np.ndarray  # (T, L) int32
     positions: np.ndarray  # (T, L) int32, of each token in its sentence; 0 begins one
-    places: np.ndarray  # (T, L) uint32, of each token in the corpus, for dropout
+    corpus_positions: np.ndarray  # (T, L) uint32, of each token in the corpus, for dropout
 
 
-def on_sheet(sentences: list[np.ndarray], places: list[np.ndarray], lanes: int = 1) -> tuple[Sheet, list[np.ndarray]]:
-    """A sheet of sentences, several in a lane where they fit, and the rows of each.
+def pack_batch(
+    sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1
+) -> tuple[PackedBatch, list[np.ndarray]]:
+    """A batch of sentences, several in a slot where they fit, and the rows of each.
 
     Args:
         sentences: int arrays of the tokens to read, each at least one long.
-        places: of each token in the corpus.
-        lanes: at least so many lanes.
+        corpus_positions: of each token in the corpus.
+        slots: at least so many slots.
     """
     longest = max(len(sentence) for sentence in sentences)
     # A new size is a new compilation: twice as long each time, or half as much again.
     octave = 1 << (max(longest, 16) - 1).bit_length()
     steps = octave if longest > 3 * octave // 4 else 3 * octave // 4
-    filled, lane_of, starts = [], {}, {}
+    filled, slot_of, starts = [], {}, {}
     for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):  # first fit, longest first
         room = steps - len(sentences[s])
-        lane = next((lane for lane, length in enumerate(filled) if length <= room), len(filled))
-        filled += [0] * (lane == len(filled))
-        lane_of[s], starts[s] = lane, filled[lane]
-        filled[lane] += len(sentences[s])
-    width = max(lanes, len(filled) + len(filled) % 2)
-    sheet = Sheet(*(np.zeros((steps, width), dtype) for dtype in (np.int32, np.int32, np.uint32)))
+        slot = next((slot for slot, length in enumerate(filled) if length <= room), len(filled))
+        filled += [0] * (slot == len(filled))
+        slot_of[s], starts[s] = slot, filled[slot]
+        filled[slot] += len(sentences[s])
+    width = max(slots, len(filled) + len(filled) % 2)
+    batch = PackedBatch(*(np.zeros((steps, width), dtype) for dtype in (np.int32, np.int32, np.uint32)))
     rows = []
     for s, sentence in enumerate(sentences):
-        here = slice(starts[s], starts[s] + len(sentence)), lane_of[s]
-        sheet.tokens[here], sheet.positions[here], sheet.places[here] = sentence, np.arange(len(sentence)), places[s]
-        rows.append((np.arange(here[0].start, here[0].stop) * width + lane_of[s]).astype(np.int32))
-    return sheet, rows
+        here = slice(starts[s], starts[s] + len(sentence)), slot_of[s]
+        batch.tokens[here], batch.positions[here], batch.corpus_positions[here] = (
+            sentence,
+            np.arange(len(sentence)),
+            corpus_positions[s],
+        )
+        rows.append((np.arange(here[0].start, here[0].stop) * width + slot_of[s]).astype(np.int32))
+    return batch, rows

@@ -1,4 +1,4 @@
-"""Features of many sentences under a model that reads whole sheets, not one token after another."""
+"""Features of many sentences under a model that reads whole batches, not one token after another."""
 
 from collections.abc import Callable
 
@@ -6,23 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from esnlm.features.layout import Sheet, on_sheet
+from esnlm.features.layout import PackedBatch, pack_batch
 
-TOKENS = 2048  # on a sheet, about
+TOKENS = 2048  # on a batch, about
 
 
-class SheetStream:
+class PackedStream:
     """What features/stream.py is to a recurrent network; prefixes are not shared.
 
     Args:
-        features: of a sheet, (T * L, F).
-        lanes: sentences that a caller should give at once where it has many.
+        features: of a batch, (T * L, F).
+        slots: sentences that a caller should give at once where it has many.
     """
 
-    def __init__(self, features: Callable[[Sheet], jax.Array], lanes: int):
-        self.features, self.lanes = features, lanes
+    def __init__(self, features: Callable[[PackedBatch], jax.Array], slots: int):
+        self.features, self.slots = features, slots
 
-    def read(self, sentences: list[np.ndarray], shared: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
+    def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Features after each token of each sentence: (buffer, rows) as FeatureStream.read has them, without gaps."""
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
         parts, rows, filled = [], [None] * len(sentences), 0
@@ -32,10 +32,10 @@ class SheetStream:
             count = max(1, int(np.searchsorted(tokens, max(longest, TOKENS * 7 // 8), side="right")))
             here, order = order[:count], order[count:]
             own = [sentences[s] for s in here]
-            sheet, own_rows = on_sheet(
+            batch, own_rows = pack_batch(
                 own, [np.zeros(len(sentence), np.uint32) for sentence in own], TOKENS // (2 * longest)
             )
-            parts.append(self.features(sheet)[np.concatenate(own_rows)])
+            parts.append(self.features(batch)[np.concatenate(own_rows)])
             for s, sentence in zip(here, own, strict=True):
                 rows[s] = np.arange(filled, filled + len(sentence), dtype=np.int32)
                 filled += len(sentence)

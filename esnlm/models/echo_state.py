@@ -13,7 +13,7 @@ from flax import nnx
 
 from esnlm.errors import InputError
 from esnlm.features import dropout
-from esnlm.features.stream import default_lanes
+from esnlm.features.stream import default_batch_slots
 from esnlm.models.counts import Counts
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
@@ -57,7 +57,7 @@ class EchoStateConfig:
         return ", ".join(parts + [f"embedding {reservoir.embedding}"] * (reservoir.embedding is not None))
 
     @property
-    def features_ahead(self) -> bool:
+    def features_are_frozen(self) -> bool:
         """No trained number decides the states, so they can be computed ahead of the optimizer."""
         return not self.train_input
 
@@ -68,9 +68,9 @@ class EchoStateConfig:
             size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
         )
 
-    def lanes(self, backend: str) -> int:
+    def batch_slots(self, backend: str) -> int:
         """Sentences to run side by side."""
-        return default_lanes(self.reservoir.state_size, backend)
+        return default_batch_slots(self.reservoir.state_size, backend)
 
     @property
     def feature_size(self) -> int:

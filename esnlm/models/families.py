@@ -20,7 +20,7 @@ import numpy as np
 from esnlm.compute import ComputeConfig
 from esnlm.config import ModelConfig
 from esnlm.features import dropout, recurrence
-from esnlm.features.layout import Sheet
+from esnlm.features.layout import PackedBatch
 from esnlm.features.stream import FeatureStream
 from esnlm.models import echo_state, gpt2, jaeger, lstm
 
@@ -38,14 +38,14 @@ def stream(config: ModelConfig, frozen, params: dict, compute: ComputeConfig):
     if hasattr(family, "stream"):
         return family.stream(config, params, compute)
     cell = family.cell(frozen, params, compute.precision)
-    return FeatureStream(cell, compute.lanes, compute.window_tokens, config.dropout)
+    return FeatureStream(cell, compute.batch_slots, compute.window_tokens, config.dropout)
 
 
-def step_by_step(config: ModelConfig, frozen, params: dict, compute: ComputeConfig, lanes: int):
-    """A function from the tokens that each lane reads next, (lanes,), to the features after them, (lanes, F)."""
+def step_by_step(config: ModelConfig, frozen, params: dict, compute: ComputeConfig, slots: int):
+    """A function from the tokens that each slot reads next, (slots,), to the features after them, (slots, F)."""
     family = of(config)
     if hasattr(family, "stream"):
-        source, read = family.stream(config, params, compute), np.zeros((lanes, 0), np.int32)
+        source, read = family.stream(config, params, compute), np.zeros((slots, 0), np.int32)
 
         def reread(tokens):
             nonlocal read
@@ -55,7 +55,7 @@ def step_by_step(config: ModelConfig, frozen, params: dict, compute: ComputeConf
 
         return reread
     cell = family.cell(frozen, params, compute.precision)
-    state, step = cell.zeros(lanes), jax.jit(lambda cell, state, tokens: cell.read(state, tokens))
+    state, step = cell.zeros(slots), jax.jit(lambda cell, state, tokens: cell.read(state, tokens))
 
     def advance(tokens):
         nonlocal state
@@ -66,17 +66,17 @@ def step_by_step(config: ModelConfig, frozen, params: dict, compute: ComputeConf
 
 
 def features(
-    config: ModelConfig, frozen, params: dict, sheet: Sheet, key: jax.Array | None, precision: str
+    config: ModelConfig, frozen, params: dict, batch: PackedBatch, key: jax.Array | None, precision: str
 ) -> jax.Array:
-    """Features of a sheet's tokens, (T * L, F), differentiable in params.
+    """Features of a batch's tokens, (T * L, F), differentiable in params.
 
     Args:
         key: the epoch's, of dropout; None: nothing is dropped.
     """
     family, dropped = of(config), key is not None and config.dropout > 0
-    keys = dropout.token_keys(key, sheet.places) if dropped else None
+    keys = dropout.token_keys(key, batch.corpus_positions) if dropped else None
     if hasattr(family, "features"):
-        return family.features(config, params, sheet, keys, precision)
+        return family.features(config, params, batch, keys, precision)
     cell = family.cell(frozen, params, precision)
     keep = dropout.mask(keys, dropout.INPUT, cell.input_size, config.dropout) if dropped else None
-    return recurrence.unroll(cell, sheet.tokens, sheet.positions, keep).reshape(-1, cell.output_size)
+    return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)

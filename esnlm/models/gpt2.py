@@ -20,8 +20,8 @@ from jax import lax
 
 from esnlm.errors import InputError
 from esnlm.features import dropout as dropouts
-from esnlm.features.layout import Sheet
-from esnlm.features.packed_stream import SheetStream
+from esnlm.features.layout import PackedBatch
+from esnlm.features.packed_stream import PackedStream
 from esnlm.models.counts import Counts
 from esnlm.rng import Stream, generator
 
@@ -62,14 +62,14 @@ class GPT2Config:
         return f"GPT-2 {self.layers} x {self.width}"
 
     @property
-    def features_ahead(self) -> bool:
+    def features_are_frozen(self) -> bool:
         return False
 
     def kernel(self, backend: str) -> str:
         """There is no sparse product to choose one for."""
         return "auto"
 
-    def lanes(self, backend: str) -> int:
+    def batch_slots(self, backend: str) -> int:
         """Sentences to read together."""
         return 256 if backend == "cpu" else 4096
 
@@ -191,21 +191,21 @@ def readout(params: dict) -> dict:
     return {"w": params["wte"]["weight"]}
 
 
-def features(config: GPT2Config, params: dict, sheet: Sheet, keys: jax.Array | None, precision: str) -> jax.Array:
-    """`transformer` on a sheet's tokens, (T * L, width); keys (T, L) of dropout or None."""
+def features(config: GPT2Config, params: dict, batch: PackedBatch, keys: jax.Array | None, precision: str) -> jax.Array:
+    """`transformer` on a batch's tokens, (T * L, width); keys (T, L) of dropout or None."""
     keys = None if keys is None else keys.T
-    found = transformer(config, params, sheet.tokens.T, sheet.positions.T, keys, precision)  # (L, T, width)
+    found = transformer(config, params, batch.tokens.T, batch.positions.T, keys, precision)  # (L, T, width)
     return found.transpose(1, 0, 2).reshape(-1, config.width)
 
 
-def stream(config: GPT2Config, params: dict, compute) -> SheetStream:
+def stream(config: GPT2Config, params: dict, compute) -> PackedStream:
     """Features without a gradient, see features/packed_stream.py."""
-    return SheetStream(lambda sheet: _evaluate(config, params, sheet, compute.precision), compute.lanes)
+    return PackedStream(lambda batch: _evaluate(config, params, batch, compute.precision), compute.batch_slots)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def _evaluate(config, params, sheet, precision):
-    return features(config, params, sheet, None, precision)
+def _evaluate(config, params, batch, precision):
+    return features(config, params, batch, None, precision)
 
 
 def transformer(
@@ -213,32 +213,32 @@ def transformer(
 ) -> jax.Array:
     """What the readout sees after each token, (L, T, width) float32.
 
-    A lane holds several sentences one after another. A token sees itself and what came before it in its own sentence, so
+    A slot holds several sentences one after another. A token sees itself and what came before it in its own sentence, so
     the features are the same, up to rounding, however sentences are laid out; with dropout too.
 
     Args:
         params: GPT2.params.
         tokens: (L, T) int32.
         positions: (L, T) int32, each token's place in its sentence: every 0 starts one. What follows the last sentence
-            of a lane is any token at position 0.
+            of a slot is any token at position 0.
         dropout: one key a token (L, T), which decides its masks; None in evaluation.
         precision: of the products: float32, tf32 or bf16 (readout/cross_entropy.py). All else is float32.
 
     A token or position outside its table gives NaN.
     """
     dropout = dropout if config.dropout else None
-    epsilon, lanes, length = config.layer_norm_epsilon, *tokens.shape
+    epsilon, slots, length = config.layer_norm_epsilon, *tokens.shape
 
     x = _rows(params["wte"]["weight"], tokens) + _rows(params["wpe"]["weight"], positions)  # (L, T, D)
     x = _drop(x, dropout, EMBEDDING, config.dropout)
-    sentence, slot = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (L, T), (T,)
-    visible = (sentence[:, :, None] == sentence[:, None, :]) & (slot[:, None] >= slot)  # (L, T, T): query, key
+    sentence, column = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (L, T), (T,)
+    visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)  # (L, T, T): query, key
 
     def layer(x, inputs):
         p, number = inputs
         site = LAYER_SITES * number
         y = _linear(_layer_norm(x, p["ln_1"], epsilon), p["attn"]["c_attn"], precision)  # (L, T, 3 D)
-        query, key, value = y.reshape(lanes, length, 3, config.heads, -1).transpose(2, 0, 1, 3, 4)  # (L, T, heads, E)
+        query, key, value = y.reshape(slots, length, 3, config.heads, -1).transpose(2, 0, 1, 3, 4)  # (L, T, heads, E)
         keys = None if dropout is None else _fold_in(dropout, site + ATTENTION)
         y = _attention(query, key, value, visible, positions, keys, config.dropout, precision)
         y = _linear(y.reshape(x.shape), p["attn"]["c_proj"], precision)

@@ -27,7 +27,7 @@ from jax import lax
 from jax.experimental.sparse import BCOO
 
 from esnlm.errors import InputError
-from esnlm.features.stream import default_lanes
+from esnlm.features.stream import default_batch_slots
 from esnlm.models import echo_state
 from esnlm.models.counts import Counts
 from esnlm.models.echo_state import EchoStateConfig
@@ -75,16 +75,16 @@ class JaegerConfig:
         return f"{self.without_feedback.title}, output feedback"
 
     @property
-    def features_ahead(self) -> bool:
+    def features_are_frozen(self) -> bool:
         return False
 
     def kernel(self, backend: str) -> str:
         """The kernel of the recurrent product, chosen for a backend."""
         return self.without_feedback.kernel(backend)
 
-    def lanes(self, backend: str) -> int:
+    def batch_slots(self, backend: str) -> int:
         """Sentences to run side by side."""
-        return default_lanes(self.without_feedback.feature_size, backend)
+        return default_batch_slots(self.without_feedback.feature_size, backend)
 
     @property
     def feature_size(self) -> int:
@@ -117,8 +117,8 @@ class JaegerCell:
     def input_size(self) -> int:
         return self.reservoir.input_size
 
-    def zeros(self, lanes: int) -> tuple:
-        return self.reservoir.zeros(lanes), jnp.zeros((self.output_size, lanes)), jnp.zeros((1, lanes))
+    def zeros(self, slots: int) -> tuple:
+        return self.reservoir.zeros(slots), jnp.zeros((self.output_size, slots)), jnp.zeros((1, slots))
 
     def embed(self, tokens: jax.Array, keep: None = None) -> tuple[jax.Array, jax.Array]:
         """W_in u, (N, B), and B_u u, (r, B), for tokens (B,); there is no dropout."""

@@ -34,14 +34,14 @@ class LstmConfig:
         return f"LSTM {self.width:,}"
 
     @property
-    def features_ahead(self) -> bool:
+    def features_are_frozen(self) -> bool:
         return False
 
     def kernel(self, backend: str) -> str:
         """There is no sparse product to choose one for."""
         return "auto"
 
-    def lanes(self, backend: str) -> int:
+    def batch_slots(self, backend: str) -> int:
         """Sentences to run side by side."""
         return 256 if backend == "cpu" else 4096
 
@@ -82,8 +82,8 @@ class LstmCell:
     def input_size(self) -> int:
         return self.embedding.shape[1]
 
-    def zeros(self, lanes: int) -> tuple[jax.Array, jax.Array]:
-        return (jnp.zeros((self.output_size, lanes), jnp.float32),) * 2
+    def zeros(self, slots: int) -> tuple[jax.Array, jax.Array]:
+        return (jnp.zeros((self.output_size, slots), jnp.float32),) * 2
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""

@@ -3,7 +3,7 @@
     W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T,    e_k(t) = d_k(t) - y_k(t),    y_k(t) = W_out(t) r_k(t)
 
 (S3), one update a time step, over the B sentences k; d is the one-hot next token and r the features. With `intercept` a 1 is
-appended to r [ours]. B sentences are always under way, for a new one begins in a lane as soon as one ends.
+appended to r [ours]. B sentences are always under way, for a new one begins in a slot as soon as one ends.
 """
 
 from dataclasses import dataclass
@@ -51,24 +51,24 @@ def start(config: LmsConfig, features: int, vocab_size: int) -> dict:
     return weights | {"cross": np.zeros((vocab_size, features)), "counts": np.zeros(vocab_size)}
 
 
-def side_by_side(lengths: list[int], lanes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each token of some sentences is read: each sentence, in order, begins in the lane that is free first.
+def side_by_side(lengths: list[int], slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each token of some sentences is read: each sentence, in order, begins in the slot that is free first.
 
     Args:
         lengths: tokens of each sentence.
 
     Returns:
-        (steps, lanes): the time step and the lane of every token of all sentences, (tokens,) each.
+        (steps, slots): the time step and the slot of every token of all sentences, (tokens,) each.
     """
-    free, begins, lane_of = np.zeros(lanes, np.int64), [], []
+    free, begins, slot_of = np.zeros(slots, np.int64), [], []
     for length in lengths:
-        lane = int(free.argmin())
-        begins.append(free[lane])
-        lane_of.append(lane)
-        free[lane] += length
+        slot = int(free.argmin())
+        begins.append(free[slot])
+        slot_of.append(slot)
+        free[slot] += length
     return np.concatenate(
         [begin + np.arange(length) for begin, length in zip(begins, lengths, strict=True)]
-    ), np.repeat(lane_of, lengths)
+    ), np.repeat(slot_of, lengths)
 
 
 def add(
@@ -84,11 +84,11 @@ def add(
     Returns:
         The updates that this was, one a time step.
     """
-    step, lane = side_by_side([len(row) for row in rows], config.batch_size)
+    step, slot = side_by_side([len(row) for row in rows], config.batch_size)
     steps = int(step.max()) + 1
     shape = 1 << (steps - 1).bit_length(), config.batch_size  # few shapes, so few compilations
     laid_rows, laid_targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
-    laid_rows[step, lane], laid_targets[step, lane] = np.concatenate(rows), targets
+    laid_rows[step, slot], laid_targets[step, slot] = np.concatenate(rows), targets
     rates = np.array([1, config.intercept], np.float32) * np.float32(config.learning_rate / config.batch_size)
     sums["w"], sums["bias"] = run(
         sums["w"], sums["bias"], buffer, laid_rows, laid_targets, steps, rates, precision=precision
@@ -107,7 +107,7 @@ def run(w, bias, buffer, rows, targets, steps, rates, *, precision: str) -> tupl
     Args:
         w, bias: W_out (V, N), (V,), overwritten.
         buffer: features, (.., N).
-        rows: of each step and lane, (T, B) int32; -1 where a lane is idle.
+        rows: of each step and slot, (T, B) int32; -1 where a slot is idle.
         targets: (T, B) int32.
         steps: how many of the T to run.
         rates: mu / B, of w and of bias; the latter 0 where there is no intercept.

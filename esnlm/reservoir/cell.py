@@ -40,8 +40,8 @@ class EchoStateCell:
     def input_size(self) -> int:
         return self.leak.shape[0]
 
-    def zeros(self, lanes: int) -> jax.Array:
-        return jnp.zeros((self.output_size, lanes), jnp.float32)
+    def zeros(self, slots: int) -> jax.Array:
+        return jnp.zeros((self.output_size, slots), jnp.float32)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """W_in u, (N, B), for tokens (B,) and dropout's mask (N, B)."""
@@ -97,8 +97,8 @@ class StackedCell:
     def input_size(self) -> int:
         return self.layers[0].input_size
 
-    def zeros(self, lanes: int) -> tuple[jax.Array, ...]:
-        return tuple(layer.zeros(lanes) for layer in self.layers)
+    def zeros(self, slots: int) -> tuple[jax.Array, ...]:
+        return tuple(layer.zeros(slots) for layer in self.layers)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         return self.layers[0].embed(tokens, keep)

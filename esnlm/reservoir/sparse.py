@@ -5,7 +5,7 @@ a scatter and is never the fast path. `prepare` turns it, once, into what the ch
 
     bcoo    jax.experimental.sparse as it is
     csr     BCSR: on a CPU a compiled row-by-row product, the fastest there from 8 columns up
-    ell     rows padded to the longest, one gathered row of h a slot: for GPUs, whose sparse library is slower, unless a
+    ell     rows padded to the longest, one gathered row of h a entry: for GPUs, whose sparse library is slower, unless a
             hub pads the rest beyond MOST_PADDING
     dense   an ordinary matrix product, for connectivity near 1 and small states on a GPU
 
@@ -24,7 +24,7 @@ KERNELS = ("bcoo", "csr", "ell", "dense")
 
 
 class Ell(NamedTuple):
-    """Rows padded to the longest: slot k of row i is column index[k, i] with value[k, i], zero where padded."""
+    """Rows padded to the longest: entry k of row i is column index[k, i] with value[k, i], zero where padded."""
 
     value: jax.Array  # (K, N)
     index: jax.Array  # (K, N)
@@ -113,11 +113,11 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
         return _matmul_with_transpose(operator, h)
     if isinstance(operator, Ell):
 
-        def add_slot(total, slot):
-            value, index = slot
+        def add_entry(total, entry):
+            value, index = entry
             return total + value[:, None] * h[index], None  # (N, B)
 
-        return lax.scan(add_slot, jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype), operator)[0]
+        return lax.scan(add_entry, jnp.zeros((operator.value.shape[1], h.shape[1]), h.dtype), operator)[0]
     if isinstance(operator, sparse.BCOO | sparse.BCSR):
         missing = FEWEST_COLUMNS - h.shape[1] if isinstance(operator, sparse.BCSR) else 0
         return (operator @ jnp.pad(h, ((0, 0), (0, missing))))[:, : h.shape[1]] if missing > 0 else operator @ h
@@ -127,7 +127,7 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
 class Columns(NamedTuple):
     """The columns of W_in, one a token, padded to the fullest: token v reaches unit index[v, k] with value[v, k].
 
-    A padded slot has the index N, which `add_columns` drops.
+    A padded entry has the index N, which `add_columns` drops.
     """
 
     value: jax.Array  # (V, K)
@@ -140,8 +140,8 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array) -> Columns | jax.Array:
         return jnp.asarray(matrix).T
     rows, columns = matrix.shape
     row, column = np.asarray(matrix.indices).T
-    order, slot = _by_column(column, columns)
-    values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], slot, padding=rows)
+    order, entry = _by_column(column, columns)
+    values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], entry, padding=rows)
     return Columns(values.T, indices.T)
 
 
@@ -156,9 +156,9 @@ def with_column_values(matrix: sparse.BCOO | jax.Array, table: jax.Array) -> spa
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(table).T
     _, column = np.asarray(matrix.indices).T
-    order, slot = _by_column(column, matrix.shape[1])
+    order, entry = _by_column(column, matrix.shape[1])
     values = np.empty(len(column), np.float32)
-    values[order] = np.asarray(table)[column[order], slot]
+    values[order] = np.asarray(table)[column[order], entry]
     return sparse.BCOO(
         (jnp.asarray(values), matrix.indices), shape=matrix.shape, indices_sorted=True, unique_indices=True
     )
@@ -168,8 +168,8 @@ def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> 
     """h + W_in u for one-hot u: adds column tokens[j] of W_in to column j of h (N, B); tokens (B,) int32."""
     if isinstance(table, Columns):
         index, value = table.index[tokens], table.value[tokens]  # (B, K)
-        lanes = jnp.broadcast_to(jnp.arange(h.shape[1])[:, None], index.shape)
-        return h.at[index, lanes].add(value, mode="drop", unique_indices=False)
+        slots = jnp.broadcast_to(jnp.arange(h.shape[1])[:, None], index.shape)
+        return h.at[index, slots].add(value, mode="drop", unique_indices=False)
     return h + table[tokens].T
 
 
@@ -179,8 +179,8 @@ def _slots(row: np.ndarray, rows: int) -> np.ndarray:
     return np.arange(len(row)) - starts[row]
 
 
-def _pad_rows(rows, row, column, value, slot, padding=0) -> Ell:
-    width = int(slot.max(initial=0)) + 1
+def _pad_rows(rows, row, column, value, entry, padding=0) -> Ell:
+    width = int(entry.max(initial=0)) + 1
     values, indices = np.zeros((width, rows), value.dtype), np.full((width, rows), padding, np.int32)
-    values[slot, row], indices[slot, row] = value, column
+    values[entry, row], indices[entry, row] = value, column
     return Ell(jnp.asarray(values), jnp.asarray(indices))

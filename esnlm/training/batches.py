@@ -50,8 +50,8 @@ class Shapes(NamedTuple):
     """The shapes that a run's packs come in, known before it begins, so that one compilation serves all of it."""
 
     sizes: tuple[int, ...]  # rows of an update, padded: ascending
-    slots: int  # updates in a window, at most
-    openings: int  # slots for the first tokens of sentences that share a row; 0: every prediction has a row of its own
+    updates_in_window: int  # updates in a window, at most
+    first_targets: int  # updates_in_window for the first tokens of sentences that share a row; 0: every prediction has a row of its own
 
 
 def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
@@ -65,10 +65,10 @@ def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
         for epoch in epochs
         for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
     }
-    sizes = {pack_size(row_count(*update, shared)) for update in found if update[0] <= window_tokens}
-    slots = max(len(window) for epoch in epochs for window in epoch.windows)
-    openings = max(count - 1 for _, count in found) * shared
-    return Shapes(tuple(sorted(sizes or {pack_size(1)})), slots, openings)
+    sizes = {bucket_size(row_count(*update, shared)) for update in found if update[0] <= window_tokens}
+    updates_in_window = max(len(window) for epoch in epochs for window in epoch.windows)
+    first_targets = max(count - 1 for _, count in found) * shared
+    return Shapes(tuple(sorted(sizes or {bucket_size(1)})), updates_in_window, first_targets)
 
 
 def row_count(predictions: int, sentences: int, shared: bool) -> int:
@@ -76,40 +76,40 @@ def row_count(predictions: int, sentences: int, shared: bool) -> int:
     return predictions - (sentences - 1 if shared else 0)
 
 
-def pack_size(tokens: int, an_octave: int = 32) -> int:
+def bucket_size(tokens: int, per_doubling: int = 32) -> int:
     """The next of a few fixed sizes: every size is compiled once."""
-    step = max(16, (1 << tokens.bit_length() - 1) // an_octave)
+    step = max(16, (1 << tokens.bit_length() - 1) // per_doubling)
     return -(-tokens // step) * step
 
 
-class Packed(NamedTuple):
+class PackedTargets(NamedTuple):
     """The predictions of an update, or of a part of one, without the padding of their sentences.
 
-    Each is made from a row of features. Where sentences share the row after BOS it is the first, and `openings` are what
+    Each is made from a row of features. Where sentences share the row after BOS it is the first, and `first_targets` are what
     is predicted from it besides targets[0].
     """
 
     rows: np.ndarray  # (C,) int32, of the features
     targets: np.ndarray  # (C,) int32, the token to predict
     weights: np.ndarray  # (C,) float32, 1 / the update's predictions; 0 where nothing is predicted
-    places: np.ndarray  # (C,) uint32, in the corpus, of the token read last: for dropout
-    openings: np.ndarray  # (S,) int32
-    opening_weights: np.ndarray  # (S,) float32
+    corpus_positions: np.ndarray  # (C,) uint32, in the corpus, of the token read last: for dropout
+    first_targets: np.ndarray  # (S,) int32
+    first_weights: np.ndarray  # (S,) float32
 
 
-class Packs(NamedTuple):
-    """`Packed` for each update of a window, (U, C) and (U, S) for U updates.
+class WindowTargets(NamedTuple):
+    """`PackedTargets` for each update of a window, (U, C) and (U, S) for U updates.
 
-    Update u has its rows in the first sizes[size[u]] places; unused ones weigh nothing. C is the largest size.
+    Update u has its rows in the first sizes[size[u]] corpus_positions; unused ones weigh nothing. C is the largest size.
     """
 
-    packed: Packed
+    packed: PackedTargets
     size: np.ndarray  # (U,) int32, which of Shapes.sizes
 
-    def update(self, u, size: int) -> Packed:
+    def update(self, u, size: int) -> PackedTargets:
         """Update u, in a pack of `size` rows."""
-        *by_row, openings, opening_weights = (part[u] for part in self.packed)
-        return Packed(*(part[:size] for part in by_row), openings, opening_weights)
+        *by_row, first_targets, first_weights = (part[u] for part in self.packed)
+        return PackedTargets(*(part[:size] for part in by_row), first_targets, first_weights)
 
 
 class Sentences(NamedTuple):
@@ -117,7 +117,7 @@ class Sentences(NamedTuple):
 
     inputs: list[np.ndarray]
     targets: list[np.ndarray]
-    places: list[np.ndarray]  # of the inputs in the corpus
+    corpus_positions: list[np.ndarray]  # of the inputs in the corpus
 
     def predictions(self) -> int:
         return sum(map(len, self.targets))
@@ -126,25 +126,25 @@ class Sentences(NamedTuple):
 def sentences(text: TokenStore, numbers: np.ndarray) -> Sentences:
     """Sentences of a store by number."""
     ids = [text.sentence(s) for s in numbers]
-    places = [np.arange(text.offsets[s], text.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
-    return Sentences([tokens[:-1] for tokens in ids], [tokens[1:] for tokens in ids], places)
+    corpus_positions = [np.arange(text.offsets[s], text.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
+    return Sentences([tokens[:-1] for tokens in ids], [tokens[1:] for tokens in ids], corpus_positions)
 
 
-def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, openings: int = 0) -> Packed:
-    """Packs sentences whose features lie in `rows`.
+def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, first_targets: int = 0) -> PackedTargets:
+    """WindowTargets sentences whose features lie in `rows`.
 
     Args:
         size: C, at least as many as there are rows.
         predictions: of the whole update, of which these may be a part.
-        openings: S; unless 0, the sentences share the row of the first one's first prediction.
+        first_targets: S; unless 0, the sentences share the row of the first one's first prediction.
     """
 
-    openers = np.zeros(
+    is_first = np.zeros(
         some.predictions(), bool
     )  # the first predictions of all sentences but the first, where these share its row
-    if openings:
-        openers[np.cumsum([len(target) for target in some.targets])[:-1]] = True
-    rows, targets, places = (np.concatenate(column) for column in (rows, some.targets, some.places))
+    if first_targets:
+        is_first[np.cumsum([len(target) for target in some.targets])[:-1]] = True
+    rows, targets, corpus_positions = (np.concatenate(column) for column in (rows, some.targets, some.corpus_positions))
     weights = np.full(len(targets), 1 / predictions)
 
     def fill(values, dtype, length):
@@ -152,21 +152,25 @@ def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, o
 
     dtypes = (np.int32, np.int32, np.float32, np.uint32)
     by_row = [
-        fill(values[~openers], dtype, size)
-        for values, dtype in zip((rows, targets, weights, places), dtypes, strict=True)
+        fill(values[~is_first], dtype, size)
+        for values, dtype in zip((rows, targets, weights, corpus_positions), dtypes, strict=True)
     ]
-    return Packed(*by_row, fill(targets[openers], np.int32, openings), fill(weights[openers], np.float32, openings))
+    return PackedTargets(
+        *by_row, fill(targets[is_first], np.int32, first_targets), fill(weights[is_first], np.float32, first_targets)
+    )
 
 
-def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> Packs:
+def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> WindowTargets:
     """The packs of a window, from the sentences of each update and the rows of their features."""
     most = shapes.sizes[-1]
-    packed = [pack(some, rows, most, some.predictions(), shapes.openings) for some, rows in updates]
-    packed += [Packed(*map(np.zeros_like, packed[0]))] * (shapes.slots - len(packed))
-    counts = [row_count(some.predictions(), len(some.targets), shapes.openings > 0) for some, _ in updates]
-    size = [shapes.sizes.index(pack_size(count)) for count in counts]
-    size += [0] * (shapes.slots - len(size))
-    return Packs(Packed(*(np.stack(parts) for parts in zip(*packed, strict=True))), np.array(size, np.int32))
+    packed = [pack(some, rows, most, some.predictions(), shapes.first_targets) for some, rows in updates]
+    packed += [PackedTargets(*map(np.zeros_like, packed[0]))] * (shapes.updates_in_window - len(packed))
+    counts = [row_count(some.predictions(), len(some.targets), shapes.first_targets > 0) for some, _ in updates]
+    size = [shapes.sizes.index(bucket_size(count)) for count in counts]
+    size += [0] * (shapes.updates_in_window - len(size))
+    return WindowTargets(
+        PackedTargets(*(np.stack(parts) for parts in zip(*packed, strict=True))), np.array(size, np.int32)
+    )
 
 
 def parts(some: Sentences, most: int) -> list[Sentences]:

@@ -9,15 +9,15 @@ from jax import lax
 from esnlm.config import Experiment
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.models import families
 from esnlm.training import batches
 from esnlm.training.update import add, drop, make_apply, make_look, make_optimizer, no_fault, packed_nll
 
-LANES = 8  # a sheet is at least so wide, so that an epoch's last batches need no size of their own
+SLOTS = 8  # a batch is at least so wide, so that an epoch's last batches need no size of their own
 
 
-class FeaturesWithin:
+class EndToEndUpdates:
     """`load` a window, then `run` its updates, each a call of its own.
 
     An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up: no more
@@ -58,33 +58,33 @@ class FeaturesWithin:
     def _update(self, params, whole: batches.Sentences):
         total = None
         for part in batches.parts(whole, self.compute.chunk_tokens):
-            sheet, rows = on_sheet(part.inputs, part.places, LANES)
-            size = batches.pack_size(part.predictions(), an_octave=4)
+            batch, rows = pack_batch(part.inputs, part.corpus_positions, SLOTS)
+            size = batches.bucket_size(part.predictions(), per_doubling=4)
             packed = batches.pack(part, rows, size, whole.predictions())
-            found = self.gradient(self.frozen, params, sheet, packed, self.key)
+            found = self.gradient(self.frozen, params, batch, packed, self.key)
             total = found if total is None else add(total, found)
         return total
 
 
-def loss_and_gradient(config, frozen, params: dict, sheet, packed: batches.Packed, key, *, precision: str):
+def loss_and_gradient(config, frozen, params: dict, batch, packed: batches.PackedTargets, key, *, precision: str):
     """The first two of `watched_gradient`."""
-    return watched_gradient(config, frozen, params, sheet, packed, key, precision=precision)[:2]
+    return watched_gradient(config, frozen, params, batch, packed, key, precision=precision)[:2]
 
 
-def watched_gradient(config, frozen, params: dict, sheet, packed: batches.Packed, key, *, precision: str):
+def watched_gradient(config, frozen, params: dict, batch, packed: batches.PackedTargets, key, *, precision: str):
     """The weighted sum of -log p of packed predictions in nats, its gradient in all that is trained, and, where the sum is
     not finite, the largest |h| (0 elsewhere).
 
     Args:
         frozen: see models/families.py.
-        sheet: the tokens read, see features/layout.py; packed.rows are rows of its features.
+        batch: the tokens read, see features/layout.py; packed.rows are rows of its features.
         key: the epoch's, of dropout; None: nothing is dropped.
     """
 
     def loss(params):
-        features = families.features(config, frozen, params, sheet, key, precision)[packed.rows]  # (C, F)
+        features = families.features(config, frozen, params, batch, key, precision)[packed.rows]  # (C, F)
         rate = config.output_dropout if key is not None else 0.0
-        seen = drop(features, packed.places, key, rate)
+        seen = drop(features, packed.corpus_positions, key, rate)
         nll = packed_nll(families.of(config).readout(params), seen, packed, precision)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())

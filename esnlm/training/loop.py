@@ -17,10 +17,10 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, regression
 from esnlm.training.corpus import Corpus, open_corpus
-from esnlm.training.end_to_end import FeaturesWithin
+from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.log import Ledger
-from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.resume import require_same, resolve
 from esnlm.training.state import State, note_changes, open_model, open_state, save_state, warn_of_damage
 from esnlm.training.summary import Likelihood, summarize, write_summary
@@ -100,11 +100,11 @@ def _epochs(
     plan = partial(batches.plan_epoch, text.lengths, experiment.seed)
     epochs = [plan(epoch, training.batch_size, compute.window_tokens) for epoch in range(training.epochs)]
     per_epoch = len(epochs[0].updates)
-    if experiment.model.features_ahead:
+    if experiment.model.features_are_frozen:
         stream = families.stream(experiment.model, frozen, state.params, compute)
-        updates = FeaturesAhead(experiment, stream, text, epochs)
+        updates = PrecomputedUpdates(experiment, stream, text, epochs)
     else:
-        updates = FeaturesWithin(experiment, frozen, text, epochs)
+        updates = EndToEndUpdates(experiment, frozen, text, epochs)
     ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
     all_words, validation = int(text.words.sum(dtype=np.int64)), None
 

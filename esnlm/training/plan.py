@@ -34,7 +34,7 @@ def show(experiment: Experiment) -> int:
     training, is_regression = experiment.training, experiment.training.kind in regression.METHODS
     counts, epochs = family.expected_counts(experiment.model, vocab_size), training.epochs
     frozen, logits = family.frozen_bytes(experiment.model, vocab_size), 4 * 2 * vocab_size * compute.chunk_tokens
-    states = 4 * experiment.model.feature_size * (compute.window_tokens + compute.lanes)
+    states = 4 * experiment.model.feature_size * (compute.window_tokens + compute.batch_slots)
     if is_regression:
         how, trained, kept, size = training.kind, regression.memory(experiment, vocab_size), 1, 4 * counts.trainable
     else:
@@ -53,7 +53,7 @@ def show(experiment: Experiment) -> int:
         "disk": f"{_gigabytes(frozen + kept * size)}: {kept} checkpoints of {_gigabytes(size)}, frozen {_gigabytes(frozen)}",
         "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
         " expect half as much again",
-        "chosen for this device": f"kernel {compute.kernel}, lanes {compute.lanes}, window of {compute.window_tokens:,} tokens",
+        "chosen for this device": f"kernel {compute.kernel}, slots {compute.batch_slots}, window of {compute.window_tokens:,} tokens",
     }.items():
         table.add_row(name, value)
     Console(width=None if Console().is_terminal else 150, highlight=False).print(table)

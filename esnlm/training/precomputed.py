@@ -16,7 +16,7 @@ from esnlm.training import batches
 from esnlm.training.update import add, make_apply, make_look, make_optimizer, make_updates, no_fault, readout_gradient
 
 
-class FeaturesAhead:
+class PrecomputedUpdates:
     """`load` a window, then `run` its updates in as many calls as one likes: the outcome has the same bits.
 
     An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up: no more
@@ -70,7 +70,7 @@ class FeaturesAhead:
         total = None
         for part in batches.parts(self.too_large, self.most):
             buffer, rows = self._read(part)
-            size = batches.pack_size(part.predictions())
+            size = batches.bucket_size(part.predictions())
             packed = batches.pack(part, rows, size, self.too_large.predictions())
             found = self.gradient(params, buffer, packed, self.key)
             total = found if total is None else add(total, found)
@@ -80,4 +80,4 @@ class FeaturesAhead:
         return params, state, loss[None], applied[None]
 
     def _read(self, some: batches.Sentences):
-        return self.stream.read(some.inputs, places=some.places, key=self.key)
+        return self.stream.read(some.inputs, corpus_positions=some.corpus_positions, key=self.key)

@@ -11,7 +11,7 @@ from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 
-DEVICE_CHOICES = ("compute.kernel", "compute.lanes", "compute.window_tokens")
+DEVICE_CHOICES = ("compute.kernel", "compute.batch_slots", "compute.window_tokens")
 # What may change within a run, where it is asked for: how it is computed and logged, and where the same text lies.
 MAY_CHANGE = (
     *(f"compute.{field.name}" for field in dataclasses.fields(ComputeConfig)),

@@ -13,7 +13,7 @@ from esnlm.config import TrainingConfig
 from esnlm.features import dropout
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
-from esnlm.training.batches import Packed, Packs
+from esnlm.training.batches import PackedTargets, WindowTargets
 
 
 def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") -> optax.GradientTransformation:
@@ -56,7 +56,9 @@ def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation
     return optax.stateless(multiply)
 
 
-def readout_gradient(params: dict, buffer, packed: Packed, key, *, precision: str, chunk_tokens: int, rate: float):
+def readout_gradient(
+    params: dict, buffer, packed: PackedTargets, key, *, precision: str, chunk_tokens: int, rate: float
+):
     """The loss of packed predictions and its gradient in the readout, which is all that is trained.
 
     More than `chunk_tokens` predictions add up their gradient over chunks: the logits of so many are all that exist at
@@ -72,7 +74,7 @@ def readout_gradient(params: dict, buffer, packed: Packed, key, *, precision: st
     """
 
     def loss_and_gradient(params, packed):
-        features = drop(buffer[packed.rows], packed.places, key, rate)  # (C, F)
+        features = drop(buffer[packed.rows], packed.corpus_positions, key, rate)  # (C, F)
 
         def loss(params):
             return packed_nll(params["readout"], features, packed, precision)
@@ -87,32 +89,32 @@ def readout_gradient(params: dict, buffer, packed: Packed, key, *, precision: st
     def cut(by_row):
         return jnp.pad(by_row, (0, chunks * chunk_tokens - size)).reshape(chunks, chunk_tokens)
 
-    def in_first_chunk(openings):
-        return jnp.pad(openings[None], ((0, chunks - 1), (0, 0)))
+    def in_first_chunk(first_targets):
+        return jnp.pad(first_targets[None], ((0, chunks - 1), (0, 0)))
 
-    *by_row, openings, opening_weights = packed
-    padded = [*map(cut, by_row), in_first_chunk(openings), in_first_chunk(opening_weights)]
+    *by_row, first_targets, first_weights = packed
+    padded = [*map(cut, by_row), in_first_chunk(first_targets), in_first_chunk(first_weights)]
 
     def add_chunk(total, chunk):
         return jax.tree.map(jnp.add, total, loss_and_gradient(params, chunk)), None
 
     nothing = jax.tree.map(jnp.zeros_like, (jnp.float32(0), params))
-    return lax.scan(add_chunk, nothing, Packed(*padded))[0]
+    return lax.scan(add_chunk, nothing, PackedTargets(*padded))[0]
 
 
-def packed_nll(readout: dict, features: jax.Array, packed: Packed, precision: str) -> jax.Array:
+def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
     """The weighted sum of -log p of packed predictions in nats, from the features of their rows (C, F)."""
-    targets = jnp.concatenate([packed.targets, packed.openings])  # (C + S,)
-    weights = jnp.concatenate([packed.weights, packed.opening_weights])
-    rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.openings), int)])
+    targets = jnp.concatenate([packed.targets, packed.first_targets])  # (C + S,)
+    weights = jnp.concatenate([packed.weights, packed.first_weights])
+    rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
     return linear.weighted_nll(readout, features, targets, weights, precision, rows)
 
 
-def drop(features: jax.Array, places: jax.Array, key, rate: float) -> jax.Array:
-    """Dropout on the copy of features (C, F) that the readout sees, for the tokens at these places (C,)."""
+def drop(features: jax.Array, corpus_positions: jax.Array, key, rate: float) -> jax.Array:
+    """Dropout on the copy of features (C, F) that the readout sees, for the tokens at these corpus_positions (C,)."""
     if not rate:
         return features
-    return features * dropout.mask(dropout.token_keys(key, places), dropout.OUTPUT, features.shape[1], rate)
+    return features * dropout.mask(dropout.token_keys(key, corpus_positions), dropout.OUTPUT, features.shape[1], rate)
 
 
 class Fault(NamedTuple):
@@ -195,7 +197,7 @@ def make_updates(
 
     branches = [partial(of_size, size) for size in sizes]
 
-    def updates(params, state, buffer, packs: Packs, key, first, last):
+    def updates(params, state, buffer, packs: WindowTargets, key, first, last):
         def update(u, carry):
             params, state, losses, applied, going, fault = carry
             loss, gradient = lax.switch(packs.size[u], branches, params, buffer, packs, u, key)
@@ -212,8 +214,8 @@ def make_updates(
             params, state, good = apply(params, state, loss, gradient)
             return params, state, losses.at[u].set(loss), applied.at[u].set(good), going & good, fault
 
-        slots = packs.size.shape
-        carry = params, state, jnp.zeros(slots, jnp.float32), jnp.zeros(slots, bool), jnp.bool(True), no_fault(params)
+        shape = packs.size.shape
+        carry = params, state, jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool), jnp.bool(True), no_fault(params)
         *done, _, fault = lax.fori_loop(first, last, update, carry)
         return *done, fault
 

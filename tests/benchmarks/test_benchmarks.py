@@ -65,7 +65,7 @@ def test_drawn_sentences_are_like_the_corpus():
 
 
 def test_recurrence(tmp_path):
-    record = recurrence.main(["--sizes", "48", "--lanes", "12", "--degree", "6", *TINY[2:], "--out", str(tmp_path)])
+    record = recurrence.main(["--sizes", "48", "--slots", "12", "--degree", "6", *TINY[2:], "--out", str(tmp_path)])
     (row,) = record["rows"]
     kernels = {f"esnlm {kernel}" for kernel in ("bcoo", "csr", "ell", "dense")}
     assert {"esnlm", "jax BCOO", "scipy csr"} | kernels <= set(row["contenders"])

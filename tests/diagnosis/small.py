@@ -12,6 +12,6 @@ def reservoir(**settings):
     return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
 
 
-def text(steps, lanes, seed=0):
-    """Tokens, (steps, lanes)."""
-    return np.random.default_rng(seed).integers(0, V, (steps, lanes)).astype(np.int32)
+def text(steps, slots, seed=0):
+    """Tokens, (steps, slots)."""
+    return np.random.default_rng(seed).integers(0, V, (steps, slots)).astype(np.int32)

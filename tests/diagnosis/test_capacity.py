@@ -113,7 +113,7 @@ def test_samples_and_saturation_of_membranes_and_of_several_layers():
     for rule in ("leaky_output", "leaky_membrane"):
         found = capacity.sample(prepare(frozen, rule=rule), tokens, washout=10)
         states = np.stack(
-            [oracle.stacked_states(layers, np.eye(V)[lane], rule) for lane in tokens.T], axis=1
+            [oracle.stacked_states(layers, np.eye(V)[slot], rule) for slot in tokens.T], axis=1
         )  # (T, B, 2 N)
         np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=0)
         outputs = states

@@ -18,15 +18,15 @@ def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():
     frozen = reservoir()
     history, other, tokens = text(12, 3, 1), text(15, 3, 2), text(20, 3, 3)
     found = contraction.input_forgetting(prepare(frozen), history, other, tokens)
-    for lane in range(3):
+    for slot in range(3):
         one, two = (
             oracle.states(
-                frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, lane]
+                frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, np.concatenate([past, tokens])[:, slot]
             )[-21:]
             for past in (history, other)
         )
         np.testing.assert_allclose(
-            found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=300 * EPSILON * 90**0.5, rtol=0
+            found.distance[:, slot], np.linalg.norm(one - two, axis=1), atol=300 * EPSILON * 90**0.5, rtol=0
         )
 
 
@@ -45,17 +45,17 @@ def test_a_stack_forgets_its_histories_as_the_oracle_s():
     found = contraction.input_forgetting(prepare(frozen, rule="leaky_membrane"), history, other, tokens)
     layers = [(layer.w_rec.todense(), layer.w_in.todense(), layer.leak) for layer in frozen.layers]
     embedding = np.asarray(frozen.layers[0].embedding[...]).T
-    for lane in range(3):
+    for slot in range(3):
         one, two = (
             np.arctanh(
-                oracle.stacked_states(layers, embedding[np.concatenate([past, tokens])[:, lane]], "leaky_membrane")[
+                oracle.stacked_states(layers, embedding[np.concatenate([past, tokens])[:, slot]], "leaky_membrane")[
                     -21:
                 ]
             )
             for past in (history, other)
         )
         # Potentials of size up to 8 err by more than outputs; arctanh of the oracle's float64 by nothing to speak of.
-        np.testing.assert_allclose(found.distance[:, lane], np.linalg.norm(one - two, axis=1), atol=1e-3, rtol=1e-3)
+        np.testing.assert_allclose(found.distance[:, slot], np.linalg.norm(one - two, axis=1), atol=1e-3, rtol=1e-3)
 
 
 def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():
@@ -129,7 +129,7 @@ def test_a_relu_network_that_overflows_is_still_reported():
 
 def test_histories_that_are_the_same_are_refused():
     same = text(5, 2)
-    with pytest.raises(InputError, match="lane 0: the two states to be compared are the same"):
+    with pytest.raises(InputError, match="slot 0: the two states to be compared are the same"):
         contraction.input_forgetting(prepare(reservoir()), same, same, text(3, 2))
 
 

@@ -18,7 +18,7 @@ MODELS = {
     "lstm": LstmConfig(width=12),
     "gpt2": GPT2Config(layers=2, heads=2, width=12, positions=40, initializer_range=0.5),
 }
-COMPUTE = config.ComputeConfig(kernel="csr", lanes=8, window_tokens=64)
+COMPUTE = config.ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
 
 
 def model(name):
@@ -27,11 +27,11 @@ def model(name):
     return described, family.untrained(described, V, 0, family.draw_frozen(described, V, 0)[0])
 
 
-def sources(name, lanes):
+def sources(name, slots):
     described, built = model(name)
     frozen = built.prepare("csr")
     readout = families.of(described).readout(built.params)
-    return families.step_by_step(described, frozen, built.params, COMPUTE, lanes), readout
+    return families.step_by_step(described, frozen, built.params, COMPUTE, slots), readout
 
 
 def whole(name, ids):

@@ -1,4 +1,4 @@
-"""Dropout's masks belong to a token, whatever batch, lane or window it is in, and never touch the carried state."""
+"""Dropout's masks belong to a token, whatever batch, slot or window it is in, and never touch the carried state."""
 
 from functools import cache
 
@@ -10,15 +10,15 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.features import dropout
 from esnlm.features.dropout import INPUT, OUTPUT
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.models import families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, end_to_end
-from esnlm.training.end_to_end import FeaturesWithin
-from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.precomputed import PrecomputedUpdates
 from tests import oracle
 from tests.training.test_precomputed import dense, run_all, start, store
 
@@ -47,8 +47,8 @@ def build(name):
     return family.untrained(config, V, SEED, family.draw_frozen(config, V, SEED)[0])
 
 
-def masks(places, site, width, rate, seed=SEED, epoch=0):
-    keys = dropout.token_keys(dropout.epoch_key(seed, epoch), np.asarray(places, np.uint32))
+def masks(corpus_positions, site, width, rate, seed=SEED, epoch=0):
+    keys = dropout.token_keys(dropout.epoch_key(seed, epoch), np.asarray(corpus_positions, np.uint32))
     return np.asarray(dropout.mask(keys, site, width, rate))
 
 
@@ -68,21 +68,21 @@ def test_a_number_is_dropped_at_the_rate_and_else_scaled_up(site, rate):
 
 @pytest.mark.parametrize(
     "other",
-    [{"places": [8]}, {"places": [7 + 2**31]}, {"site": OUTPUT}, {"seed": SEED + 1}, {"epoch": 1}],
+    [{"corpus_positions": [8]}, {"corpus_positions": [7 + 2**31]}, {"site": OUTPUT}, {"seed": SEED + 1}, {"epoch": 1}],
     ids=["the next token", "a far token", "the other site", "another seed", "another epoch"],
 )
 def test_two_masks_are_independent(other):
     width, rate = 20_000, 0.3
-    settings = {"places": [7], "site": INPUT, "seed": SEED, "epoch": 0}
+    settings = {"corpus_positions": [7], "site": INPUT, "seed": SEED, "epoch": 0}
     one, two = ((masks(width=width, rate=rate, **some) == 0) - rate for some in (settings, settings | other))
     assert abs((one * two).mean()) < 5 * rate * (1 - rate) / np.sqrt(width)
 
 
 def test_a_mask_is_the_token_s_own_in_any_company():
     """Alone, in a batch of any shape and in any order, bit by bit."""
-    places = np.random.default_rng(0).permutation(60)
-    together = masks(places.reshape(5, 12), INPUT, N, 0.3).reshape(60, N)
-    for place, found in zip(places, together, strict=True):
+    corpus_positions = np.random.default_rng(0).permutation(60)
+    together = masks(corpus_positions.reshape(5, 12), INPUT, N, 0.3).reshape(60, N)
+    for place, found in zip(corpus_positions, together, strict=True):
         assert np.array_equal(found, masks([place], INPUT, N, 0.3)[0])
 
 
@@ -97,12 +97,16 @@ def masks_of_all(site, rate, epoch):
 
 def expected_features(name, s, epoch=0, dropped=True):
     """Of sentence s, in NumPy; before the mask of the output."""
-    model, (ids, places) = build(name), sentence(s)
-    keep = masks_of_all(INPUT, model.config.dropout, epoch)[places] if dropped else np.ones((len(places), N))
+    model, (ids, corpus_positions) = build(name), sentence(s)
+    keep = (
+        masks_of_all(INPUT, model.config.dropout, epoch)[corpus_positions]
+        if dropped
+        else np.ones((len(corpus_positions), N))
+    )
     if name == "LSTM":  # each token with an embedding of its own, dropped
         params = {key: array for key, array in model.params.items() if key not in ("readout", "embedding")}
         return oracle.lstm_states(
-            np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(places))
+            np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(corpus_positions))
         )
     f = np.tanh if model.config.reservoir.activation == "tanh" else lambda x: np.maximum(x, 0)
     return oracle.dropped_states(*weights(name), ids[:-1], keep, f)
@@ -115,20 +119,20 @@ def weights(name):
 
 
 def sentence(s):
-    """Its ids, and the places of those that are read."""
+    """Its ids, and the corpus_positions of those that are read."""
     return TEXT.sentence(s), np.arange(TEXT.offsets[s], TEXT.offsets[s + 1] - 1)
 
 
 @pytest.mark.parametrize("name", ["S2", "sparse", "LSTM"])
 def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
-    """In any lanes, order and company."""
+    """In any slots, order and company."""
     model, key = build(name), dropout.epoch_key(SEED, 1)
-    for lanes, chosen in ((16, range(10, -1, -1)), (3, [4, 2, 6, 9])):
+    for slots, chosen in ((16, range(10, -1, -1)), (3, [4, 2, 6, 9])):
         stream = families.stream(
-            model.config, model.prepare("csr"), model.params, ComputeConfig(lanes=lanes, window_tokens=64)
+            model.config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=slots, window_tokens=64)
         )
-        inputs, places = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
-        buffer, rows = stream.read(list(inputs), places=list(places), key=key)
+        inputs, corpus_positions = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
+        buffer, rows = stream.read(list(inputs), corpus_positions=list(corpus_positions), key=key)
         for s, row in zip(chosen, rows, strict=True):
             np.testing.assert_allclose(buffer[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE)
 
@@ -138,11 +142,11 @@ def test_nothing_is_dropped_without_places(name):
     """As validation and scoring read, and inside a gradient without a key."""
     model, texts = build(name), [sentence(s)[0][:-1] for s in range(11)]
     frozen = model.prepare("csr")
-    stream = families.stream(model.config, frozen, model.params, ComputeConfig(lanes=16, window_tokens=64))
+    stream = families.stream(model.config, frozen, model.params, ComputeConfig(batch_slots=16, window_tokens=64))
     assert stream.dropout > 0
-    sheet, rows = on_sheet(texts, texts)
-    on_a_sheet = features_of(model.config, frozen, model.params, sheet, None, precision="float32")
-    for read in (lambda: (on_a_sheet, rows), lambda: stream.read(texts), lambda: stream.read(texts, shared=True)):
+    batch, rows = pack_batch(texts, texts)
+    on_a_sheet = features_of(model.config, frozen, model.params, batch, None, precision="float32")
+    for read in (lambda: (on_a_sheet, rows), lambda: stream.read(texts), lambda: stream.read(texts, prefix_tree=True)):
         buffer, found = read()
         for s, row in enumerate(found):
             np.testing.assert_allclose(
@@ -154,11 +158,11 @@ def test_nothing_is_dropped_without_places(name):
 def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
     model, update = build(name), batches.sentences(TEXT, np.arange(11))
-    sheet, rows = on_sheet(update.inputs, update.places)
-    packed = batches.pack(update, rows, batches.pack_size(update.predictions()), update.predictions())
+    batch, rows = pack_batch(update.inputs, update.corpus_positions)
+    packed = batches.pack(update, rows, batches.bucket_size(update.predictions()), update.predictions())
     key = dropout.epoch_key(SEED, 0)
     loss, gradient = loss_and_gradient(
-        model.config, model.prepare("csr"), model.params, sheet, packed, key, precision="float32"
+        model.config, model.prepare("csr"), model.params, batch, packed, key, precision="float32"
     )
     rate = model.config.dropout
     features = np.concatenate(
@@ -177,11 +181,14 @@ def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
 
 EPOCHS, BATCH = 2, 3
 WAYS = {
-    "ahead, one window": (FeaturesAhead, {"window_tokens": 4096}),
-    "ahead, small windows and few lanes": (FeaturesAhead, {"window_tokens": 100, "lanes": 3, "kernel": "bcoo"}),
-    "ahead, a sentence at a time": (FeaturesAhead, {"window_tokens": 1}),
-    "within": (FeaturesWithin, {}),
-    "within, in parts": (FeaturesWithin, {"chunk_tokens": 16}),
+    "ahead, one window": (PrecomputedUpdates, {"window_tokens": 4096}),
+    "ahead, small windows and few slots": (
+        PrecomputedUpdates,
+        {"window_tokens": 100, "batch_slots": 3, "kernel": "bcoo"},
+    ),
+    "ahead, a sentence at a time": (PrecomputedUpdates, {"window_tokens": 1}),
+    "within": (EndToEndUpdates, {}),
+    "within, in parts": (EndToEndUpdates, {"chunk_tokens": 16}),
 }
 
 
@@ -205,13 +212,13 @@ def expected_trajectory():
 @pytest.mark.parametrize("way", WAYS)
 def test_a_training_with_dropout_is_the_same_in_every_way(way):
     model, (kind, settings) = build("S2"), WAYS[way]
-    compute = ComputeConfig(**{"lanes": 8, "kernel": "csr", "window_tokens": 4096} | settings)
+    compute = ComputeConfig(**{"batch_slots": 8, "kernel": "csr", "window_tokens": 4096} | settings)
     experiment = Experiment(
         seed=SEED, model=model.config, training=TrainingConfig(epochs=EPOCHS, batch_size=BATCH), compute=compute
     )
     epochs = [batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, compute.window_tokens) for epoch in range(EPOCHS)]
     frozen = model.prepare(compute.kernel)
-    first = families.stream(model.config, frozen, model.params, compute) if kind is FeaturesAhead else frozen
+    first = families.stream(model.config, frozen, model.params, compute) if kind is PrecomputedUpdates else frozen
     params, _, losses, applied = run_all(
         kind(experiment, first, TEXT, epochs), *start(experiment, model.params, epochs), epochs
     )

@@ -5,7 +5,7 @@ import numpy as np
 
 from esnlm.compute import ComputeConfig
 from esnlm.features import packed_stream
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2Config
 
@@ -19,25 +19,25 @@ def sentences(count, longest=40, seed=0):
 
 def test_a_sheet_holds_every_token_once():
     texts = sentences(20)
-    places = [1000 * s + np.arange(len(text)) for s, text in enumerate(texts)]
-    sheet, rows = on_sheet(texts, places)
-    for text, place, row in zip(texts, places, rows, strict=True):
-        assert np.array_equal(sheet.tokens.ravel()[row], text)
-        assert np.array_equal(sheet.positions.ravel()[row], np.arange(len(text)))
-        assert np.array_equal(sheet.places.ravel()[row], place)
-        assert len(set(row % sheet.tokens.shape[1])) == 1  # one lane
+    corpus_positions = [1000 * s + np.arange(len(text)) for s, text in enumerate(texts)]
+    batch, rows = pack_batch(texts, corpus_positions)
+    for text, place, row in zip(texts, corpus_positions, rows, strict=True):
+        assert np.array_equal(batch.tokens.ravel()[row], text)
+        assert np.array_equal(batch.positions.ravel()[row], np.arange(len(text)))
+        assert np.array_equal(batch.corpus_positions.ravel()[row], place)
+        assert len(set(row % batch.tokens.shape[1])) == 1  # one slot
     everything = np.concatenate(rows)
     assert len(set(everything)) == len(everything)
 
 
-def test_lanes_are_shared_so_that_little_is_padding():
+def test_slots_are_shared_so_that_little_is_padding():
     texts = sentences(64)
-    assert on_sheet(texts, texts)[0].tokens.size <= 1.25 * sum(map(len, texts))
+    assert pack_batch(texts, texts)[0].tokens.size <= 1.25 * sum(map(len, texts))
 
 
 def test_sheets_come_in_few_sizes():
     steps = {
-        on_sheet(sentences(32, longest, seed), sentences(32, longest, seed))[0].tokens.shape[0]
+        pack_batch(sentences(32, longest, seed), sentences(32, longest, seed))[0].tokens.shape[0]
         for longest in (20, 70, 128)
         for seed in range(20)
     }
@@ -45,10 +45,10 @@ def test_sheets_come_in_few_sizes():
 
 
 def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
-    monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several sheets
+    monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several batches
     config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
     model = gpt2.untrained(config, V, 0, {})
-    stream = gpt2.stream(config, model.params, ComputeConfig(lanes=16))
+    stream = gpt2.stream(config, model.params, ComputeConfig(batch_slots=16))
     texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(25, longest=60))]
     buffer, rows = stream.read(texts)
     alone_in = jax.jit(model.features)
@@ -64,7 +64,7 @@ def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
 def test_a_sentence_longer_than_a_sheet_has_one_of_its_own(monkeypatch):
     monkeypatch.setattr(packed_stream, "TOKENS", 32)
     config = GPT2Config(layers=1, heads=2, width=8, positions=64)
-    stream = gpt2.stream(config, gpt2.untrained(config, V, 0, {}).params, ComputeConfig(lanes=16))
+    stream = gpt2.stream(config, gpt2.untrained(config, V, 0, {}).params, ComputeConfig(batch_slots=16))
     texts = [np.arange(25, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(29, dtype=np.int32)]
     _, rows = stream.read(texts)
     assert sorted(np.concatenate(rows)) == list(range(57))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esnlm.features import layout
-from esnlm.features.stream import FeatureStream, default_lanes
+from esnlm.features.stream import FeatureStream, default_batch_slots
 from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.weights import ReservoirConfig, draw
 from tests import oracle
@@ -28,12 +28,12 @@ def expected(reservoir, sentence, f=np.tanh):
     return oracle.states(reservoir.w_rec.todense(), reservoir.w_in.todense(), reservoir.leak, sentence, f)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 @pytest.mark.parametrize("kernel", sparse.KERNELS)
-def test_states_agree_with_the_oracle(kernel, shared):
+def test_states_agree_with_the_oracle(kernel, prefix_tree):
     frozen, texts = reservoir(), sentences(13)
-    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), lanes=16, capacity=8)
-    buffer, rows = stream.read(texts, shared=shared)
+    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), slots=16, capacity=8)
+    buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
@@ -44,7 +44,7 @@ def test_states_agree_with_the_oracle(kernel, shared):
 def test_other_settings_agree_too(settings):
     frozen, texts = reservoir(**settings), sentences(9)
     f = np.tanh if settings.get("activation") is None else lambda x: np.maximum(x, 0)
-    stream = FeatureStream(cell.prepare(frozen, settings.get("activation", "tanh")), lanes=4, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen, settings.get("activation", "tanh")), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
@@ -55,7 +55,7 @@ def test_other_settings_agree_too(settings):
 def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)
     texts = [np.append(V - 1, rng.integers(0, V, rng.integers(longest))).astype(np.uint16) for _ in range(count)]
-    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), lanes=4, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
     assert sorted(set(np.concatenate(rows))) == list(range(1 + sum(len(text) - 1 for text in texts)))
     assert {row[0] for row in rows} == {0}
@@ -66,7 +66,7 @@ def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
 def test_a_buffer_is_used_again_without_a_trace():
     """Nothing of an earlier, longer call shows in a later one."""
     frozen = reservoir()
-    stream = FeatureStream(cell.prepare(frozen), lanes=4, capacity=8)
+    stream = FeatureStream(cell.prepare(frozen), slots=4, capacity=8)
     stream.read(sentences(20, seed=1))
     texts = sentences(5, seed=2)
     buffer, rows = stream.read(texts)
@@ -74,18 +74,18 @@ def test_a_buffer_is_used_again_without_a_trace():
         np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
-def test_lanes_hold_every_token_once_and_waste_little():
+def test_slots_hold_every_token_once_and_waste_little():
     texts = sentences(300)
     packed = layout.in_sequence(texts, 8)
     tokens = sum(map(len, texts))
     assert packed.total == tokens
     assert sorted(np.concatenate(packed.rows)) == list(range(tokens))
-    assert packed.steps <= tokens / 8 + 40  # no lane is longer than the mean by more than the longest sentence
+    assert packed.steps <= tokens / 8 + 40  # no slot is longer than the mean by more than the longest sentence
 
 
 def test_trees_hold_every_prefix_once():
     texts = sentences(60)
-    packed = layout.as_trees(texts, 64)
+    packed = layout.as_prefix_tree(texts, 64)
     prefixes = {text[: t + 1].tobytes() for text in texts for t in range(len(text))}
     assert packed.total == len(prefixes)
     row_of = {}
@@ -95,7 +95,7 @@ def test_trees_hold_every_prefix_once():
 
 
 @pytest.mark.parametrize(
-    "size, backend, expected_lanes", [(1024, "cpu", 96), (16_384, "cpu", 96), (65_536, "cpu", 64), (2**20, "cpu", 8)]
+    "size, backend, expected_slots", [(1024, "cpu", 96), (16_384, "cpu", 96), (65_536, "cpu", 64), (2**20, "cpu", 8)]
 )
-def test_lanes_fit_the_cache(size, backend, expected_lanes):
-    assert default_lanes(size, backend) == expected_lanes
+def test_slots_fit_the_cache(size, backend, expected_slots):
+    assert default_batch_slots(size, backend) == expected_slots

@@ -7,14 +7,14 @@ import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches, end_to_end
-from esnlm.training.end_to_end import FeaturesWithin
+from esnlm.training.end_to_end import EndToEndUpdates
 from tests.training.test_precomputed import dense, run_all, start, store
 
 V, N, LONGEST = 40, 48, 16
@@ -78,13 +78,13 @@ def test_features_loss_and_gradient_are_torch_s(name, kernel):
     torch = pytest.importorskip("torch")
     model, texts = build(RESERVOIRS[name]), sentences()
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
-    update = batches.Sentences(inputs, targets, places=inputs)  # places matter to dropout only
-    sheet, rows = on_sheet(update.inputs, update.places)
+    update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
+    batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
-    packed = batches.pack(update, rows, batches.pack_size(count), count)
+    packed = batches.pack(update, rows, batches.bucket_size(count), count)
     frozen = model.prepare(kernel)
-    features = features_of(model.config, frozen, model.params, sheet, None, "float32")
-    loss, gradient = loss_and_gradient(model.config, frozen, model.params, sheet, packed, None, precision="float32")
+    features = features_of(model.config, frozen, model.params, batch, None, "float32")
+    loss, gradient = loss_and_gradient(model.config, frozen, model.params, batch, packed, None, precision="float32")
 
     reservoirs, readout = model.reservoir.layers, model.readout
     weights = [(layer.stored_w_rec, layer.stored_w_in, layer.leak[...]) for layer in reservoirs]
@@ -117,11 +117,11 @@ def test_features_ahead_are_those_inside_the_gradient():
     """What validates and scores is what was trained."""
     model, texts = build(RESERVOIRS["sparse W_in"]), sentences()
     frozen = model.prepare("csr")
-    sheet, rows = on_sheet(texts, texts)
-    features = features_of(model.config, frozen, model.params, sheet, None, "float32")
-    stream = families.stream(model.config, frozen, model.params, ComputeConfig(lanes=16, window_tokens=64))
-    for shared in (False, True):
-        buffer, ahead = stream.read(texts, shared=shared)
+    batch, rows = pack_batch(texts, texts)
+    features = features_of(model.config, frozen, model.params, batch, None, "float32")
+    stream = families.stream(model.config, frozen, model.params, ComputeConfig(batch_slots=16, window_tokens=64))
+    for prefix_tree in (False, True):
+        buffer, ahead = stream.read(texts, prefix_tree=prefix_tree)
         for row, other in zip(rows, ahead, strict=True):
             np.testing.assert_allclose(buffer[other], features[row], atol=TOLERANCE, rtol=TOLERANCE)
 
@@ -130,10 +130,10 @@ def test_features_ahead_are_those_inside_the_gradient():
 def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_reservoir(name):
     """Bit by bit, after five updates of AdamW, whose decay pulls on every trained number."""
     model, text = build(RESERVOIRS[name], rank=6), store([9, 12, 7, 14, 8] * 4)
-    experiment = Experiment(model=model.config, compute=ComputeConfig(lanes=8, window_tokens=4096))
+    experiment = Experiment(model=model.config, compute=ComputeConfig(batch_slots=8, window_tokens=4096))
     epochs = [batches.plan_epoch(text.lengths, 0, 0, batch_size=4, window_tokens=4096)]
     assert len(epochs[0].updates) == 5
-    updates = FeaturesWithin(experiment, model.prepare("csr"), text, epochs)
+    updates = EndToEndUpdates(experiment, model.prepare("csr"), text, epochs)
     before = model.reservoir
     params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
     after = model.with_params(params).reservoir

@@ -1,4 +1,4 @@
-"""GPT-2 against its definition in NumPy, whatever lanes its sentences lie in, with dropout and without."""
+"""GPT-2 against its definition in NumPy, whatever slots its sentences lie in, with dropout and without."""
 
 import dataclasses
 from functools import cache, partial
@@ -47,27 +47,27 @@ def features(state, tokens, positions, keys=None, precision="float32"):
     return nnx.merge(GRAPH, state).features(tokens, positions, keys, precision)
 
 
-def lay_out(sentences, lanes, length):
-    """Sentences in lanes, each to the one that is shortest: tokens, positions and places (lanes, length), and slices."""
-    tokens, positions, places = np.zeros((3, lanes, length), np.int32)
-    filled, where, place = [0] * lanes, [], 0
+def lay_out(sentences, slots, length):
+    """Sentences in slots, each to the one that is shortest: tokens, positions and corpus_positions (slots, length), and slices."""
+    tokens, positions, corpus_positions = np.zeros((3, slots, length), np.int32)
+    filled, where, place = [0] * slots, [], 0
     for sentence in sentences:
-        lane, count = int(np.argmin(filled)), len(sentence)
-        span = (lane, slice(filled[lane], filled[lane] + count))
-        tokens[span], positions[span], places[span] = sentence, range(count), range(place, place + count)
-        filled[lane] += count
+        slot, count = int(np.argmin(filled)), len(sentence)
+        span = (slot, slice(filled[slot], filled[slot] + count))
+        tokens[span], positions[span], corpus_positions[span] = sentence, range(count), range(place, place + count)
+        filled[slot] += count
         place += count
         where.append(span)
-    return tokens, positions, places, where
+    return tokens, positions, corpus_positions, where
 
 
 KEYS = jax.random.split(jax.random.key(3), sum(map(len, SENTENCES)))
-LAYOUTS = {"one a lane": (8, 16), "three lanes": (3, 32)}
+LAYOUTS = {"one a slot": (8, 16), "three slots": (3, 32)}
 
 
 def features_of(layout, dropped):
-    tokens, positions, places, where = lay_out(SENTENCES, *LAYOUTS[layout])
-    found = features(STATE, tokens, positions, KEYS[places] if dropped else None)
+    tokens, positions, corpus_positions, where = lay_out(SENTENCES, *LAYOUTS[layout])
+    found = features(STATE, tokens, positions, KEYS[corpus_positions] if dropped else None)
     return [np.asarray(found[span]) for span in where]
 
 
@@ -155,14 +155,14 @@ def oracle_drops(dropped):
 
 @pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
 def test_features_are_the_definition_s(dropped):
-    for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of("one a lane", dropped), strict=True):
+    for sentence, drop, found in zip(SENTENCES, oracle_drops(dropped), features_of("one a slot", dropped), strict=True):
         expected = oracle_features(MODEL.params, sentence, drop)
         np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("dropped", [False, True], ids=["evaluation", "dropout"])
 def test_features_do_not_depend_on_the_layout(dropped):
-    for one, other in zip(features_of("one a lane", dropped), features_of("three lanes", dropped), strict=True):
+    for one, other in zip(features_of("one a slot", dropped), features_of("three slots", dropped), strict=True):
         np.testing.assert_allclose(other, one, atol=TOLERANCE * np.abs(one).max())
 
 
@@ -170,27 +170,29 @@ def test_a_token_sees_only_what_came_before_it_in_its_sentence():
     """Another token changes what follows in its sentence and, bit by bit, nothing else."""
     tokens, positions, _, where = lay_out(SENTENCES, 3, 32)
     before = np.asarray(features(STATE, tokens, positions))
-    lane, slots = where[3]
-    slot = slots.start + 4
-    tokens[lane, slot] = (tokens[lane, slot] + 1) % V
+    slot, columns = where[3]
+    column = columns.start + 4
+    tokens[slot, column] = (tokens[slot, column] + 1) % V
     changed = (np.asarray(features(STATE, tokens, positions)) != before).any(axis=2)
     expected = np.zeros_like(changed)
-    expected[lane, slot : slots.stop] = True
+    expected[slot, column : columns.stop] = True
     np.testing.assert_array_equal(changed, expected)
 
 
 def test_dropout_follows_the_keys_alone():
-    tokens, positions, places, _ = lay_out(SENTENCES, 3, 32)
-    one = features(STATE, tokens, positions, KEYS[places])
-    np.testing.assert_array_equal(one, features(STATE, tokens, positions, KEYS[places]))
-    assert np.mean(np.asarray(one) == np.asarray(features(STATE, tokens, positions, KEYS[places + 1]))) < 0.01
+    tokens, positions, corpus_positions, _ = lay_out(SENTENCES, 3, 32)
+    one = features(STATE, tokens, positions, KEYS[corpus_positions])
+    np.testing.assert_array_equal(one, features(STATE, tokens, positions, KEYS[corpus_positions]))
+    assert np.mean(np.asarray(one) == np.asarray(features(STATE, tokens, positions, KEYS[corpus_positions + 1]))) < 0.01
 
 
 def test_a_rate_of_0_draws_no_masks():
     model = GPT2(dataclasses.replace(CONFIG, dropout=0.0), MODEL.params)
-    tokens, positions, places, _ = lay_out(SENTENCES, 3, 32)
+    tokens, positions, corpus_positions, _ = lay_out(SENTENCES, 3, 32)
     for drawing, one in ((True, MODEL), (False, model)):
-        assert ("random_fold_in" in str(jax.make_jaxpr(one.features)(tokens, positions, KEYS[places]))) == drawing
+        assert (
+            "random_fold_in" in str(jax.make_jaxpr(one.features)(tokens, positions, KEYS[corpus_positions]))
+        ) == drawing
 
 
 def test_a_token_or_position_outside_its_table_gives_nan():
@@ -205,12 +207,12 @@ def test_a_token_or_position_outside_its_table_gives_nan():
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
     """By query, key token, head, and the site that the keys were folded with."""
-    lanes, length, heads = 4, 64, 4
-    keys = jax.random.split(jax.random.key(5), (lanes, length))
-    positions = np.tile(np.arange(length, dtype=np.int32), (lanes, 1))
+    slots, length, heads = 4, 64, 4
+    keys = jax.random.split(jax.random.key(5), (slots, length))
+    positions = np.tile(np.arange(length, dtype=np.int32), (slots, 1))
     masks = np.stack([gpt2._attention_mask(gpt2._fold_in(keys, site), positions, heads, rate) for site in (1, 4)])
     assert set(np.unique(masks)) == {0, np.float32(1 / (1 - rate))}
-    dropped = (masks == 0) - rate  # (sites, lanes, heads, query, key), mean 0
+    dropped = (masks == 0) - rate  # (sites, slots, heads, query, key), mean 0
     deviation = np.sqrt(rate * (1 - rate))
     # Five standard errors, of the mean over any one index and of the correlation of neighbours along each axis.
     for axis in range(5):
@@ -241,12 +243,12 @@ def oracle_mean_nll(params):
 
 def test_the_gradient_is_the_slope_of_the_definition_s_loss():
     """In each array, both uses of the embedding included, with the masks held."""
-    tokens, positions, places, where = lay_out(SENTENCES, 3, 32)
+    tokens, positions, corpus_positions, where = lay_out(SENTENCES, 3, 32)
     scored = np.zeros(tokens.shape, np.float32)
     for span in where:
         scored[span] = 1
     loss, gradient = jax.jit(jax.value_and_grad(mean_nll))(
-        STATE, tokens, positions, (tokens + 1) % V, scored, KEYS[places]
+        STATE, tokens, positions, (tokens + 1) % V, scored, KEYS[corpus_positions]
     )
     params = jax.tree.map(lambda array: np.asarray(array, np.float64), MODEL.params)
     assert loss == pytest.approx(oracle_mean_nll(params), rel=TOLERANCE)

@@ -14,6 +14,7 @@ import pytest
 from flax import nnx, traverse_util
 
 from esnlm.data import tokenizer
+from esnlm.data.tokenizer import GPT2_SHA256
 from esnlm.errors import InputError
 from esnlm.models import gpt2, huggingface
 from esnlm.models.gpt2 import GPT2Config
@@ -261,7 +262,7 @@ def test_gpt2_s_own_files_are_gpt2_s_tokenizer(data, tmp_path):
     shutil.copyfile(data / "gpt2_bpe" / "encoder.json", tmp_path / "vocab.json")
     shutil.copyfile(data / "gpt2_bpe" / "vocab.bpe", tmp_path / "merges.txt")
     tokenizer = huggingface._read_tokenizer(tmp_path)
-    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", tokenizer.GPT2_SHA256, 50_257)
+    assert (tokenizer.name, tokenizer.sha256, tokenizer.vocab_size) == ("gpt2", GPT2_SHA256, 50_257)
 
 
 # ---- what is refused ----

@@ -13,7 +13,7 @@ from esnlm import config
 from esnlm.compute import ComputeConfig
 from esnlm.diagnosis import diagnose
 from esnlm.errors import InputError
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.models import families, jaeger
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
@@ -31,7 +31,7 @@ def settings(**reservoir):
 
 # A step sums at most N + V terms of order 1; feedback passes an error on at most about twice, over the steps it lives.
 TOLERANCE = 2 * LONGEST * np.sqrt(N + V) * float(np.finfo(np.float32).eps)
-COMPUTE = ComputeConfig(lanes=16, window_tokens=64)
+COMPUTE = ComputeConfig(batch_slots=16, window_tokens=64)
 
 
 def drawn(model_config):
@@ -67,17 +67,17 @@ def steps(model, sentence):
     return np.array(xs), np.array(ps), np.array(zs)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 @pytest.mark.parametrize(
     "reservoir",
     [{}, {"connectivity": 0.5}, {"continuous": ContinuousTime(decay=0.9, step=0.44)}],
     ids=["sparse", "dense", "continuous"],
 )
-def test_features_are_the_equations(reservoir, shared):
+def test_features_are_the_equations(reservoir, prefix_tree):
     """As they are made for scoring and validation, also where prefixes are shared."""
     model = drawn(settings(**reservoir))
     stream = families.stream(model.config, model.prepare("auto"), model.params, COMPUTE)
-    buffer, rows = stream.read(sentences(), shared=shared)
+    buffer, rows = stream.read(sentences(), prefix_tree=prefix_tree)
     for sentence, row in zip(sentences(), rows, strict=True):
         np.testing.assert_allclose(buffer[row], steps(model, sentence)[2], atol=TOLERANCE, rtol=TOLERANCE)
 
@@ -85,14 +85,14 @@ def test_features_are_the_equations(reservoir, shared):
 def test_features_inside_the_gradient_and_token_by_token_are_the_same():
     model, texts = drawn(settings()), sentences()
     frozen = model.prepare("auto")
-    sheet, rows = on_sheet(texts, texts)
-    assert sheet.tokens.shape[1] < len(texts)  # sentences follow each other in lanes
+    batch, rows = pack_batch(texts, texts)
+    assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
     found = jax.jit(families.features, static_argnames=("config", "precision"))(
-        model.config, frozen, model.params, sheet, None, "float32"
+        model.config, frozen, model.params, batch, None, "float32"
     )
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(found[row], steps(model, text)[2], atol=TOLERANCE, rtol=TOLERANCE)
-    read = families.step_by_step(model.config, frozen, model.params, COMPUTE, lanes=2)
+    read = families.step_by_step(model.config, frozen, model.params, COMPUTE, slots=2)
     for t, expected in enumerate(steps(model, texts[1])[2]):
         np.testing.assert_allclose(read(texts[1][[t, t]])[1], expected, atol=TOLERANCE, rtol=TOLERANCE)
 
@@ -115,11 +115,11 @@ def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     update = batches.Sentences(
         [text[:-1] for text in texts], [text[1:] for text in texts], [text[:-1] for text in texts]
     )
-    sheet, rows = on_sheet(update.inputs, update.places)
+    batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
-    packed = batches.pack(update, rows, batches.pack_size(count), count)
+    packed = batches.pack(update, rows, batches.bucket_size(count), count)
     gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
-    loss, found = gradient(model.config, model.prepare("auto"), model.params, sheet, packed, None, precision="float32")
+    loss, found = gradient(model.config, model.prepare("auto"), model.params, batch, packed, None, precision="float32")
 
     x, p = (
         np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2]

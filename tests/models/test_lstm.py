@@ -6,7 +6,7 @@ import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.models import families, lstm
 from esnlm.models.lstm import LstmConfig
 from esnlm.training import batches, end_to_end
@@ -64,21 +64,21 @@ def torch_features(torch, network, sentence):
     return network["layer"](network["embedding"](torch.tensor(sentence).long()))[0]
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
-def test_features_ahead_are_torch_s(torch, params, shared):
+@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
+def test_features_ahead_are_torch_s(torch, params, prefix_tree):
     texts, theirs = sentences(), network_of(torch, params)
-    stream = families.stream(CONFIG, None, params, ComputeConfig(lanes=16, window_tokens=64))
-    buffer, rows = stream.read(texts, shared=shared)
+    stream = families.stream(CONFIG, None, params, ComputeConfig(batch_slots=16, window_tokens=64))
+    buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
 
 
 def test_features_inside_the_gradient_are_torch_s(torch, params):
     texts, theirs = sentences(), network_of(torch, params)
-    sheet, rows = on_sheet(texts, texts)
-    assert sheet.tokens.shape[1] < len(texts)  # sentences follow each other in lanes
+    batch, rows = pack_batch(texts, texts)
+    assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
     found = jax.jit(families.features, static_argnames=("config", "precision"))(
-        CONFIG, None, params, sheet, None, "float32"
+        CONFIG, None, params, batch, None, "float32"
     )
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(found[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
@@ -87,7 +87,7 @@ def test_features_inside_the_gradient_are_torch_s(torch, params):
 def test_features_are_the_equations(params):
     """Where there is no torch, too."""
     layer = {name: array for name, array in params.items() if name != "readout"}
-    stream = families.stream(CONFIG, None, params, ComputeConfig(lanes=4, window_tokens=8))
+    stream = families.stream(CONFIG, None, params, ComputeConfig(batch_slots=4, window_tokens=8))
     buffer, rows = stream.read(sentences())
     for text, row in zip(sentences(), rows, strict=True):
         np.testing.assert_allclose(buffer[row], oracle.lstm_states(**layer, sentence=text), atol=TOLERANCE, rtol=0)
@@ -97,12 +97,12 @@ def test_loss_and_gradient_are_torch_s(torch, params):
     """The mean NLL over all predictions of an update, and its gradient in every array."""
     texts = [np.append(0, text) for text in sentences()]
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
-    update = batches.Sentences(inputs, targets, places=inputs)  # places matter to dropout only
-    sheet, rows = on_sheet(update.inputs, update.places)
+    update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
+    batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
-    packed = batches.pack(update, rows, batches.pack_size(count), count)
+    packed = batches.pack(update, rows, batches.bucket_size(count), count)
     loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
-    loss, gradient = loss_and_gradient(CONFIG, None, params, sheet, packed, None, precision="float32")
+    loss, gradient = loss_and_gradient(CONFIG, None, params, batch, packed, None, precision="float32")
 
     theirs = network_of(torch, params)
     features = torch.cat([torch_features(torch, theirs, text) for text in update.inputs])

@@ -10,7 +10,7 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.precomputed import PrecomputedUpdates
 from tests.training.test_precomputed import run_all, start, store
 
 torch = pytest.importorskip("torch")
@@ -78,7 +78,9 @@ class InTorch:
 
 def test_states_are_torch_s():
     model, texts = build(8), list(sentences())
-    stream = families.stream(model.config, model.prepare("csr"), model.params, ComputeConfig(lanes=8, window_tokens=64))
+    stream = families.stream(
+        model.config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=8, window_tokens=64)
+    )
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(
@@ -90,13 +92,13 @@ def test_states_are_torch_s():
 def test_ten_updates_are_torch_s(rank):
     """The same batches, through torch.optim.AdamW as it comes and through the features ahead."""
     model, text = build(rank), sentences()
-    compute = ComputeConfig(lanes=8, window_tokens=200)
+    compute = ComputeConfig(batch_slots=8, window_tokens=200)
     experiment = Experiment(model=model.config, training=TrainingConfig(batch_size=BATCH), compute=compute)
     epochs = [batches.plan_epoch(text.lengths, experiment.seed, 0, BATCH, compute.window_tokens)]
     assert len(epochs[0].updates) == 10 and 1 < len(epochs[0].windows) < 10
     stream = families.stream(model.config, model.prepare("csr"), model.params, compute)
     params, _, losses, _ = run_all(
-        FeaturesAhead(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs
+        PrecomputedUpdates(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs
     )
 
     theirs, expected_losses = InTorch(model), []

@@ -9,14 +9,14 @@ from esnlm.regression.lms import LmsConfig
 from tests.regression.regression_problem import N, V, problem
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 50])
-def test_the_weights_are_those_of_s3(lanes):
-    """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a lane is free first."""
+@pytest.mark.parametrize("slots", [1, 4, 50])
+def test_the_weights_are_those_of_s3(slots):
+    """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is free first."""
     features, targets = problem()
     lengths = np.random.default_rng(2).integers(3, 12, 40)
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     features, targets = features[: bounds[-1]], targets[: bounds[-1]]
-    config = LmsConfig(batch_size=lanes, learning_rate=0.001)
+    config = LmsConfig(batch_size=slots, learning_rate=0.001)
     place = np.random.default_rng(3).permutation(len(targets))  # where in the buffer each token's features lie
     buffer = np.empty_like(features)
     buffer[place] = features
@@ -28,16 +28,16 @@ def test_the_weights_are_those_of_s3(lanes):
 
     w, c, steps = np.zeros((V, N)), np.zeros(V), 0
     for window in (range(0, 25), range(25, 40)):
-        waiting, lane = list(window), [[] for _ in range(lanes)]
-        while waiting or any(lane):
-            for k in range(lanes):
-                if not lane[k] and waiting:
+        waiting, slot = list(window), [[] for _ in range(slots)]
+        while waiting or any(slot):
+            for k in range(slots):
+                if not slot[k] and waiting:
                     s = waiting.pop(0)
-                    lane[k] = list(range(bounds[s], bounds[s + 1]))
-            now = [queue.pop(0) for queue in lane if queue]
+                    slot[k] = list(range(bounds[s], bounds[s + 1]))
+            now = [queue.pop(0) for queue in slot if queue]
             errors = [np.eye(V)[targets[t]] - w @ features[t] - c for t in now]
-            w = w + 0.001 / lanes * sum(np.outer(e, features[t]) for e, t in zip(errors, now, strict=True))
-            c = c + 0.001 / lanes * sum(errors)
+            w = w + 0.001 / slots * sum(np.outer(e, features[t]) for e, t in zip(errors, now, strict=True))
+            c = c + 0.001 / slots * sum(errors)
             steps += 1
     assert updates == steps
     # Some hundred updates in float32, each with a few roundings.

@@ -8,7 +8,7 @@ import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.features import recurrence
-from esnlm.features.layout import on_sheet
+from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
 from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
@@ -74,14 +74,14 @@ def sentences(count=11, seed=0):
     return [rng.integers(0, 3, rng.integers(1, 40)).astype(np.int32) for _ in range(count)]
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["in_sequence", "as_trees"])
+@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 @pytest.mark.parametrize(
     "name, kernel", [*((n, "csr") for n in RESERVOIRS), *((n, k) for n in EVERY_KERNEL for k in sparse.KERNELS)]
 )
-def test_states_ahead_are_those_of_the_oracle(name, kernel, shared):
+def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
     texts = sentences()
-    stream = FeatureStream(ready(name, kernel), lanes=16, capacity=8)
-    buffer, rows = stream.read(texts, shared=shared)
+    stream = FeatureStream(ready(name, kernel), slots=16, capacity=8)
+    buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     assert buffer.shape[1] == settings(name).layers * N
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
@@ -91,9 +91,9 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, shared):
 def test_states_on_a_sheet_and_dropped_are_those_of_the_oracle(name):
     """The mask falls on W_in d of the first layer, before anything is added, and on nothing else."""
     texts = sentences()
-    sheet, rows = on_sheet(texts, texts)
-    keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*sheet.tokens.shape, N)).astype(np.float32)
-    found = jax.jit(recurrence.unroll)(ready(name), sheet.tokens, sheet.positions, keep)  # (T, B, F)
+    batch, rows = pack_batch(texts, texts)
+    keep = 2.0 * np.random.default_rng(0).integers(0, 2, (*batch.tokens.shape, N)).astype(np.float32)
+    found = jax.jit(recurrence.unroll)(ready(name), batch.tokens, batch.positions, keep)  # (T, B, F)
     for text, row in zip(texts, rows, strict=True):
         states = found.reshape(-1, found.shape[-1])[row]
         np.testing.assert_allclose(
@@ -105,10 +105,10 @@ def test_states_on_a_sheet_and_dropped_are_those_of_the_oracle(name):
 def test_states_step_by_step_are_the_same(name):
     """As text is generated."""
     model, text = EchoStateConfig(reservoir=settings(name)), sentences()[0]
-    advance = families.step_by_step(model, ready(name), {}, ComputeConfig(), lanes=3)
+    advance = families.step_by_step(model, ready(name), {}, ComputeConfig(), slots=3)
     found = [np.asarray(advance(np.full(3, token, np.int32))) for token in text]
-    for lane in range(3):
-        np.testing.assert_allclose([step[lane] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
+    for slot in range(3):
+        np.testing.assert_allclose([step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
@@ -149,7 +149,7 @@ class Chosen(list):
 def test_the_model_prepares_what_its_settings_say():
     config = EchoStateConfig(reservoir=settings("three layers of S3"))
     model = echo_state.untrained(config, V, 1, echo_state.draw_frozen(config, V, 1)[0])
-    stream = families.stream(config, model.prepare("csr"), model.params, ComputeConfig(lanes=8, window_tokens=64))
+    stream = families.stream(config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=8, window_tokens=64))
     buffer, (row,) = stream.read(sentences(1))
     np.testing.assert_allclose(
         buffer[row], expected("three layers of S3", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE

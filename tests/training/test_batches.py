@@ -52,20 +52,28 @@ def test_shapes_fit_every_update_of_a_run():
         for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
     ]
     apart, shared = (batches.shapes(epochs, 1000, shared) for shared in (False, True))
-    assert set(apart.sizes) == {batches.pack_size(tokens) for tokens, _ in updates}
-    assert set(shared.sizes) == {batches.pack_size(tokens - count + 1) for tokens, count in updates}
-    assert (apart.openings, shared.openings) == (0, 31)
-    assert apart.slots == shared.slots == max(len(window) for epoch in epochs for window in epoch.windows)
+    assert set(apart.sizes) == {batches.bucket_size(tokens) for tokens, _ in updates}
+    assert set(shared.sizes) == {batches.bucket_size(tokens - count + 1) for tokens, count in updates}
+    assert (apart.first_targets, shared.first_targets) == (0, 31)
+    assert (
+        apart.updates_in_window
+        == shared.updates_in_window
+        == max(len(window) for epoch in epochs for window in epoch.windows)
+    )
 
 
 def test_packs_hold_every_prediction_and_weigh_it_equally():
     updates = [some_sentences(count) for count in (88, 30, 200)]
-    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 208), slots=5, openings=0))
+    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 208), updates_in_window=5, first_targets=0))
     assert list(packs.size[:3]) == [1, 0, 2]
     packed = packs.packed
     for u, (some, rows) in enumerate(updates):
         real = packed.weights[u] > 0
-        for found, parts in ((packed.rows, rows), (packed.targets, some.targets), (packed.places, some.places)):
+        for found, parts in (
+            (packed.rows, rows),
+            (packed.targets, some.targets),
+            (packed.corpus_positions, some.corpus_positions),
+        ):
             assert list(found[u, real]) == list(np.concatenate(parts))
         assert set(packed.weights[u, real]) == {np.float32(1 / some.predictions())}
         assert real.sum() == some.predictions()
@@ -74,21 +82,21 @@ def test_packs_hold_every_prediction_and_weigh_it_equally():
 
 def test_packs_have_the_row_after_bos_once():
     updates = [some_sentences(count) for count in (88, 30, 200)]  # 8, 3 and 19 sentences
-    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 192), slots=5, openings=20))
+    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 192), updates_in_window=5, first_targets=20))
     assert list(packs.size[:3]) == [1, 0, 2]  # 81, 28 and 182 rows
     for u, (some, rows) in enumerate(updates):
         packed = packs.update(u, packs.packed.rows.shape[1])
-        real, more = packed.weights > 0, packed.opening_weights > 0
+        real, more = packed.weights > 0, packed.first_weights > 0
         found = sorted(
             [
                 *zip(packed.rows[real], packed.targets[real]),
-                *((packed.rows[0], target) for target in packed.openings[more]),
+                *((packed.rows[0], target) for target in packed.first_targets[more]),
             ]
         )
         first, first_of_all = {row[0] for row in rows}, rows[0][0]
         one_first = [first_of_all if row in first else row for row in np.concatenate(rows)]
         assert found == sorted(zip(one_first, np.concatenate(some.targets)))
-        assert {*packed.weights[real], *packed.opening_weights[more]} == {np.float32(1 / some.predictions())}
+        assert {*packed.weights[real], *packed.first_weights[more]} == {np.float32(1 / some.predictions())}
 
 
 def test_parts_are_whole_sentences_and_keep_to_their_size():
@@ -103,5 +111,5 @@ def test_parts_are_whole_sentences_and_keep_to_their_size():
 
 
 def test_packs_have_few_sizes_and_waste_little():
-    assert len({batches.pack_size(tokens) for tokens in range(512, 1024)}) == 33
-    assert all(tokens <= batches.pack_size(tokens) <= max(tokens * 33 / 32, tokens + 16) for tokens in range(1, 5000))
+    assert len({batches.bucket_size(tokens) for tokens in range(512, 1024)}) == 33
+    assert all(tokens <= batches.bucket_size(tokens) <= max(tokens * 33 / 32, tokens + 16) for tokens in range(1, 5000))

@@ -18,7 +18,7 @@ from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, loop
-from esnlm.training.end_to_end import FeaturesWithin
+from esnlm.training.end_to_end import EndToEndUpdates
 from tests import oracle
 from tests.training.stopped import train_with_stops
 from tests.training.test_loop import same_run
@@ -50,7 +50,7 @@ TRAINED_INPUT = {"ESN+i": "input", "LSTM": "embedding"}
 def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
     """Updates of four sentences each over an epoch, and how they begin; `poisoned` overflows what POISON contributes."""
     settings = {"batch_size": 4, "weight_decay": 0.0 if poisoned else 0.01} | training
-    compute = ComputeConfig(lanes=8, window_tokens=1000, chunk_tokens=chunk_tokens)
+    compute = ComputeConfig(batch_slots=8, window_tokens=1000, chunk_tokens=chunk_tokens)
     experiment = Experiment(model=MODELS[name], training=TrainingConfig(**settings), compute=compute)
     family = families.of(experiment.model)
     model = family.untrained(experiment.model, V, 0, family.draw_frozen(experiment.model, V, 0)[0])
@@ -58,7 +58,7 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
     if poisoned:
         part = TRAINED_INPUT[name]
         params = params | {part: params[part].at[POISON].set(np.inf)}
-    return FeaturesWithin(experiment, model.prepare("csr"), text, epochs), start(experiment, params, epochs), epochs
+    return EndToEndUpdates(experiment, model.prepare("csr"), text, epochs), start(experiment, params, epochs), epochs
 
 
 @pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])

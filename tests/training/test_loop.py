@@ -253,10 +253,12 @@ def test_a_start_that_fails_decides_nothing(tmp_path):
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["step"] == 22
 
 
-def test_windows_and_lanes_change_only_the_rounding(finished, tmp_path):
+def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):
     """States ahead of the optimizer, in any amount: the trajectory is the one of an update at a time."""
     path = write_config(tmp_path, tmp_path / "other")
-    loop.train(config.read(path, ["--compute.window_tokens", "1", "--compute.lanes", "8", "--compute.kernel", "bcoo"]))
+    loop.train(
+        config.read(path, ["--compute.window_tokens", "1", "--compute.batch_slots", "8", "--compute.kernel", "bcoo"])
+    )
     first, second = esnlm.load(finished[0]).arrays(), esnlm.load(tmp_path / "other").arrays()
     for name in ("readout.a", "readout.b", "readout.bias"):
         # 44 steps of at most 1e-2 each, to a thousandth of their length

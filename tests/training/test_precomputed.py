@@ -20,7 +20,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches, loop
 from esnlm.training.log import Ledger
-from esnlm.training.precomputed import FeaturesAhead
+from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_apply, make_optimizer
 
 V, N = 40, 32
@@ -86,11 +86,11 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
-        compute=ComputeConfig(lanes=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
+        compute=ComputeConfig(batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
     )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
     stream = families.stream(MODEL, model.prepare("csr"), model.params, experiment.compute)
-    return FeaturesAhead(experiment, stream, text, epochs), start(experiment, model.params, epochs), epochs
+    return PrecomputedUpdates(experiment, stream, text, epochs), start(experiment, model.params, epochs), epochs
 
 
 @pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
@@ -102,7 +102,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
     text = store(LENGTHS)
     model = echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0])
     (whole, begin, epochs), (parts, again, small_epochs) = prepare(model, text), prepare(model, text, **sizes)
-    assert whole.shapes.openings == 3 and epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
+    assert whole.shapes.first_targets == 3 and epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
     params, _, losses, _ = run_all(whole, *begin, epochs)
     other, _, other_losses, _ = run_all(parts, *again, small_epochs)
     # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
@@ -117,7 +117,8 @@ def test_sentences_that_begin_differently_share_nothing():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
     assert (
-        prepare(echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0]), text)[0].shapes.openings == 0
+        prepare(echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0]), text)[0].shapes.first_targets
+        == 0
     )
 
 
@@ -181,7 +182,7 @@ training: {epochs: 2, learning_rate: 0.03, log_every: 2, checkpoint_every: 4}
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """Trains, the gradient of update 9 (the fourth of the second epoch) not a number: (run directory, summary)."""
-    load = FeaturesAhead.load
+    load = PrecomputedUpdates.load
 
     def load_and_spoil(self, number, epoch, window):
         load(self, number, epoch, window)
@@ -189,7 +190,7 @@ def train(tmp_path, monkeypatch):
             self.packs.packed.weights[3 - window.start] = np.nan
 
     def train(on_nonfinite, updates_per_call):
-        monkeypatch.setattr(FeaturesAhead, "load", load_and_spoil)
+        monkeypatch.setattr(PrecomputedUpdates, "load", load_and_spoil)
         monkeypatch.setattr(
             Ledger, "updates_per_call", property(lambda self: updates_per_call, lambda self, value: None), raising=False
         )

@@ -38,7 +38,7 @@ def run(calls, chunk_tokens=1024, shared=False):
         shared: each update is eight sentences, whose first prediction is made from one row.
     """
     buffer, updates = problem()
-    shapes = batches.Shapes(sizes=(16, 32, 48, 64), slots=12, openings=10 * shared)
+    shapes = batches.Shapes(sizes=(16, 32, 48, 64), updates_in_window=12, first_targets=10 * shared)
     optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
     options = {"precision": "float32", "chunk_tokens": chunk_tokens, "rate": 0.0}
     run_updates, state = make_updates(optimizer, "continue", shapes.sizes, **options), optimizer.init(params)
