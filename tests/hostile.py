@@ -23,7 +23,8 @@ from esnlm import config, loaded_run
 from esnlm.compute import choose_compute
 from esnlm.data import prepare, sentences, store, tokenizer
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation import conventions, minimal_pairs, sequences
+from esnlm.evaluation.evaluate import evaluate
 from esnlm.models import families, gpt2, huggingface
 from esnlm.reporting import blimp_report, run_table
 from esnlm.runs import checkpoint, yaml_file
@@ -222,7 +223,7 @@ def _read_pairs(folder: Path) -> None:
     pairs = minimal_pairs.load(folder)
     minimal_pairs.digest(pairs)
     for scoring in conventions.CONVENTIONS:
-        conventions.encode([pair.good for pair in pairs], small_tokenizer(), scoring)
+        sequences.encode([pair.good for pair in pairs], small_tokenizer(), scoring)
 
 
 REPORTED = [
@@ -233,7 +234,7 @@ REPORTED = [
 
 def _make_report(folder: Path) -> None:
     pairs = [minimal_pairs.Pair(*fields) for fields in REPORTED]
-    blimp_report.write(minimal_pairs.evaluate(_Run(folder), pairs), folder / "blimp-paper.json")
+    blimp_report.write(evaluate(_Run(folder), pairs), folder / "blimp-paper.json")
     for name in ("blimp-paper.md", "blimp-paper.png", "config.yaml"):
         (folder / name).unlink(missing_ok=True)
 
@@ -248,7 +249,7 @@ def _seal_report(files: Files) -> Files:
 
 def _read_report(folder: Path) -> None:
     pairs = [minimal_pairs.Pair(*fields) for fields in REPORTED]
-    _, right = blimp_report._read_other(folder / "blimp-paper.json", "paper", pairs)
+    _, right = blimp_report.read_to_compare(folder / "blimp-paper.json", "paper", pairs)
     assert right.shape == (2,) and right.dtype == bool
 
 

@@ -8,8 +8,9 @@ from esnlm import loaded_run as runs
 from esnlm.config import Experiment, GrammarData
 from esnlm.data import grammar
 from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.evaluate import evaluate
 from esnlm.models.ngrams import BigramModel, UnigramModel
-from esnlm.reporting import blimp_report
+from esnlm.reporting import blimp_report, blimp_text
 from esnlm.reporting.loss_plot import draw_loss
 from esnlm.runs.console import clock
 from esnlm.runs.directory import RunDirectory
@@ -32,10 +33,10 @@ def show_results(experiment: Experiment, directory: RunDirectory, corpus: Corpus
     if isinstance(experiment.data, GrammarData):
         bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
         pairs = minimal_pairs.load(directory.minimal_pairs)
-        evaluation = minimal_pairs.evaluate(runs.load(directory.path), pairs, baselines={"bigram": bigram})
+        evaluation = evaluate(runs.load(directory.path), pairs, baselines={"bigram": bigram})
         blimp_report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
         console.print()
-        blimp_report.show(evaluation.result, console)
+        blimp_text.show(evaluation.result, console)
     console.print(
         f"\nrun directory: {directory.path}    plots: {draw_loss(directory, summary['references'])}",
         soft_wrap=True,

@@ -22,6 +22,7 @@ from esnlm.studies.grid import Grid, Run
 from esnlm.training import loop, plan
 from esnlm.training.loop import INTERRUPTED
 from esnlm.training.resume import require_same
+from esnlm.workflows.blimp import evaluate_run
 
 KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
 
@@ -111,7 +112,7 @@ def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """One run as train.py and eval_blimp.py make it; returns the exit status."""
     status = loop.train(experiment)
     if status == 0 and blimp is not None:
-        blimp_report.evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
+        evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
     return status
 
 
