@@ -19,7 +19,7 @@ import numpy as np
 
 from esnlm import config as configuration
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment, ImportedData
+from esnlm.config import Experiment
 from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
@@ -196,21 +196,11 @@ class Run:
         Raises:
             InputError: the counts in the run directory are missing or damaged.
         """
-        if isinstance(self.config.data, ImportedData):
+        if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
-        file = directory.unigram
-        directory.require_intact(file)
-        head, size = npy_header("<i8", self.tokenizer.vocab_size), self.tokenizer.vocab_size
-        data = file.read_bytes() if file.is_file() else b""
-        counts = (
-            np.frombuffer(data[len(head) :], "<i8")
-            if len(data) == len(head) + 8 * size and data.startswith(head)
-            else None
-        )
-        if counts is None or counts.min() < 0 or counts.max() > 1 << 48:
-            raise InputError(f"{file}: missing or damaged; restore it from a copy of the run")
-        return UnigramModel.from_counts(counts)
+        directory.require_intact(directory.unigram)
+        return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
 
     @cached_property
     def _stream(self) -> FeatureStream:
@@ -303,6 +293,17 @@ def _require_same_shapes(expected: dict, found: dict, where: str) -> None:
                 f"{where} is not of this configuration and tokenizer: {name} has the shape"
                 f" {restored.get(name, 'none')}, not {shapes.get(name, 'none')}; restore the run from a copy"
             )
+
+
+def _read_counts(file: Path, size: int) -> np.ndarray:
+    """Reads how often each token is predicted in the training corpus, (V,) int64."""
+    head = npy_header("<i8", size)
+    data = file.read_bytes() if file.is_file() else b""
+    whole = len(data) == len(head) + 8 * size and data.startswith(head)
+    counts = np.frombuffer(data[len(head) :], "<i8") if whole else np.array([-1])
+    if counts.min() < 0 or counts.max() > 1 << 48:
+        raise InputError(f"{file}: missing or damaged; restore it from a copy of the run")
+    return counts
 
 
 def _for_this_machine(experiment: Experiment) -> Experiment:

@@ -21,7 +21,8 @@ import safetensors.numpy
 
 from esnlm import config, loaded_run
 from esnlm.compute import choose_compute
-from esnlm.data import prepare, sentences, store, tokenizer
+from esnlm.data import encode, prepare, sentences, store, tokenizer
+from esnlm.data.sources import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, sequences
 from esnlm.evaluation.evaluate import evaluate
@@ -330,15 +331,15 @@ def _make_text(folder: Path) -> None:
 def _encoders() -> tuple:
     from nltk.tokenize.punkt import PunktParameters
 
-    return prepare.chunk_encoder(None, small_tokenizer(), 3, 12), prepare.chunk_encoder(
+    return encode.chunk_encoder(None, small_tokenizer(), 3, 12), encode.chunk_encoder(
         PunktParameters(), small_tokenizer(), 3, 12
     )
 
 
 def _read_text(folder: Path) -> None:
     for text in sentences.read_chunks(folder / "text.txt"):
-        for encode in _encoders():
-            found = encode(text)
+        for encoder in _encoders():
+            found = encoder(text)
             kept = found.lengths[found.lengths >= 3]
             assert len(found.tokens) == np.minimum(kept, 12).sum()
     sentences.read_lines(folder / "text.txt")
@@ -397,7 +398,7 @@ def _make_run(folder: Path) -> None:
 def _use_run(folder: Path) -> None:
     run_table.report([folder], folder / "table.md")
     loaded = loaded_run.load(folder, untrained=True)
-    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=config.GrammarData()))
+    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=GrammarData()))
     assert np.isfinite(trained_here.unigram().log_p).all()
 
 
