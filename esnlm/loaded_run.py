@@ -100,7 +100,7 @@ class Run:
         self._require_readable(sequences)
         bar = Progress(1, unit="sequences")
 
-        def report(done: int, total: int) -> None:
+        def on_progress(done: int, total: int) -> None:
             bar.total = total
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
@@ -114,7 +114,7 @@ class Run:
             compute.precision,
             chunk=min(256, compute.chunk_tokens),
             window_tokens=compute.window_tokens,
-            report=report if progress else None,
+            on_progress=on_progress if progress else None,
         )
 
     def states(self, sentences: list[str]) -> list[np.ndarray]:
@@ -172,18 +172,10 @@ class Run:
             )
         config, compute, params = self.config.model, self.config.compute, self.model.params
         features = families.step_by_step(config, self.model.prepare(compute.kernel), params, compute, count)
-        found = generation.generate(
-            features,
-            families.of(config).readout(params),
-            ids,
-            self.tokenizer.eos,
-            count=count,
-            length=length,
-            temperature=temperature,
-            top_k=top_k,
-            seed=seed,
-            precision=compute.precision,
-        )
+        readout = families.of(config).readout(params)
+        options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
+        options |= {"seed": seed, "precision": compute.precision}
+        found = generation.generate(features, readout, ids, self.tokenizer.eos, **options)
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:

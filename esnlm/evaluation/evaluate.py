@@ -23,9 +23,7 @@ FORMAT_VERSION = 1
 class BaselineModel(Protocol):
     """A model to score beside the run, such as those of models/ngrams.py."""
 
-    def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
-        """Returns log p of each id (T,) but the first, (T - 1,) in nats."""
-        ...
+    def token_log_probs(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) -> (T - 1,) in nats
 
 
 class ScorableRun(Protocol):

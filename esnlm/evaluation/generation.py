@@ -30,11 +30,7 @@ def generate(
         readout: the arrays of the readout, for readout/linear.py.
         prompt: ids to begin with, at least one.
         eos: the id that ends a continuation.
-        count: batch slots.
-        length: tokens of a continuation at most.
-        temperature: the logits are divided by it; 0 takes the most probable token.
-        top_k: the choice is among so many of the most probable tokens; None: among all.
-        seed: of the choices.
+        count, length, temperature, top_k, seed: as in `Run.generate`.
         precision: of the products.
 
     Returns:

@@ -50,7 +50,7 @@ def token_log_probs(
     sequences: list[np.ndarray],
     precision: str,
     chunk: int,
-    report: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
 ) -> list[np.ndarray]:
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
@@ -61,7 +61,7 @@ def token_log_probs(
         sequences: int arrays (T,). A sequence of fewer than two tokens has nothing to predict.
         precision: of the products.
         chunk: states whose logits exist at once.
-        report: called with the number of distinct sequences done so far and of all.
+        on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
 
     Returns:
@@ -81,8 +81,8 @@ def token_log_probs(
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
             done += len(previous[0])
-            if report is not None:
-                report(done, len(distinct))
+            if on_progress is not None:
+                on_progress(done, len(distinct))
         previous = launched
     return [found[key] for key in keys]
 
@@ -110,22 +110,12 @@ class _Launched(NamedTuple):
 
 
 def _launch(
-    params: dict,
-    buffer: jax.Array,
-    rows: list[np.ndarray],
-    sequences: list[np.ndarray],
-    precision: str,
-    chunk: int,
+    params: dict, buffer: jax.Array, rows: list[np.ndarray], sequences: list[np.ndarray], precision: str, chunk: int
 ) -> _Launched:
-    """Starts the readout of what sequences predict, and does not wait for it.
+    """Starts the readout of what sequences (T,) predict, and does not wait for it.
 
-    Each row of the buffer is read once, and so is each token that is predicted from it, however many sequences share
-    them.
-
-    Args:
-        buffer: features, (rows, F).
-        rows: where the features before each predicted token are, (T - 1,) a sequence.
-        sequences: int arrays (T,).
+    The features before each predicted token of a sequence are in its `rows` (T - 1,) of the buffer. Each row is read
+    once, and so is each token that is predicted from it, however many sequences share them.
     """
     # A pair of a row and a token is one integer, the row in the upper 32 bits: np.unique is fast on integers, and sorts
     # the pairs by row.

@@ -40,11 +40,7 @@ def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
     """Tells whether at least half of the pairs whose sentences differ are tied. Then no accuracy means anything.
 
     By the rule for ties, a model that gives every sentence the same log-probability, or that sees nothing but length,
-    would otherwise have 0 or 100 %.
-
-    Args:
-        outcome: (n,).
-        identical: which pairs are twice the same sentence, (n,) bool.
+    would otherwise have 0 or 100 %. `identical` (n,) marks the pairs of twice the same sentence.
     """
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
@@ -52,11 +48,8 @@ def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
     """Tells whether every prediction has the same log-probability, as in a model whose readout is 0.
 
-    Where all sentences have one length, their pairs tie, and `has_collapsed` tells.
-
-    Args:
-        log_prob: of each sentence, (n,) in nats.
-        predicted: how many tokens of each sentence are predicted, (n,).
+    Where all sentences have one length, their pairs tie, and `has_collapsed` tells. `log_prob` (n,) is in nats, and
+    `predicted` (n,) is how many tokens of each sentence are predicted.
     """
     a_token = log_prob[predicted > 0] / predicted[predicted > 0]
     # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
@@ -194,8 +187,7 @@ def wilson(accuracy: float, n: int) -> list[float]:
 def mcnemar(only_this: int, only_other: int) -> float:
     """Returns the two-sided exact p-value that the two counts of discordant pairs come from a fair coin.
 
-    This is `scipy.stats.binomtest` to about 1e-11, the tests compare the two. It is written out because the binomial
-    distribution at 1/2 is symmetric, which makes it one line, and because reports keep every digit of a p-value.
+    It agrees with `scipy.stats.binomtest` to about 1e-11. Reports keep every digit of a p-value, so it stays as it is.
     """
     fewer, all_discordant = min(only_this, only_other), only_this + only_other
     return min(1.0, 2 * float(bdtr(fewer, all_discordant, 0.5)))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from esnlm.reporting import plots
+from esnlm.reporting.blimp_text import entry_of
 from esnlm.reporting.plots import FAINT, INK
 
 RUN = plots.COLOURS[0]
@@ -33,12 +34,8 @@ def save(result: dict, path: str | Path) -> str | None:
     rows = {"overall": 0.0} | {name: 1.4 + i for i, name in enumerate(names)}  # y of each, downwards
     y = list(rows.values())
 
-    def accuracies(report: dict) -> list[float]:
-        return [(report["overall"] if row == "overall" else report[level][row])["accuracy"] for row in rows]
-
-    def published(model: str) -> list[float]:
-        anchors = result["anchors"]
-        return [(anchors["overall"] if row == "overall" else anchors[level][row])[model] for row in rows]
+    def column(tree: dict, key: str) -> list[float]:
+        return [entry_of(tree, level, row)[key] for row in rows]
 
     made = plots.figure(9, 0.32 * (len(names) + 1) + 1.9)
     if made is None:
@@ -47,10 +44,10 @@ def save(result: dict, path: str | Path) -> str | None:
     axes.axhspan(-0.6, 0.6, color=FAINT, alpha=0.35, linewidth=0)
     axes.hlines(y, 0, 100, color=FAINT, linewidth=0.6, zorder=1)
 
-    own = accuracies(result)
+    own = column(result, "accuracy")
     shown = [own]
     for value, height, row in zip(own, y, rows, strict=True):
-        low, high = (result["overall"] if row == "overall" else result[level][row])["interval"]
+        low, high = entry_of(result, level, row)["interval"]
         shown.append([low])
         axes.plot([low, high], [height, height], color=RUN, linewidth=2.2, marker="|", markersize=7, zorder=6)
         beside = axes.get_yaxis_transform()
@@ -59,12 +56,12 @@ def save(result: dict, path: str | Path) -> str | None:
     axes.axvline(50, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2, label="chance")
     baselines = result["baselines"]
     for i, (name, baseline) in enumerate(baselines.items()):
-        shown.append(accuracies(baseline))
+        shown.append(column(baseline, "accuracy"))
         style = {"marker": "|", "s": 40, "linewidth": 2.2, "color": BASELINES[i % len(BASELINES)]}
         above = 0.24 * (i - (len(baselines) - 1) / 2)  # they often agree, and would hide each other
         axes.scatter(shown[-1], [height + above for height in y], **style, zorder=3, label=f"{name} only")
     for model, (label, marker, colour) in ANCHORS.items() if result["anchors"] else ():
-        shown.append(published(model))
+        shown.append(column(result["anchors"], model))
         style = {"marker": marker, "s": 34, "facecolor": "white", "edgecolor": colour, "linewidth": 1.3}
         axes.scatter(shown[-1], y, **style, zorder=4, label=label)
 

@@ -75,10 +75,8 @@ def read(path: str | Path) -> dict:
     if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise InputError(f"{path}: not a report of minimal pairs")
     if result.get("format_version") != FORMAT_VERSION:
-        raise InputError(
-            f"{path}: format version {result.get('format_version')}, this library reads {FORMAT_VERSION}: score the run"
-            " again"
-        )
+        version = result.get("format_version")
+        raise InputError(f"{path}: format version {version}, this library reads {FORMAT_VERSION}: score the run again")
     if result.get("sha256") != seal(result) or not _is_complete(result):
         raise InputError(f"{path}: damaged, not as it was written: score the run again")
     return result
@@ -182,18 +180,12 @@ def _make_folder(folder: Path) -> None:
 def _is_complete(result: dict) -> bool:
     """Tells whether a report has all the values that are read from it, each of its type."""
     try:
+        pairs, overall = result["pairs_file"], result["overall"]
         texts = [result["run"], result["status"], result["config_sha256"], result["scoring"]["name"]]
-        texts += [
-            result["data"]["sha256"],
-            result["tokenizer"]["sha256"],
-            result["pairs_file"]["name"],
-            result["pairs_file"]["sha256"],
-        ]
-        step, accuracy, name = result["step"], result["overall"]["accuracy"], result["pairs_file"]["name"]
+        texts += [result["data"]["sha256"], result["tokenizer"]["sha256"], pairs["name"], pairs["sha256"]]
+        step, accuracy, name = result["step"], overall["accuracy"], pairs["name"]
         numbers = [baseline["overall"]["accuracy"] for baseline in result["baselines"].values()]
-        numbers += [
-            number for interval in [result["overall"]["interval"]] if interval is not None for number in interval
-        ]
+        numbers += [] if overall["interval"] is None else overall["interval"]
         known = accuracy is None if result["status"] != "ok" else 0 <= accuracy <= 100
         known = known and type(step) is int and all(number is None or 0 <= number <= 100 for number in numbers)
         return known and all(isinstance(text, str) for text in texts) and name == Path(name).name != ""

@@ -56,6 +56,11 @@ def markdown(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def entry_of(tree: dict, level: str, name: str) -> dict:
+    """Returns the entry of a phenomenon, a paradigm or "overall" in a result, a baseline or the anchors."""
+    return tree["overall"] if name == "overall" else tree[level][name]
+
+
 def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
     """Returns the lines of a table of paired differences, with an empty line before it."""
     rows = [
@@ -107,9 +112,9 @@ def _rows(result: dict, level: str) -> Iterator[list[str]]:
         *(ANCHORS.values() if anchors else ()),
     ]
     for name in [*result[level], "overall"]:
-        entry = result["overall"] if name == "overall" else result[level][name]
-        beside = [its["overall"] if name == "overall" else its[level][name] for its in baselines.values()]
-        published = (anchors["overall"] if name == "overall" else anchors[level][name]) if anchors else {}
+        entry = entry_of(result, level, name)
+        beside = [entry_of(its, level, name) for its in baselines.values()]
+        published = entry_of(anchors, level, name) if anchors else {}
         yield [
             name,
             _figure(entry["accuracy"]) if entry["accuracy"] is not None else result["status"],

@@ -19,7 +19,7 @@ def says(table):
 
     def token_log_probs_of(sequences):
         sentences = ["".join(chr(i) for i in ids if i not in (BOS, EOS)).strip() for ids in sequences]
-        return [np.append(np.zeros(len(ids) - 2), table[s]) for ids, s in zip(sequences, sentences)]
+        return [np.append(np.zeros(len(ids) - 2), table[s]) for ids, s in zip(sequences, sentences, strict=True)]
 
     return token_log_probs_of
 
@@ -130,8 +130,8 @@ def test_log_probabilities_that_are_not_numbers_are_counted_and_leave_no_accurac
 @pytest.mark.parametrize("scoring", list(conventions.CONVENTIONS))
 def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     pairs = [pair("x", "ab", "ba"), pair("x", "abc", "ab"), pair("y", "cb", "ac"), pair("y", "ab", "ab")]
-    uniform = lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences]
-    result = evaluate(fake_run(tmp_path, uniform), pairs, scoring).result
+    uniform = fake_run(tmp_path, lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences])
+    result = evaluate(uniform, pairs, scoring).result
     assert result["status"] == "collapsed"
     assert result["warnings"] == [
         "2 of the 3 pairs of different sentences have equal log-probabilities: the model tells them apart by nothing, "

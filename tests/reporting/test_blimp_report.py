@@ -19,7 +19,7 @@ WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
 
 def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     """An evaluation of one paradigm in which pair i has the two log-probabilities results[i]."""
-    score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both)}
+    score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both, strict=True)}
     number = {sentence: i for i, sentence in enumerate(score)}
 
     def token_log_probs_of(sequences):
