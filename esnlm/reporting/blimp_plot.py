@@ -1,6 +1,7 @@
 """The plot of a minimal-pair report: the run's accuracies among its baselines and the published results."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 from esnlm.reporting import plots
 from esnlm.reporting.blimp_text import entry_of
@@ -17,12 +18,12 @@ ANCHORS = {  # label, marker, colour: cool and hollow, so that the run stands ou
 BASELINES = ["#e0a100", "#8c6d31", "#6b8e23"]  # for the baselines, in turn
 
 
-def save(result: dict, path: str | Path) -> str | None:
-    """Plots a report to a PNG file: by phenomenon where it has BLiMP's anchors, else by paradigm.
+def save(result: dict, file: str | Path | BinaryIO) -> str | None:
+    """Plots a report as PNG: by phenomenon where it has BLiMP's anchors, else by paradigm.
 
     Args:
         result: of an `Evaluation`.
-        path: the file.
+        file: to write to.
 
     Returns:
         None, or the line that says why there is no plot: matplotlib is not installed, or there is no accuracy.
@@ -79,5 +80,5 @@ def save(result: dict, path: str | Path) -> str | None:
     title = f"{'BLiMP' if result['anchors'] else 'Minimal pairs'}: {title}"
     figure.suptitle(title, x=0.02, ha="left", color=INK, parse_math=False)
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=INK, handletextpad=0.3)
-    Path(path).write_bytes(plots.png(figure))
+    figure.savefig(file, dpi=plots.DPI, format="png")
     return None

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 INK, FAINT = "#22262b", "#c9ced6"
 COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
+DPI = 150
 NO_MATPLOTLIB = "matplotlib is not installed (pip install matplotlib)"
 
 
@@ -50,7 +51,7 @@ def figure(
 def png(figure: "Figure") -> bytes:
     """Returns the figure as the content of a PNG file."""
     content = io.BytesIO()
-    figure.savefig(content, dpi=150, format="png")
+    figure.savefig(content, dpi=DPI, format="png")
     return content.getvalue()
 
 
