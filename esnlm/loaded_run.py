@@ -12,7 +12,7 @@ from flax import nnx
 
 from esnlm import config as configuration
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment, ImportedData
+from esnlm.config import Experiment
 from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
@@ -126,7 +126,7 @@ class Run:
 
     def unigram(self) -> UnigramModel | None:
         """The unigram model of the training text, to score beside this one; None for a model that was imported."""
-        if isinstance(self.config.data, ImportedData):
+        if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
         file = directory.unigram

@@ -22,6 +22,7 @@ import safetensors.numpy
 from esnlm import config, loaded_run
 from esnlm.compute import choose_compute
 from esnlm.data import prepare, sentences, store, tokenizer
+from esnlm.data.sources import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.models import families, gpt2, huggingface
@@ -396,7 +397,7 @@ def _make_run(folder: Path) -> None:
 def _use_run(folder: Path) -> None:
     run_table.report([folder], folder / "table.md")
     loaded = loaded_run.load(folder, untrained=True)
-    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=config.GrammarData()))
+    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=GrammarData()))
     assert np.isfinite(trained_here.unigram().log_p).all()
 
 

@@ -98,6 +98,11 @@ class Tokenizer:
         with ThreadPoolExecutor(num_threads or os.cpu_count()) as pool:
             return list(pool.map(self.encode, texts))
 
+    def encode_framed(self, sentences: Iterable[str]) -> np.ndarray:
+        """Returns the ids of sentences end to end, each with its BOS and EOS: (tokens,) int32."""
+        encoded = self.encode_batch(list(sentences))
+        return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The UTF-8 bytes that `ids` stand for. KeyError for an id outside the vocabulary."""
         return self._encoding.decode_bytes([int(i) for i in ids])

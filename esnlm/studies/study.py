@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from esnlm.commands.base import exit_with
-from esnlm.config import Experiment, GrammarData
+from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.reporting import blimp_report
@@ -166,7 +166,7 @@ def _left(grid: Grid, runs: list[Run]) -> list[Run]:
     digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     left = []
     for run in runs:
-        if digest and isinstance(run.experiment.data, GrammarData):
+        if digest and run.experiment.data.has_minimal_pairs:
             raise InputError(
                 f"{grid.blimp}: {run.cell} generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
             )
