@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from esnlm.runs.console import warn
 from esnlm.runs.atomic import write_atomically, writing
@@ -24,6 +26,7 @@ class Metrics:
             warn(f"{file}: changed since update {resume_step} was saved: lines up to there are missing or wrong")
         write_atomically(file, kept)
         self._file, self._handle = file, open(file, "ab")
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
 
     def __enter__(self) -> "Metrics":
         return self
@@ -44,6 +47,8 @@ class Metrics:
             self._handle.write(line)
             self._handle.flush()
         self._digest.update(line)
+        for tell in self.listeners:
+            tell(plain(values))
 
 
 def plain(values: dict) -> dict:
