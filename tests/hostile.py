@@ -21,7 +21,7 @@ import safetensors.numpy
 
 from esnlm import config, loaded_run
 from esnlm.compute import choose_compute
-from esnlm.data import prepare, sentences, store, tokenizer
+from esnlm.data import encode, prepare, sentences, store, tokenizer
 from esnlm.data.sources import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
@@ -330,15 +330,15 @@ def _make_text(folder: Path) -> None:
 def _encoders() -> tuple:
     from nltk.tokenize.punkt import PunktParameters
 
-    return prepare.chunk_encoder(None, small_tokenizer(), 3, 12), prepare.chunk_encoder(
+    return encode.chunk_encoder(None, small_tokenizer(), 3, 12), encode.chunk_encoder(
         PunktParameters(), small_tokenizer(), 3, 12
     )
 
 
 def _read_text(folder: Path) -> None:
     for text in sentences.read_chunks(folder / "text.txt"):
-        for encode in _encoders():
-            found = encode(text)
+        for encoder in _encoders():
+            found = encoder(text)
             kept = found.lengths[found.lengths >= 3]
             assert len(found.tokens) == np.minimum(kept, 12).sum()
     sentences.read_lines(folder / "text.txt")
