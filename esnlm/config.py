@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from esnlm.compute import ComputeConfig
-from esnlm.data.sources import SOURCES, DataSource, GrammarData
+from esnlm.data.sources import DataSource, GrammarData
 from esnlm.errors import require
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -108,7 +108,8 @@ class Experiment:
 
     def _check_regression(self) -> None:
         """Raises InputError for a model whose readout no regression can fit."""
-        kind, model = self.training.kind, self.model
+        kind = self.training.kind
+        model: Any = self.model
         require(
             model.features_are_frozen,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",
@@ -151,7 +152,7 @@ def as_dict(experiment: Experiment) -> dict[str, Any]:
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns a nested dict as one of dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat

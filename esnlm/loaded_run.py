@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from flax import nnx
 
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment
+from esnlm.config import Experiment, flatten
 from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
@@ -122,7 +122,7 @@ class Run:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every weight by name, e.g. "readout.a", "reservoir.leak", "reservoir.recurrent.values" and ".indices"."""
-        return {name: np.asarray(array) for name, array in configuration.flatten(self.model.arrays()).items()}
+        return {name: np.asarray(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
         """The unigram model of the training text, to score beside this one; None for a model that was imported."""
@@ -168,9 +168,7 @@ class Run:
     def _warn_of(self, log_probs) -> None:
         undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
         if undefined:
-            names = [
-                name for name, array in configuration.flatten(self.model.params).items() if not np.isfinite(array).all()
-            ]
+            names = [name for name, array in flatten(self.model.params).items() if not np.isfinite(array).all()]
             cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
             line = f"{undefined} of {len(log_probs)} sentences have a log-probability that is not a number{cause}"
             warnings.warn(line, stacklevel=3)
@@ -196,7 +194,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
         )
-    experiment = configuration.read(directory.config)
+    experiment = config_io.read(directory.config)
     tokenizer = load_tokenizer(directory.tokenizer)
     family, vocab_size = families.of(experiment.model), tokenizer.vocab_size
     frozen = {}
@@ -230,7 +228,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
 
 
 def _shapes(params: dict) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in configuration.flatten(params).items()}
+    return {name: array.shape for name, array in flatten(params).items()}
 
 
 def _for_this_machine(experiment: Experiment) -> Experiment:

@@ -105,7 +105,9 @@ def test_a_file_that_is_not_yaml(file):
 
 def test_a_missing_file(tmp_path):
     path = tmp_path / "none.yaml"
-    assert refusal(config_io.read, path) == f"{path}: No such file or directory; give a configuration file with --config"
+    assert (
+        refusal(config_io.read, path) == f"{path}: No such file or directory; give a configuration file with --config"
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,9 @@ def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path)
     assert config_io.read(file("run: runs/x")).model.reservoir.topology == ErdosRenyi()
     assert config_io.read(file("run: runs/x"), [KIND, "ring"]).model.reservoir.topology == Ring()
     overrides = [f"{KIND}=small_world", "--model.reservoir.topology.rewiring", "0.2"]
-    assert config_io.read(file("run: runs/x"), overrides).model.reservoir.topology == SmallWorld(degree=32, rewiring=0.2)
+    assert config_io.read(file("run: runs/x"), overrides).model.reservoir.topology == SmallWorld(
+        degree=32, rewiring=0.2
+    )
     path = file("model: {reservoir: {state_size: 64, mean_degree: 8, topology: {kind: small_world, degree: 4}}}")
     experiment = config_io.read(path, ["--model.reservoir.topology.degree", "6"])
     assert experiment.model.reservoir == ReservoirConfig(64, SmallWorld(degree=6), mean_degree=8)

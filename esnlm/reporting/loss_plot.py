@@ -40,7 +40,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
     if len(validation):
         axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
-    for name, nll in references.items():
+    for nll in references.values():
         axes.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
     for name, nll in _without_overlaps(references, axes.get_ylim()).items():
         axes.annotate(
@@ -69,7 +69,9 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
 
 def _points(lines: list[dict[str, Any]], name: str, tokens_at: dict[int, int]) -> np.ndarray:
     """Returns (tokens, NLL) of the lines that have a finite NLL of this name, (n, 2)."""
-    found = [(tokens_at[line["step"]], float(line[name])) for line in lines if name in line and line["step"] in tokens_at]
+    found = [
+        (tokens_at[line["step"]], float(line[name])) for line in lines if name in line and line["step"] in tokens_at
+    ]
     return np.array([point for point in found if np.isfinite(point[1])]).reshape(-1, 2)
 
 

@@ -4,10 +4,9 @@ import math
 from typing import Any
 
 import numpy as np
-from flax import nnx
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
@@ -27,14 +26,14 @@ from esnlm.training.summary import Likelihood
 from esnlm.training.update import make_optimizer
 
 
-def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[nnx.Module, State]:
+def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[Any, State]:
     """Returns the model before its first update, and the state that the run goes on from: a checkpoint's, or a fresh one.
 
     Raises:
         InputError: the machine has too little memory or disk, or what was saved is damaged.
     """
     training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
-    if training.kind in regression.METHODS:
+    if not isinstance(training, TrainingConfig):
         regression.require_memory(experiment, vocab_size)
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, regression.open_state(experiment, corpus, model, directory)
@@ -47,7 +46,7 @@ def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> t
 def train(
     experiment: Experiment,
     corpus: Corpus,
-    model: nnx.Module,
+    model: Any,
     state: State,
     metrics: Metrics,
     directory: RunDirectory,
@@ -64,20 +63,22 @@ def train(
         The last validation; None where it was interrupted, or where there is no validation text.
     """
     frozen = model.prepare(experiment.compute.kernel)
-    if experiment.training.kind not in regression.METHODS:
-        return _train_by_gradients(experiment, corpus, frozen, state, metrics, directory, interruption)
+    training = experiment.training
+    if isinstance(training, TrainingConfig):
+        return _train_by_gradients(experiment, training, corpus, frozen, state, metrics, directory, interruption)
     stream = families.stream(experiment.model, frozen, state.params, experiment.compute)
     regression.fit(experiment, corpus, stream, state, metrics, directory, interruption)
     if interruption:
         return None
     readout = families.of(experiment.model).readout(state.params)
     validation = _validate(stream, readout, corpus.validation, experiment.compute, interruption)
-    _log_validation(metrics, state.step, experiment.training.epochs, validation)
+    _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
 
 def _train_by_gradients(
     experiment: Experiment,
+    training: TrainingConfig,
     corpus: Corpus,
     frozen: Any,
     state: State,
@@ -85,12 +86,13 @@ def _train_by_gradients(
     directory: RunDirectory,
     interruption: Interruption,
 ) -> Likelihood | None:
-    training, compute, text = experiment.training, experiment.compute, corpus.train
+    text, window_tokens = corpus.train, experiment.compute.window_tokens
+    assert window_tokens is not None  # `resolve` has chosen it for the device.
     stop_on_nonfinite = training.on_nonfinite == "stop"
 
     # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
     epochs = [
-        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, compute.window_tokens)
+        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens)
         for epoch in range(training.epochs)
     ]
     words = [_words_of_updates(text, epoch) for epoch in epochs]
@@ -185,7 +187,8 @@ def _validate(
     """Measures a model on the validation text; None where there is no such text, or where it was interrupted."""
     if store is None:
         return None
-    nats = tokens = 0
+    assert compute.window_tokens is not None  # `resolve` has chosen it for the device.
+    nats, tokens = 0.0, 0
     progress = Progress(int(store.lengths.sum()) - len(store))
     windows = scoring.total_nll(stream, readout, store, compute.precision, compute.window_tokens, compute.chunk_tokens)
     for window_nats, window_tokens in windows:

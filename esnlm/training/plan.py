@@ -30,9 +30,10 @@ def show(experiment: Experiment) -> int:
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
     compute = choose_compute(experiment.compute, model, jax.default_backend())
+    assert compute.window_tokens is not None and compute.batch_slots is not None
     family = families.of(model)
     counts = family.expected_counts(model, corpus.vocab_size)
-    if training.kind in regression.METHODS:
+    if not isinstance(training, TrainingConfig):
         readout = {"readout": FITS[training.kind]}
         fit = _Fit(training.kind, regression.memory(experiment, corpus.vocab_size), 1, 4 * counts.trainable)
     else:
@@ -73,7 +74,7 @@ def flops(experiment: Experiment) -> int:
     """
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
     tokens = training.epochs * corpus.predicted_tokens
-    if training.kind in regression.METHODS:
+    if not isinstance(training, TrainingConfig):
         return regression.METHODS[training.kind].flops(model.feature_size, corpus.vocab_size, tokens)
     return tokens * families.of(model).flops_per_token(model, corpus.vocab_size)
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import jax
 import optax
-from flax import nnx, serialization
+from flax import serialization
 
-from esnlm.config import ModelConfig
 from esnlm.errors import InputError
 from esnlm.models import families
 from esnlm.runs import checkpoint
@@ -62,8 +61,14 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
     return {name: metadata[name] for name in _COUNTERS if name in metadata}
 
 
-def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory) -> nnx.Module:
+def open_model(config: Any, vocab_size: int, seed: int, directory: RunDirectory) -> Any:
     """Returns the model as it is before the first update, with its frozen arrays from frozen/ where they were saved.
+
+    Args:
+        config: the model's configuration.
+        vocab_size: V.
+        seed: the run's, from which the arrays are initialized.
+        directory: the run directory.
 
     Raises:
         InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.

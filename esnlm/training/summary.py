@@ -11,9 +11,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
-from esnlm.config import Experiment, as_dict
+from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.models import families
 from esnlm.runs.atomic import write_atomically
@@ -63,18 +62,19 @@ def perplexity(nll: float) -> float:
 
 
 def summarize(
-    experiment: Experiment, corpus: Corpus, model: nnx.Module, state: State, validation: Likelihood | None
+    experiment: Experiment, corpus: Corpus, model: Any, state: State, validation: Likelihood | None
 ) -> dict[str, Any]:
     """Returns the values of summary.json; losses are in nats per token."""
     train_nll = state.train_nll  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     val_nll = validation.nll if validation else None
     counts = families.of(experiment.model).actual_counts(model)
-    stopped = state.skipped > 0 and experiment.training.on_nonfinite == "stop"
+    training = experiment.training
+    stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
-        "epochs": experiment.training.epochs,
+        "epochs": training.epochs,
         "tokens": state.tokens,
         "words": state.words,
         "skipped_updates": state.skipped,
@@ -82,7 +82,7 @@ def summarize(
         "val_nll": val_nll,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
-        "perplexity": perplexity(val_nll) if validation else None,
+        "perplexity": perplexity(validation.nll) if validation else None,
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,

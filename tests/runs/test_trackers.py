@@ -126,7 +126,9 @@ def test_a_tracker_that_does_not_start_leaves_the_others(tmp_path, capsys):
         fake = both._trackers["fake"]
         both.log({"step": 9, "train_nll": 1.5})
     assert fake.told == [("start", tmp_path, 3, 8), ("log", 9, ["train_nll"]), ("finish",)]
-    assert capsys.readouterr().err.startswith("warning: tracking service failed: ImportError: No module named 'service'")
+    assert capsys.readouterr().err.startswith(
+        "warning: tracking service failed: ImportError: No module named 'service'"
+    )
 
 
 def test_a_tracker_that_is_not_there(run):

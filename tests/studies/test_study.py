@@ -18,7 +18,7 @@ import yaml
 from esnlm.errors import InputError
 from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.studies import grid, grid_plot, grid_table, study
-from esnlm.training.loop import INTERRUPTED
+from esnlm.workflows.train import INTERRUPTED
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
 BASE = """
