@@ -14,7 +14,9 @@ from esnlm.errors import InputError
 # Where the person who called can mend it, and how. Any other error of the system is a fault of the program.
 ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space there, or choose another disk"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to, or change its rights"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to, or change its rights"
+    ),
     errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
     errno.EIO: "the disk fails: choose another one",
 }
@@ -78,7 +80,9 @@ def alive(process: int) -> bool:
 
 def seal(content: dict[str, Any]) -> str:
     """The sha256 of a JSON object, but for the key "sha256", where the seal itself stands."""
-    return hashlib.sha256(json.dumps({key: content[key] for key in content if key != "sha256"}, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps({key: content[key] for key in content if key != "sha256"}, sort_keys=True).encode()
+    ).hexdigest()
 
 
 def sealed(content: dict[str, Any]) -> bytes:

@@ -268,7 +268,9 @@ def _arrays(folder: Path) -> Arrays:
 
 
 def _foreign(folder: Path) -> InputError:
-    return InputError(f"{folder}: damaged checkpoint: its sums agree, but esnlm did not save it; use another step or a copy of this one")
+    return InputError(
+        f"{folder}: damaged checkpoint: its sums agree, but esnlm did not save it; use another step or a copy of this one"
+    )
 
 
 def _require_match(folder: Path, arrays: dict[str, Any], template: dict[str, Any]) -> None:

@@ -29,7 +29,12 @@ class Progress:
         speed = (done - self.first) / max(now - self.began, 1e-9)
         left = (self.total - done) / speed if speed else 0
         line = f"{text}  {speed:,.0f} {self.unit}/s  {clock(left)} left"
-        print(f"\r\033[K{line}" if self.terminal else line, end="" if self.terminal and not final else "\n", file=sys.stderr, flush=True)
+        print(
+            f"\r\033[K{line}" if self.terminal else line,
+            end="" if self.terminal and not final else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def say(line: str) -> None:

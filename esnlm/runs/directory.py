@@ -78,7 +78,9 @@ class RunDirectory:
     def update_manifest(self, *paths: Path, **facts: Any) -> None:
         """Puts the sha256 of files, and of all files in folders, into manifest.json, and what else is to be remembered."""
         known = self.read_manifest() or {}
-        found = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()]
+        found = [
+            file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()
+        ]
         files = known.get("files", {}) | {file.relative_to(self.path).as_posix(): sha256(file) for file in found}
         write_atomically(self.manifest, sealed(known | facts | {"files": files}))
 
@@ -162,12 +164,19 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = open(self.path / ".lock", "a")
         except OSError as error:
-            raise InputError(f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run") from None
+            raise InputError(
+                f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run"
+            ) from None
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError(f"{self.path}: another training is writing to this run directory; choose another with --run") from None
+                raise InputError(
+                    f"{self.path}: another training is writing to this run directory; choose another with --run"
+                ) from None
             except OSError as error:
-                warnings.warn(f"{self.path}: no lock ({error.strerror}): see to it that no other training writes there", stacklevel=3)
+                warnings.warn(
+                    f"{self.path}: no lock ({error.strerror}): see to it that no other training writes there",
+                    stacklevel=3,
+                )
             yield

@@ -4,10 +4,13 @@ import contextlib
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from esnlm.runs.console import warn
 from esnlm.runs.atomic import write_atomically, writing
+from esnlm.runs.console import warn
+
 
 class Metrics:
     """metrics.jsonl: one JSON object a line, appended as training goes.
@@ -24,6 +27,7 @@ class Metrics:
             warn(f"{file}: changed since update {resume_step} was saved: lines up to there are missing or wrong")
         write_atomically(file, kept)
         self._file, self._handle = file, open(file, "ab")
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
 
     def __enter__(self) -> "Metrics":
         return self
@@ -44,10 +48,13 @@ class Metrics:
             self._handle.write(line)
             self._handle.flush()
         self._digest.update(line)
+        for tell in self.listeners:
+            tell(plain(values))
 
 
 def plain(values: dict) -> dict:
     """Values for JSON, which has no inf and no nan: such a number becomes the string "inf", "-inf" or "nan"."""
+
     def one(value):
         if isinstance(value, dict):
             return plain(value)

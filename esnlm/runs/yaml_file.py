@@ -31,7 +31,9 @@ def read_tree(file: Path, advice: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2001-99-99
         raise InputError(f"{file}: not a YAML file: {' '.join(str(error).split())}") from None
     if not _is_small(tree):
-        raise InputError(f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration")
+        raise InputError(
+            f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration"
+        )
     _require_keys_once(file, node)
     return tree
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jax
 
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment
 from esnlm.data.sources import ImportedData
@@ -52,7 +52,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
         partial.path.mkdir(parents=True)
         tokenizer.save(partial.tokenizer)
         checkpoint.save(partial.checkpoints / "0", {"params": model.params}, {"step": 0})
-        configuration.write(experiment, partial.config)
+        config_io.write(experiment, partial.config)
         write_atomically(partial.summary, json.dumps(summary, indent=1) + "\n")
         partial.update_manifest(*partial.fixed_files, partial.summary)
         if out.exists():

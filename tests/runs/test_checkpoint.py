@@ -109,8 +109,12 @@ def test_empty_arrays_alone(tmp_path):
 
 
 def test_jax_arrays_come_back_as_numpy(tmp_path):
-    arrays = {"w": jnp.arange(6, dtype=jnp.bfloat16).reshape(2, 3), "key": jax.random.key_data(jax.random.key(1)),
-              "count": jnp.uint32(7), "none": jnp.zeros((0, 3))}
+    arrays = {
+        "w": jnp.arange(6, dtype=jnp.bfloat16).reshape(2, 3),
+        "key": jax.random.key_data(jax.random.key(1)),
+        "count": jnp.uint32(7),
+        "none": jnp.zeros((0, 3)),
+    }
     save(tmp_path / "jax", arrays, {})
     assert_same(restore(tmp_path / "jax")[0], arrays)
 
@@ -429,7 +433,10 @@ def run_python(script: str, *arguments, **environment) -> str:
     """What the script prints; any warning in it is an error, and stderr must be empty."""
     process = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *map(str, arguments)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (process.returncode, process.stderr) == (0, "")
     return process.stdout
@@ -483,6 +490,7 @@ def test_killed_while_saving(tmp_path):
 @pytest.mark.parametrize("function", ["_manifest", "_sync_tree", "_remove", "_sync"])
 def test_interrupted_while_saving(checkpoints, monkeypatch, function):
     """Ctrl-C at each stage: the damaged step 200 is still there, or gone, or the new one is; never a half of it."""
+
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
@@ -501,8 +509,12 @@ def test_only_dead_owners_temporaries_are_removed(checkpoints):
     ended.wait()
     alive = checkpoints / f".tmp-checkpoint-{os.getppid()}-0123abcd"
     other = checkpoints / ".tmp-notes"
-    for path in (alive, other, checkpoints / f".tmp-checkpoint-{ended.pid}-0123abcd",
-                 checkpoints / f".tmp-checkpoint-{os.getpid()}-0123abcd"):
+    for path in (
+        alive,
+        other,
+        checkpoints / f".tmp-checkpoint-{ended.pid}-0123abcd",
+        checkpoints / f".tmp-checkpoint-{os.getpid()}-0123abcd",
+    ):
         path.mkdir()
     save(checkpoints / "300", tree(), {})
     assert sorted(leftovers(checkpoints)) == sorted([alive, other])
@@ -524,8 +536,8 @@ def test_a_file_size_limit_leaves_the_last_good_step(checkpoints):
         checkpoints,
     )
     assert re.fullmatch(
-        re.escape(f"{checkpoints}/300: checkpoint not saved: File too large; 2.0 MB needed, ") +
-        r"[\d,.]+ MB available: free some space, lift the limit or choose another run directory "
+        re.escape(f"{checkpoints}/300: checkpoint not saved: File too large; 2.0 MB needed, ")
+        + r"[\d,.]+ MB available: free some space, lift the limit or choose another run directory "
         r"\(earlier checkpoints are untouched\)\n",
         line,
     ), line
