@@ -38,7 +38,7 @@ import measure
 
 import esnlm
 from esnlm import config
-from esnlm.commands.base import exit_with
+from esnlm.process import exit_with
 from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.runs import checkpoint
 from esnlm.training import loop

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from esnlm.commands.base import exit_with
+from esnlm.process import exit_with
 from esnlm.config import Experiment, GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
