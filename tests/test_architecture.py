@@ -13,10 +13,31 @@ import esnlm
 PACKAGE = Path(esnlm.__file__).parent
 
 # From the bottom. A module may import from its own room and from those above its own in this list.
-ROOMS = """
-    errors rng allocator ops runs process data reservoir compute features readout regression models config evaluation
-    loaded_run training reporting signals diagnosis workflows studies commands
-""".split()
+ROOMS = [  # fmt: skip
+    "errors",
+    "rng",
+    "allocator",
+    "ops",
+    "runs",
+    "process",
+    "data",
+    "reservoir",
+    "compute",
+    "features",
+    "readout",
+    "regression",
+    "models",
+    "config",
+    "evaluation",
+    "loaded_run",
+    "training",
+    "reporting",
+    "signals",
+    "diagnosis",
+    "workflows",
+    "studies",
+    "commands",
+]
 # Imported only inside the functions that need them: they are slow to import, or belong to an extra.
 HEAVY = {"matplotlib", "nltk", "tokenizers", "safetensors", "torch", "transformers", "networkx"}
 
@@ -52,7 +73,6 @@ KNOWN_UNTYPED = {  # modules
     "esnlm.models.echo_state",
     "esnlm.models.families",
     "esnlm.models.gpt2",
-    "esnlm.models.huggingface",
     "esnlm.models.jaeger",
     "esnlm.models.lstm",
     "esnlm.readout.cross_entropy",
