@@ -24,8 +24,8 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 
-from esnlm.commands.allocator import keep_freed_memory
-from esnlm.commands.base import exit_with
+from esnlm.allocator import keep_freed_memory
+from esnlm.process import exit_with
 from esnlm.readout.cross_entropy import product
 
 try:

@@ -23,7 +23,7 @@ import jax
 import measure
 import numpy as np
 
-from esnlm.commands.allocator import keep_freed_memory
+from esnlm.allocator import keep_freed_memory
 from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.config import Experiment
 from esnlm.models import echo_state, families

@@ -38,7 +38,7 @@ import measure
 
 import esnlm
 from esnlm import config_io
-from esnlm.commands.base import exit_with
+from esnlm.process import exit_with
 from esnlm.runs import checkpoint
 from esnlm.training.log import TrainingLog
 from esnlm.workflows.blimp import evaluate_run

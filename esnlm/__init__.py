@@ -1,8 +1,10 @@
 """esnlm: echo state network language models at scale.
 
 run = esnlm.load("runs/quickstart")
-loaded_run.log_probs(["The cats sleep."])
+run.log_probs(["The cats sleep."])
 """
+
+from typing import Any
 
 from esnlm.errors import InputError
 
@@ -10,8 +12,8 @@ __all__ = ["InputError", "Run", "load"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str):
-    # jax starts in a second or two: whoever only prepares text or asks for --help does not wait for it.
+def __getattr__(name: str) -> Any:
+    # JAX takes a second or two to start. Whoever only prepares text or asks for --help does not wait for it.
     if name in ("load", "Run"):
         from esnlm import loaded_run
 

@@ -1,4 +1,4 @@
-"""Where tests find the text that is not ours to ship, and what a module of tests leaves behind."""
+"""Fixtures of all tests: data that is not ours to ship, other libraries to compare with, and cleaning up."""
 
 import csv
 import os
@@ -9,17 +9,27 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests import peers
+
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled():
-    """Thousands of small compiled programs, kept to the end, take gigabytes and make every later test slower."""
+    """Frees the compiled programs of a module: all of them together take gigabytes and slow every later test down."""
     yield
     jax.clear_caches()
 
 
+@pytest.fixture(params=["recorded", "live"])
+def peer(request) -> peers.Peer:
+    """What PyTorch and transformers compute, by a recording and by themselves (tests/peers)."""
+    if request.param == "live" and not peers.installed():
+        pytest.skip("needs PyTorch and transformers: pip install -e '.[test,peers]'")
+    return peers.Peer(live=request.param == "live")
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The data folder: environment variable ESNLM_DATA, or ../shared/data beside the repository."""
+    """Returns the data folder: environment variable ESNLM_DATA, or ../shared/data beside the repository."""
     folder = Path(os.environ.get("ESNLM_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
     if not folder.is_dir():
         pytest.skip(f"needs the text and BLiMP data, which is not at {folder}: set ESNLM_DATA")
@@ -34,7 +44,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def papers_table(data) -> Callable[[str], list[dict[str, str]]]:
-    """Rows of a CSV file of the papers' tables, which lie beside the data, by the name of the file."""
+    """Returns a function from the name of a CSV file of the papers' tables, which lie beside the data, to its rows."""
     folder = data.parent / "reference"
     if not folder.is_dir():
         pytest.skip(f"needs the papers' tables, which are not at {folder}, beside the data: set ESNLM_DATA")

@@ -4,12 +4,10 @@ python -m tests.test_errors > docs/errors.md
 """
 
 import dataclasses
-import importlib.util
 import json
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,9 +16,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from esnlm import __main__ as esnlm_command
-from esnlm import config, config_io
-from esnlm.commands.base import exit_with
+from esnlm import commands, config, config_io
+from esnlm.process import exit_with
 from esnlm.signals import network
 from esnlm.workflows.train import train_run
 from tests import hostile
@@ -512,26 +509,20 @@ def world(tmp_path_factory):
     return folder
 
 
-def script(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 SIGNAL = np.linspace(-0.5, 0.5, 30)[:, None]  # (T, 1)
 
 
-def run(command: str, monkeypatch) -> int:
+def run(command: str) -> int:
     """The status of a command as it is typed, in this process; anything else is Python."""
     if not command.startswith("python "):
         return exit_with(lambda: eval(command, {"network": network, "np": np, "u": SIGNAL, "y": SIGNAL}) and 0)
-    _, *words = shlex.split(command)
-    monkeypatch.setattr(sys, "argv", words[1:] if words[0] == "-m" else words)
+    _, program, *words = shlex.split(command)
     try:
-        if words[0] == "eval_blimp.py":
-            return script("eval_blimp").main(words[1:])
-        return exit_with(esnlm_command.main if words[0] == "-m" else script("train").main)
+        if program == "-m":
+            return commands.main(words[1:], "python -m esnlm")
+        return commands.run_command(
+            {"train.py": "train", "eval_blimp.py": "blimp"}[program], words, f"python {program}"
+        )
     except SystemExit as stop:
         return stop.code
 
@@ -547,7 +538,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkey
     monkeypatch.chdir(here)
     row.begin()
     before = sorted(here.rglob("*"))
-    assert run(row.command, monkeypatch) == 2
+    assert run(row.command) == 2
     out, err = capsys.readouterr()
     pattern = re.escape(f"error: {row.line}").replace("…", ".+")
     assert re.fullmatch(pattern, err.splitlines()[-1]) and out == "" and err.count("error: ") == 1

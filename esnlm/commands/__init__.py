@@ -1,0 +1,71 @@
+"""The command line: `esnlm COMMAND ...`, also as `python -m esnlm COMMAND ...`.
+
+A command is a module of three things, listed in COMMANDS:
+
+    HELP                       one line for `esnlm --help`; the module's docstring is the text of `esnlm COMMAND --help`
+    add_arguments(parser)      its arguments, for argparse
+    run(options)               does the work and returns the exit status, where None is 0
+
+It imports what is heavy inside `run`, so that --help and wrong arguments are answered at once.
+"""
+
+import argparse
+import importlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+from esnlm.commands.base import Parser
+from esnlm.process import exit_with
+
+COMMANDS = {
+    "train": "esnlm.commands.train",
+    "blimp": "esnlm.commands.blimp",
+    "prepare": "esnlm.commands.prepare",
+    "score": "esnlm.commands.score",
+    "generate": "esnlm.commands.generate",
+    "study": "esnlm.commands.study",
+    "diagnose": "esnlm.commands.diagnose",
+    "report": "esnlm.commands.report",
+    "import": "esnlm.commands.import_gpt2",
+}
+
+
+def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
+    """Runs the command that the first argument names and returns its exit status.
+
+    Args:
+        arguments: the words after the program's name (default: those of this process).
+        program: how a person calls it, for --help and for the command that reports record.
+
+    Raises:
+        SystemExit: for --help, with status 0, and for wrong arguments, with status 2 after one line on stderr.
+    """
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {importlib.import_module(module).HELP}" for name, module in COMMANDS.items()]
+    parser = Parser(
+        program,
+        usage=f"{program} COMMAND ...",
+        description="Echo state network language models at scale.",
+        epilog="\n".join(["commands (each has a --help of its own):", *lines]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    return run_command(chosen.command, chosen.arguments, f"{program} {chosen.command}")
+
+
+def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int:
+    """Runs one command of COMMANDS under the name `program` and returns its exit status; as `main` beside this."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    command = importlib.import_module(COMMANDS[name])
+    parser = Parser(program, description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_arguments(parser)
+    options, others = parser.parse_known_args(words)
+    if "settings" in options:
+        options.settings = others
+    elif others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    options.command = " ".join([program, shlex.join(words)]).strip()
+    return exit_with(lambda: command.run(options))

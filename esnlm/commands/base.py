@@ -1,45 +1,40 @@
-"""What every command does with its arguments and its end: exit status, and errors in one line."""
+"""What all commands share: the parser of arguments, and the configurations that esnlm ships."""
 
 import argparse
-import sys
-import warnings
-from collections.abc import Callable
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
-from esnlm.commands.allocator import keep_freed_memory
-from esnlm.errors import InputError
-from esnlm.runs.atomic import ADVICE, refusal
+PACKAGE = Path(__file__).parents[1]
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, without the usage; no abbreviations."""
+    """Reports wrong arguments in one line, without the usage, and accepts no abbreviations."""
 
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, allow_abbrev=False, **options)
+    def __init__(self, program: str, **options: Any) -> None:
+        super().__init__(program, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (see --help)\n")
 
 
-def exit_with(main: Callable[[], int | None]) -> int:
-    """Runs a command and returns its exit status: main's own, 2 after one line on stderr for an InputError, 130 for Ctrl-C."""
-    keep_freed_memory()
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    try:
-        return main() or 0
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:  # from where no file is named: a result that cannot be written, say
-        if error.errno not in ADVICE:
-            raise
-        print(f"error: {refusal(error, error.filename or 'a file')}", file=sys.stderr)
-        return 2
-    except MemoryError as error:
-        print(
-            f"error: not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)",
-            file=sys.stderr,
-        )
-        return 2
-    except KeyboardInterrupt:
-        return 130
+def accept_settings(parser: argparse.ArgumentParser) -> None:
+    """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.settings`."""
+    parser.set_defaults(settings=[])
+
+
+def shipped_configs() -> Path:
+    """Returns the folder of the configurations that come with esnlm.
+
+    It is inside an installed package. In a checkout it stands beside the package.
+    """
+    installed = PACKAGE / "configs"
+    return installed if installed.is_dir() else PACKAGE.parent / "configs"
+
+
+def find_config(file: str | Path) -> Path:
+    """Returns `file`, or the shipped file of that name where `configs/...` is not in the working folder."""
+    file = Path(file)
+    if file.parts[:1] == ("configs",) and ".." not in file.parts and not file.exists():
+        shipped = shipped_configs().joinpath(*file.parts[1:])
+        return shipped if shipped.is_file() else file
+    return file

@@ -1,23 +1,25 @@
-"""A GPT-2 from a local folder in Hugging Face's format, such as the one that OpenAI released (S1 'Comparisons').
+"""Reads a GPT-2 from a local folder in Hugging Face's format, such as the one that OpenAI released.
 
-What the folder says and esnlm's GPT-2 does not do is refused, not ignored.
+(Ueda et al. 2025a compare with it, section "Comparisons".) A setting of the folder that esnlm's GPT-2 does not have is
+refused, not ignored.
 """
 
 import json
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flax import traverse_util
 
 from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from esnlm.runs.atomic import parse_json
 
-# What config.json may say, first Hugging Face's default. The two activations are two names of one formula.
+# What config.json may say. Hugging Face's default comes first. The two activations are two names of one formula.
 ACCEPTED = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
     "scale_attn_weights": (True,),
@@ -30,10 +32,10 @@ MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of 
 
 
 def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
-    """The configuration, model and tokenizer in a folder that `save_pretrained` wrote, or a copy of a published one.
+    """Returns the configuration, the model and the tokenizer of a folder.
 
-    Read are config.json, model.safetensors (float32, float16 or bfloat16, and float32 here), and vocab.json with
-    merges.txt or tokenizer.json. Nothing is downloaded and no pickle is opened. Needs the extra `hf`.
+    `save_pretrained` wrote it, or it is a copy of a published one. It reads config.json, model.safetensors (float32, float16 or bfloat16, which become float32), and vocab.json
+    with merges.txt, or tokenizer.json. Nothing is downloaded and no pickle is opened. Needs the extra `hf`.
 
     Raises:
         InputError: something is missing, damaged, or not as this GPT-2 has it.
@@ -53,12 +55,11 @@ def read_gpt2(folder: str | Path) -> tuple[GPT2Config, GPT2, Tokenizer]:
 
 
 def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
-    """The configuration, the vocabulary's size, and whether the readout is said to be the embedding."""
+    """Returns the configuration, the vocabulary's size, and whether the readout is said to be the embedding."""
     tree = _read_json(file)
 
     def must(holds: bool, key: str, rule: str) -> None:
-        if not holds:
-            raise InputError(f"{file}: {key} is {tree.get(key)!r}: {rule}")
+        require(holds, f"{file}: {key} is {tree.get(key)!r}: {rule}")
 
     def size(key: str) -> int:
         must(type(tree.get(key)) is int and tree[key] >= 1, key, "it must be a whole number, at least 1")
@@ -95,7 +96,7 @@ def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
 
 
 def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool) -> dict[str, np.ndarray]:
-    """The arrays of `gpt2.shapes` by name, float32, those of the layers stacked."""
+    """Returns the arrays of `gpt2.shapes` by name, in float32. Those of the layers are stacked."""
     try:
         import safetensors
     except ImportError:
@@ -120,10 +121,13 @@ def _read_arrays(folder: Path, shapes: dict[str, tuple[int, ...]], layers: int, 
         raise InputError(f"{file}: damaged or cut short ({error}): copy it again") from None
 
 
-def _stack(file, stored, shapes, layers, tied):
+def _stack(
+    file: Path, stored: Any, shapes: dict[str, tuple[int, ...]], layers: int, tied: bool
+) -> dict[str, np.ndarray]:
+    """Returns the arrays of an open safetensors file, checked against `shapes`."""
     keys = set(stored.keys())
     prefix = "transformer." if "transformer.wte.weight" in keys else ""  # of a model with its head
-    keys_of = {  # one key, or one a layer
+    keys_of = {  # one key, or one key for each layer
         name: [f"{prefix}h.{i}.{name[2:]}" for i in range(layers)] if name.startswith("h.") else [prefix + name]
         for name in shapes
     }
@@ -163,7 +167,7 @@ def _stack(file, stored, shapes, layers, tied):
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer, which must be GPT-2's own kind: a byte-level BPE with `<|endoftext|>` last."""
+    """Returns the tokenizer, which must be of GPT-2's kind: a byte-level BPE with `<|endoftext|>` last."""
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
         names = "vocab.json and merges.txt"
         vocabulary = _read_json(folder / "vocab.json")
@@ -174,7 +178,7 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
         vocabulary, merges = _read_tokenizer_json(folder / names)
     else:
         raise InputError(f"{folder}: no tokenizer: it needs vocab.json and merges.txt, or tokenizer.json")
-    with tempfile.TemporaryDirectory() as scratch:  # the same under the names by which OpenAI released them
+    with tempfile.TemporaryDirectory() as scratch:  # the same files under OpenAI's names for them
         (Path(scratch) / "encoder.json").write_text(json.dumps(vocabulary), encoding="utf-8")
         (Path(scratch) / "vocab.bpe").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
         try:
@@ -192,7 +196,7 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def _read_tokenizer_json(file: Path) -> tuple[dict, list[str]]:
-    """The vocabulary, `<|endoftext|>` included, and the merges in the lines of merges.txt."""
+    """Returns the vocabulary, with `<|endoftext|>`, and the merges as merges.txt writes them."""
     tree = _read_json(file)
     try:
         model, cut = tree["model"], tree["pre_tokenizer"]

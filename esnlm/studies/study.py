@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from esnlm.commands.base import exit_with
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
+from esnlm.process import exit_with
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import parse_json, write_atomically
 from esnlm.runs.console import clock, say

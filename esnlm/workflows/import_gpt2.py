@@ -1,4 +1,4 @@
-"""A run directory made of a model that was trained elsewhere."""
+"""Makes a run directory of a GPT-2 that was trained elsewhere."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ from esnlm.training.summary import describe_device, hash_config, versions
 
 
 def import_gpt2(folder: Path, out: Path) -> Experiment:
-    """Writes the run directory `out`, whole or not at all, from a Hugging Face folder (models/huggingface.py).
+    """Writes the run directory `out`, whole or not at all, from a Hugging Face folder, and returns its experiment.
 
     Raises:
         InputError: the folder cannot be read as a GPT-2, or `out` exists.

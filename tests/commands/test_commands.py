@@ -1,16 +1,20 @@
 """The commands as a person types them: results on stdout, one line and status 2 for a mistake."""
 
+import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config_io
+from esnlm import commands, config_io
+from esnlm.commands.base import find_config, shipped_configs
 from esnlm.workflows.train import train_run
 
+ROOT = Path(__file__).parents[2]
 SMALL = """
 data: {kind: grammar, sentences: 200, validation_sentences: 50, pairs: 2}
 model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}
@@ -103,3 +107,48 @@ def test_diagnose_of_nothing():
     assert (
         done.stderr == "error: nothing to diagnose: give a run directory (--run), a configuration (--config) or both\n"
     )
+
+
+@pytest.mark.parametrize("script, name", [("train.py", "train"), ("eval_blimp.py", "blimp")])
+def test_a_script_is_a_command_under_another_name(script, name):
+    def output(*words):
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT)
+        return done.returncode, done.stdout.partition("\n\n"), done.stderr
+
+    status, (usage, _, text), errors = output(script, "--help")
+    assert (status, errors) == (0, "") and usage.startswith(f"usage: python {script} [-h]")
+    status, (usage, _, same), errors = output("-m", "esnlm", name, "--help")
+    assert (status, errors, same) == (0, "", text) and usage.startswith(f"usage: python -m esnlm {name} [-h]")
+
+
+def test_help_lists_the_commands_and_waits_for_nothing_heavy():
+    program = """
+import atexit, sys
+from esnlm import commands
+atexit.register(lambda: print("heavy:", {"jax", "numpy"} & set(sys.modules)))
+commands.main(["--help"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "heavy: set()" in done.stdout
+    for name, module in commands.COMMANDS.items():
+        assert f"  {name} " in done.stdout and importlib.import_module(module).HELP in done.stdout
+
+
+@pytest.mark.parametrize("words", [[], ["cook"], ["report"], ["--seed", "3"]])
+def test_wrong_arguments_are_one_line(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        commands.main(words)
+    out, errors = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    assert errors.startswith("error: ") and errors.endswith(" (see --help)\n") and errors.count("\n") == 1
+
+
+def test_a_configuration_that_is_not_in_the_working_folder_is_a_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_config("configs/quickstart.yaml") == shipped_configs() / "quickstart.yaml"
+    assert find_config("configs/none.yaml") == Path("configs/none.yaml")
+    assert find_config("configs/../train.py") == Path("configs/../train.py")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "quickstart.yaml").write_text("seed: 1\n")
+    assert find_config("configs/quickstart.yaml") == Path("configs/quickstart.yaml")

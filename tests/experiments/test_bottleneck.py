@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-import torch
 import yaml
 
 from esnlm.errors import InputError
@@ -28,47 +27,79 @@ SMALL = {
 }
 
 
-def torch_layers(weights, x):
-    layers = []
-    for w in weights:
-        x = x @ w.T
-        layers.append(x)
-        x = torch.relu(x)
-    return layers
+def in_torch(weights):
+    """Returns the weights in float64, and a function from images to the list of h~_l."""
+    import torch
+
+    arrays = [torch.tensor(np.asarray(array, np.float64), requires_grad=True) for array in weights]
+
+    def layers(x, weights=arrays):
+        x, found = torch.tensor(x, dtype=torch.float64), []
+        for w in weights:
+            found.append(x @ w.T)
+            x = torch.relu(found[-1])
+        return found
+
+    return arrays, layers
 
 
-def as_torch(arrays):
-    return [torch.tensor(np.asarray(array, np.float64)) for array in arrays]
+def torch_loss(y, output):
+    import torch
+
+    return ((torch.tensor(y) - output) ** 2).sum(axis=1).mul(0.5).mean()
+
+
+def torch_step(weights, rates, x, y):
+    """h~_l, dL/dh~_l and the change of h~_l, each of all layers side by side."""
+    import torch
+
+    theirs, layers = in_torch(weights)
+    before = layers(x)
+    for layer in before:
+        layer.retain_grad()
+    torch_loss(y, before[-1]).backward()
+    with torch.no_grad():
+        moved = [w - 0.1 * rate * w.grad for w, rate in zip(theirs, rates, strict=True)]
+        changes = [(a - b).numpy() for a, b in zip(layers(x, moved), before, strict=True)]
+    found = {"h": [layer.detach() for layer in before], "slope": [layer.grad for layer in before], "change": changes}
+    return {f"{name}-{i}": np.asarray(each) for name, arrays in found.items() for i, each in enumerate(arrays)}
+
+
+def torch_training(weights, rates, x, y, batches):
+    """The weights after an update of SGD with momentum on each batch, by the rows of its images."""
+    import torch
+
+    theirs, layers = in_torch(weights)
+    groups = [{"params": [w], "lr": 0.1 * rate} for w, rate in zip(theirs, rates, strict=True)]
+    method = torch.optim.SGD(groups, momentum=0.9)
+    for rows in batches:
+        method.zero_grad()
+        torch_loss(y[rows], layers(x[rows])[-1]).backward()
+        method.step()
+    return {f"w-{i}": w.detach().numpy() for i, w in enumerate(theirs)}
 
 
 @pytest.mark.parametrize("parametrization", ["ntp", "standard", "mup", "spectral", "dynamic"])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_one_step_is_autograd_s(parametrization, batch):
+def test_one_step_is_autograd_s(peer, parametrization, batch):
     """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
     weights, rates = network.draw(parametrization, WIDTHS, seed=0)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(batch, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, batch)]
     found = network.step(weights, np.float32(0.1 * rates), x, y)
 
-    theirs = [w.requires_grad_() for w in as_torch(weights)]
-    before = torch_layers(theirs, torch.tensor(x, dtype=torch.float64))
-    for layer in before:
-        layer.retain_grad()
-    ((torch.tensor(y) - before[-1]) ** 2).sum(axis=1).mul(0.5).mean().backward()
-    with torch.no_grad():
-        moved = [w - 0.1 * rate * w.grad for w, rate in zip(theirs, rates, strict=True)]
-        after = torch_layers(moved, torch.tensor(x, dtype=torch.float64))
-        expected = [layer.numpy() for layer in before], [layer.grad.numpy() for layer in before]
-        expected += ([(a - b).numpy() for a, b in zip(after, before, strict=True)],)
+    expected = peer(f"bottleneck-step-{parametrization}-{batch}", torch_step, weights, rates, x, y)
     # Errors of six products of up to 20 terms each, there and back, relative to a layer's size. Where a unit crosses 0, its
     # change after ReLU has the error of h~ itself.
-    crossing = 2 * EPSILON * max(np.abs(layer).max() for layer in expected[0])
-    for ours, reference, beside in zip(found, expected, (0, 0, crossing), strict=True):
-        for layer, exact in zip(ours, reference, strict=True):
+    crossing = 2 * EPSILON * max(np.abs(expected[f"h-{i}"]).max() for i in range(len(weights)))
+    for ours, name, beside in zip(found, ("h", "slope", "change"), (0, 0, crossing), strict=True):
+        assert len(ours) == len(weights)
+        for i, layer in enumerate(ours):
+            exact = expected[f"{name}-{i}"]
             assert np.abs(layer - exact).max() < 100 * EPSILON * np.abs(exact).max() + beside
 
 
-def test_training_is_torch_s_momentum_with_a_rate_a_layer():
+def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
     weights, rates = network.draw("dynamic", WIDTHS, seed=3)
@@ -79,17 +110,11 @@ def test_training_is_torch_s_momentum_with_a_rate_a_layer():
         [w.copy() for w in weights], zeros, x, y, order, shares, rates=np.float32(0.1 * rates), momentum=0.9
     )
 
-    theirs = [w.requires_grad_() for w in as_torch(weights)]
-    method = torch.optim.SGD(
-        [{"params": [w], "lr": 0.1 * rate} for w, rate in zip(theirs, rates, strict=True)], momentum=0.9
-    )
-    for rows, number in zip(order, (4, 4, 2), strict=True):
-        of_batch = torch.tensor(x[rows[:number]], dtype=torch.float64), torch.tensor(y[rows[:number]])
-        method.zero_grad()
-        ((of_batch[1] - torch_layers(theirs, of_batch[0])[-1]) ** 2).sum(axis=1).mul(0.5).mean().backward()
-        method.step()
-    for w, exact in zip(ours, theirs, strict=True):
-        assert np.abs(np.asarray(w) - exact.detach().numpy()).max() < 100 * EPSILON * np.abs(w).max()
+    batches = [rows[:number] for rows, number in zip(order, (4, 4, 2), strict=True)]
+    expected = peer("bottleneck-training", torch_training, weights, rates, x, y, batches)
+    assert len(ours) == len(expected)
+    for i, w in enumerate(ours):
+        assert np.abs(peer.sample(w) - expected[f"w-{i}"]).max() < 100 * EPSILON * np.abs(w).max()
 
 
 def test_weights_have_gamma_and_sigma():

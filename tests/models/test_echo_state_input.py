@@ -1,5 +1,8 @@
 """The ESN+i: W_in is trained through time and through the frozen W_rec, and nothing else changes."""
 
+import re
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,22 +50,40 @@ def sentences():
     return [rng.integers(0, V - 5, length).astype(np.int32) for length in [2, LONGEST, *rng.integers(2, LONGEST, 10)]]
 
 
-def torch_features(torch, settings, layers, sentence):
-    """h_1 .. h_T, or r_1 .. r_T, of all layers, with dense float64 matrices and the equations of S2 and S3."""
+def torch_says(settings, layers, readout, inputs, targets):
+    """The features h_1 .. h_T, or r_1 .. r_T, of all layers, the mean NLL and its gradient.
+
+    Dense float64 matrices and the equations of Ueda et al. 2025b and Fujimaki 2026.
+    """
+    import torch
+
+    layers = [[torch.tensor(array) for array in each] for each in layers]
+    w, bias = (torch.tensor(array) for array in readout)
+    w_in = layers[0][1]
+    for array in (w_in, w, bias):
+        array.requires_grad_()
     f = {"tanh": torch.tanh, "relu": torch.relu}[settings.activation]
     decay = settings.continuous.decay if settings.continuous else 1.0
-    below, found = torch.eye(V, dtype=torch.float64)[torch.tensor(sentence).long()], []
-    for w_rec, w_in, leak in layers:
-        x = r = torch.zeros(N, dtype=torch.float64)
-        states = []
-        for given in below:
-            drive = w_rec @ r + w_in @ given
-            membrane = settings.update_rule == "leaky_membrane"
-            x = (1 - decay * leak) * x + leak * (drive if membrane else f(drive))
-            r = f(x) if membrane else x
-            states.append(r)
-        found.append(below := torch.stack(states))
-    return torch.cat(found, dim=1)
+    membrane = settings.update_rule == "leaky_membrane"
+
+    def features(sentence):
+        below, found = torch.eye(V, dtype=torch.float64)[torch.tensor(sentence).long()], []
+        for w_rec, w_in, leak in layers:
+            x = r = torch.zeros(N, dtype=torch.float64)
+            states = []
+            for given in below:
+                drive = w_rec @ r + w_in @ given
+                x = (1 - decay * leak) * x + leak * (drive if membrane else f(drive))
+                r = f(x) if membrane else x
+                states.append(r)
+            found.append(below := torch.stack(states))
+        return torch.cat(found, dim=1)
+
+    found = torch.cat([features(sentence) for sentence in inputs])
+    loss = torch.nn.functional.cross_entropy(found @ w.T + bias, torch.tensor(np.concatenate(targets)).long())
+    loss.backward()
+    gradient = {"input": w_in.grad * (w_in != 0), "w": w.grad, "bias": bias.grad}
+    return {"features": found.detach(), "loss": loss.item()} | {name: g.numpy() for name, g in gradient.items()}
 
 
 KERNELS = [
@@ -74,8 +95,7 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("name, kernel", [*((name, "csr") for name in RESERVOIRS), *KERNELS])
-def test_features_loss_and_gradient_are_torch_s(name, kernel):
-    torch = pytest.importorskip("torch")
+def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     model, texts = build(RESERVOIRS[name]), sentences()
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
     update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
@@ -87,28 +107,21 @@ def test_features_loss_and_gradient_are_torch_s(name, kernel):
     loss, gradient = loss_and_gradient(model.config, frozen, model.params, batch, packed, None, precision="float32")
 
     reservoirs, readout = model.reservoir.layers, model.readout
-    weights = [(layer.stored_w_rec, layer.stored_w_in, layer.leak[...]) for layer in reservoirs]
-    layers = [[torch.tensor(dense(array)) for array in each] for each in weights]
-    w, bias = (torch.tensor(dense(array)) for array in (readout.w[...], readout.bias[...]))
-    w_in = layers[0][1]
-    for array in (w_in, w, bias):
-        array.requires_grad_()
-    expected = [torch_features(torch, model.config.reservoir, layers, text) for text in update.inputs]
-    for row, states in zip(rows, expected, strict=True):
-        np.testing.assert_allclose(features[row], states.detach(), atol=TOLERANCE, rtol=TOLERANCE)
-    logits = torch.cat(expected) @ w.T + bias
-    expected_loss = torch.nn.functional.cross_entropy(logits, torch.tensor(np.concatenate(targets)).long())
-    expected_loss.backward()
-    assert loss == pytest.approx(expected_loss.item(), rel=TOLERANCE)
-
-    trained = w_in.detach().numpy() != 0
-    found = {"input": dense(sparse.with_column_values(reservoirs[0].stored_w_in, gradient["input"]))} | gradient[
-        "readout"
+    layers = [
+        [dense(array) for array in (layer.stored_w_rec, layer.stored_w_in, layer.leak[...])] for layer in reservoirs
     ]
-    slopes = {"input": w_in.grad.numpy() * trained, "w": w.grad.numpy(), "bias": bias.grad.numpy()}
-    for part, slope in slopes.items():
+    weights = [dense(readout.w[...]), dense(readout.bias[...])]
+    recording = "echo-state-input-" + re.sub("[^a-z]+", "-", name.lower())
+    expected = peer(recording, partial(torch_says, model.config.reservoir), layers, weights, inputs, targets)
+    found = peer.sample(features[np.concatenate(rows)])
+    np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=TOLERANCE)
+    assert loss == pytest.approx(float(expected["loss"]), rel=TOLERANCE)
+
+    w_in = dense(sparse.with_column_values(reservoirs[0].stored_w_in, gradient["input"]))
+    for part, array in ({"input": w_in} | gradient["readout"]).items():
         # Back through time there are twice the products, after those forwards.
-        assert np.linalg.norm(found[part] - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
+        found, slope = peer.sample(array), expected[part]
+        assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
     untouched = [v for v in range(V) if v not in np.concatenate(inputs)]
     assert untouched and not np.asarray(gradient["input"])[untouched].any()
 

@@ -1,6 +1,5 @@
 """A GPT-2 read from a folder computes what transformers computes, or is refused in one line that says why."""
 
-import copy
 import dataclasses
 import json
 import re
@@ -11,74 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from flax import nnx, traverse_util
 
-from esnlm.data import tokenizer
 from esnlm.data.tokenizer import GPT2_SHA256
 from esnlm.errors import InputError
 from esnlm.models import gpt2, huggingface
-from esnlm.models.gpt2 import GPT2Config
+from tests.models.small_gpt2 import CONFIG, CONFIG_JSON, MERGES, V, random_weights, save, write
 
-CONFIG = GPT2Config(layers=3, heads=4, width=64, positions=64)
-MERGES = [
-    "t h",
-    "th e",
-    "Ġ the",
-    "a t",
-    "c at",
-    "Ġ cat",
-    "i n",
-    "in g",
-    "s l",
-    "sl e",
-    "e p",
-    "sle ep",
-    "Ġ sleep",
-    "Ġ a",
-]
-CHARACTERS = sorted(tokenizer._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
-TOKENS = [*CHARACTERS, *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
-V = len(TOKENS)
 EPSILON = float(np.finfo(np.float32).eps)
 TEXTS = ["the cat is sleeping", " The cats sleep at a thing.", "déjà vu, 中文\n\t", ""]
-
-CONFIG_JSON = {
-    "model_type": "gpt2",
-    "n_layer": CONFIG.layers,
-    "n_head": CONFIG.heads,
-    "n_embd": CONFIG.width,
-    "n_positions": CONFIG.positions,
-    "vocab_size": V,
-}
-
-
-def write_tokenizer(folder):
-    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(TOKENS)}), "utf-8")
-    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), "utf-8")
-
-
-def random_weights(prefix="transformer."):
-    """Arrays under the keys of model.safetensors, far enough from 0 and 1 that each of them matters."""
-    rng, weights = np.random.default_rng(0), {}
-    for name, shape in gpt2.shapes(CONFIG, V).items():
-        array = (rng.normal(0, 0.2, shape) + (".ln_" in "." + name and name.endswith("weight"))).astype(np.float32)
-        if name.startswith("h."):
-            weights |= {f"{prefix}h.{i}.{name[2:]}": part for i, part in enumerate(array)}
-        else:
-            weights[prefix + name] = array
-    return weights
-
-
-def save(folder, weights):
-    pytest.importorskip("safetensors.numpy").save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder as a published GPT-2's, of a small random one."""
-    write_tokenizer(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG_JSON))
-    save(tmp_path, random_weights())
+    write(tmp_path)
     return tmp_path
 
 
@@ -90,39 +36,22 @@ def arrays_of(model):
 
 
 @pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def transformers(torch):
-    return pytest.importorskip("transformers")
-
-
-@pytest.fixture(scope="module")
-def theirs(transformers, torch):
-    """transformers' model, without dropout."""
-    sizes = {key: CONFIG_JSON[key] for key in CONFIG_JSON if key != "model_type"}
-    config = transformers.GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    model = transformers.GPT2LMHeadModel(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if ".ln_" in name and name.endswith("weight") else 0.0, 0.2, generator=generator)
-    return model
-
-
-@pytest.fixture(scope="module")
-def saved(theirs, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved")
-    theirs.save_pretrained(folder)
-    write_tokenizer(folder)
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    write(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def ours(saved):
-    return huggingface.read_gpt2(saved)[1]
+def ours(published):
+    return huggingface.read_gpt2(published)[1]
+
+
+def in_transformers(folder):
+    """Returns transformers' model, without dropout."""
+    import transformers
+
+    return transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
 
 
 SENTENCES = np.random.default_rng(1).integers(0, V, (4, 40))
@@ -135,79 +64,126 @@ def nll(model, keys=None):
     return logits, -jnp.take_along_axis(jax.nn.log_softmax(logits), SENTENCES[:, 1:, None], axis=2)[..., 0]
 
 
-def test_logits_and_log_probabilities_are_transformers_s(ours, theirs, torch):
-    logits, each = nll(ours)
+def transformers_logits(folder, weights, sentences):
+    import torch
+
     with torch.no_grad():
-        expected = theirs(torch.tensor(SENTENCES[:, :-1])).logits
-        log_probs = torch.log_softmax(expected, -1).gather(2, torch.tensor(SENTENCES[:, 1:, None]))[..., 0].sum(1)
-    assert expected.std() > 1
-    np.testing.assert_allclose(logits, expected.numpy(), atol=1e-4)
-    np.testing.assert_allclose(-each.sum(1), log_probs.numpy(), atol=1e-3)
+        logits = in_transformers(folder)(torch.tensor(sentences[:, :-1])).logits
+        log_probs = torch.log_softmax(logits, -1).gather(2, torch.tensor(sentences[:, 1:, None]))[..., 0].sum(1)
+    return {"logits": logits, "log_probs": log_probs}
 
 
-def test_gradients_are_torch_s(ours, theirs, torch):
-    """Of the mean NLL in every array; torch's in float64."""
+def test_logits_and_log_probabilities_are_transformers_s(peer, published, ours):
+    logits, each = nll(ours)
+    expected = peer("gpt2-logits", transformers_logits, published, random_weights(), SENTENCES)
+    assert expected["logits"].std() > 1
+    np.testing.assert_allclose(peer.sample(logits), expected["logits"], atol=1e-4)
+    np.testing.assert_allclose(-each.sum(1), expected["log_probs"], atol=1e-3)
+
+
+def torch_gradient(folder, weights, sentences):
+    """Of the mean NLL in every array, in float64; the arrays of the layers are stacked."""
+    import torch
+
+    exact = in_transformers(folder).double()
+    logits = exact(torch.tensor(sentences[:, :-1])).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(sentences[:, 1:]).flatten()).backward()
+    of = {name.removeprefix("transformer."): parameter.grad.numpy() for name, parameter in exact.named_parameters()}
+    return {
+        name: np.stack([of[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)]) if name.startswith("h.") else of[name]
+        for name in gpt2.shapes(CONFIG, V)
+    }
+
+
+def test_gradients_are_torch_s(peer, published, ours):
     graph, state = nnx.split(ours)
     gradient = jax.jit(jax.grad(lambda state: nll(nnx.merge(graph, state))[1].mean()))(state)
     gradient = traverse_util.flatten_dict(nnx.to_pure_dict(gradient), sep=".")
 
-    exact = copy.deepcopy(theirs).double()
-    logits = exact(torch.tensor(SENTENCES[:, :-1])).logits
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.tensor(SENTENCES[:, 1:]).flatten()).backward()
-    expected = {
-        name.removeprefix("transformer."): parameter.grad.numpy() for name, parameter in exact.named_parameters()
-    }
+    expected = peer("gpt2-gradient", torch_gradient, published, random_weights(), SENTENCES)
+    assert gradient.keys() == expected.keys()
     # 6 products a layer of up to 4 * width terms, forwards, and twice as many backwards; see test_gpt2.py.
     tolerance = 3 * EPSILON * 6 * CONFIG.layers * np.sqrt(4 * CONFIG.width)
-    for name, found in gradient.items():
-        wanted = (
-            np.stack([expected[f"h.{i}.{name[2:]}"] for i in range(CONFIG.layers)])
-            if name.startswith("h.")
-            else expected[name]
-        )
+    for name, array in gradient.items():
+        found, wanted = peer.sample(array), expected[name]
         assert np.linalg.norm(found - wanted) < tolerance * np.linalg.norm(wanted), name
 
 
-@pytest.mark.slow
-def test_dropout_does_what_torch_s_does(ours, theirs, torch):
-    """To the mean NLL of each token over 1,000 draws of the masks. (One site forgotten shows.)"""
-    rate, draws = 0.3, 1000
-    noisy = copy.deepcopy(theirs).train()
+RATE, DRAWS = 0.3, 1000
+
+
+def torch_dropout(folder, weights, sentences):
+    """Mean and variance of each token's NLL over draws of dropout's masks."""
+    import torch
+
+    noisy = in_transformers(folder).train()
     for module in noisy.modules():
         if isinstance(module, torch.nn.Dropout):
-            module.p = rate
+            module.p = RATE
     torch.manual_seed(0)
     with torch.no_grad():
-        targets = torch.tensor(SENTENCES[:, 1:])
-        logits = (noisy(torch.tensor(SENTENCES[:, :-1])).logits for _ in range(draws))
-        expected = np.array(
+        targets = torch.tensor(sentences[:, 1:])
+        logits = (noisy(torch.tensor(sentences[:, :-1])).logits for _ in range(DRAWS))
+        each = np.array(
             [torch.nn.functional.cross_entropy(one.mT, targets, reduction="none").numpy() for one in logits]
         )
-    model = gpt2.GPT2(dataclasses.replace(CONFIG, dropout=rate), ours.params)
+    return {"mean": each.mean(0), "variance": each.var(0)}
+
+
+@pytest.mark.slow
+def test_dropout_does_what_torch_s_does(peer, published, ours):
+    """To the mean NLL of each token over 1,000 draws of the masks. (One site forgotten shows.)"""
+    expected = peer("gpt2-dropout", torch_dropout, published, random_weights(), SENTENCES)
+    model = gpt2.GPT2(dataclasses.replace(CONFIG, dropout=RATE), ours.params)
     each = jax.jit(lambda key: nll(model, jax.random.split(key, POSITIONS.shape))[1])
-    found = np.array([each(key) for key in jax.random.split(jax.random.key(0), draws)])  # (draws, 4, 39)
+    found = np.array([each(key) for key in jax.random.split(jax.random.key(0), DRAWS)])  # (DRAWS, 4, 39)
 
-    error = np.sqrt((found.var(0) + expected.var(0)) / draws)
+    error = np.sqrt((found.var(0) + expected["variance"]) / DRAWS)
     assert np.median(np.abs(found.mean(0) - nll(ours)[1]) / error) > 5  # dropout matters
-    assert (np.abs(found.mean(0) - expected.mean(0)) < 5 * error).all()
+    assert (np.abs(found.mean(0) - expected["mean"]) < 5 * error).all()
 
 
-def test_tokens_are_transformers_s(saved, transformers):
-    other, tokenizer = transformers.GPT2Tokenizer.from_pretrained(saved), huggingface.read_gpt2(saved)[2]
-    for text in TEXTS:
-        assert tokenizer.encode(text) == other(text)["input_ids"]
-    assert other("<|endoftext|>")["input_ids"] == [tokenizer.eos]
+def transformers_tokens(folder, texts):
+    import transformers
+
+    tokenizer = transformers.GPT2Tokenizer.from_pretrained(folder)
+    ids = {str(i): np.array(tokenizer(text)["input_ids"], int) for i, text in enumerate(texts)}
+    return ids | {"end": tokenizer("<|endoftext|>")["input_ids"]}
 
 
-def test_what_transformers_saves_without_the_head_is_the_same(theirs, saved, tmp_path):
-    """Its keys have no prefix, and its tokenizer is one tokenizer.json."""
-    theirs.transformer.save_pretrained(tmp_path)
-    pytest.importorskip("transformers").GPT2Tokenizer.from_pretrained(saved).save_pretrained(tmp_path)
-    assert not (tmp_path / "vocab.json").exists()
-    (config, model, tokenizer), (same_config, same_model, same) = (
-        huggingface.read_gpt2(folder) for folder in (tmp_path, saved)
+def test_tokens_are_transformers_s(peer, published):
+    expected, tokenizer = (
+        peer("gpt2-tokens", transformers_tokens, published, TEXTS),
+        huggingface.read_gpt2(published)[2],
     )
-    assert config == same_config and tokenizer.sha256 == same.sha256
+    for i, text in enumerate(TEXTS):
+        assert tokenizer.encode(text) == expected[str(i)].tolist()
+    assert expected["end"].tolist() == [tokenizer.eos]
+
+
+def save_with_transformers(folder, head, out):
+    """Saves a model, and its tokenizer as one tokenizer.json; returns the texts, and the keys of the weights."""
+    import transformers
+
+    model = in_transformers(folder)
+    (model if head else model.transformer).save_pretrained(out)
+    transformers.GPT2Tokenizer.from_pretrained(folder).save_pretrained(out)
+    assert not (out / "vocab.json").exists()
+    texts = {name: (out / name).read_text("utf-8") for name in ("config.json", "tokenizer.json")}
+    return texts | {"keys": sorted(safetensors.numpy.load_file(out / "model.safetensors"))}
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["with its head", "without its head"])
+def test_what_transformers_saves_is_read(peer, published, tmp_path, head):
+    """Without the head, the keys have no prefix."""
+    said = peer(f"gpt2-files-head-{head}", save_with_transformers, published, head, tmp_path)
+    if not peer.live:
+        for name in ("config.json", "tokenizer.json"):
+            (tmp_path / name).write_text(str(said[name]), "utf-8")
+        weights = random_weights("transformer." if head else "")
+        save(tmp_path, {key: weights[key] for key in said["keys"].tolist()})
+    (config, model, tokenizer), (_, same_model, same) = map(huggingface.read_gpt2, (tmp_path, published))
+    assert config == CONFIG and tokenizer.sha256 == same.sha256
     for name, array in arrays_of(model).items():
         np.testing.assert_array_equal(array, arrays_of(same_model)[name])
 

@@ -30,11 +30,6 @@ IN_TORCH = {
 }
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch")
-
-
 @pytest.fixture(scope="module")
 def params():
     return lstm.untrained(CONFIG, V, seed=0, frozen={}).params
@@ -46,46 +41,77 @@ def sentences():
     return [rng.integers(0, 3, length).astype(np.int32) for length in [1, LONGEST, *rng.integers(1, LONGEST, 12)]]
 
 
-def network(torch, width, vocab_size):
+def network(width, vocab_size):
+    import torch
+
     parts = {"embedding": torch.nn.Embedding(vocab_size, width), "layer": torch.nn.LSTM(width, width)}
     return torch.nn.ModuleDict(parts | {"readout": torch.nn.Linear(width, vocab_size)}).double()
 
 
-def network_of(torch, params):
-    """PyTorch's modules with our weights, in float64."""
-    found = network(torch, CONFIG.width, V)
+def network_of(params):
+    """Returns PyTorch's modules with our weights, in float64."""
+    import torch
+
+    found = network(CONFIG.width, V)
     found.load_state_dict(
         {IN_TORCH[name]: torch.tensor(np.asarray(array)).double() for name, array in flatten(params).items()}
     )
     return found
 
 
-def torch_features(torch, network, sentence):
+def features_in_torch(network, sentence):
+    import torch
+
     return network["layer"](network["embedding"](torch.tensor(sentence).long()))[0]
 
 
+def torch_features(params, texts):
+    theirs = network_of(params)
+    return {"features": np.concatenate([features_in_torch(theirs, text).detach() for text in texts])}
+
+
+def torch_loss_and_gradient(params, inputs, targets):
+    import torch
+
+    theirs = network_of(params)
+    features = torch.cat([features_in_torch(theirs, text) for text in inputs])
+    loss = torch.nn.functional.cross_entropy(theirs["readout"](features), torch.tensor(np.concatenate(targets)).long())
+    loss.backward()
+    gradient = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}
+    return {"loss": loss.item()} | gradient
+
+
+def torch_size():
+    import torch
+
+    with torch.device("meta"):  # shapes without the arrays
+        return {"size": sum(parameter.numel() for parameter in network(512, 50_257).parameters())}
+
+
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
-def test_features_ahead_are_torch_s(torch, params, prefix_tree):
-    texts, theirs = sentences(), network_of(torch, params)
+def test_features_ahead_are_torch_s(peer, params, prefix_tree):
+    texts = sentences()
     stream = families.stream(CONFIG, None, params, ComputeConfig(batch_slots=16, window_tokens=64))
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
-    for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(buffer[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
+    expected = peer("lstm-features", torch_features, params, texts)
+    found = peer.sample(buffer[np.concatenate(rows)])
+    np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=0)
 
 
-def test_features_inside_the_gradient_are_torch_s(torch, params):
-    texts, theirs = sentences(), network_of(torch, params)
+def test_features_inside_the_gradient_are_torch_s(peer, params):
+    texts = sentences()
     batch, rows = pack_batch(texts, texts)
     assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
     found = jax.jit(families.features, static_argnames=("config", "precision"))(
         CONFIG, None, params, batch, None, "float32"
     )
-    for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(found[row], torch_features(torch, theirs, text).detach(), atol=TOLERANCE, rtol=0)
+    expected = peer("lstm-features", torch_features, params, texts)
+    found = peer.sample(found[np.concatenate(rows)])
+    np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=0)
 
 
 def test_features_are_the_equations(params):
-    """Where there is no torch, too."""
+    """The features are those of the oracle, too, which is written from the equations."""
     layer = {name: array for name, array in params.items() if name != "readout"}
     stream = families.stream(CONFIG, None, params, ComputeConfig(batch_slots=4, window_tokens=8))
     buffer, rows = stream.read(sentences())
@@ -93,7 +119,7 @@ def test_features_are_the_equations(params):
         np.testing.assert_allclose(buffer[row], oracle.lstm_states(**layer, sentence=text), atol=TOLERANCE, rtol=0)
 
 
-def test_loss_and_gradient_are_torch_s(torch, params):
+def test_loss_and_gradient_are_torch_s(peer, params):
     """The mean NLL over all predictions of an update, and its gradient in every array."""
     texts = [np.append(0, text) for text in sentences()]
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
@@ -104,27 +130,19 @@ def test_loss_and_gradient_are_torch_s(torch, params):
     loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
     loss, gradient = loss_and_gradient(CONFIG, None, params, batch, packed, None, precision="float32")
 
-    theirs = network_of(torch, params)
-    features = torch.cat([torch_features(torch, theirs, text) for text in update.inputs])
-    expected = torch.nn.functional.cross_entropy(
-        theirs["readout"](features), torch.tensor(np.concatenate(update.targets)).long()
-    )
-    expected.backward()
-    assert loss == pytest.approx(expected.item(), rel=TOLERANCE)
-    slopes = {name: parameter.grad.numpy() for name, parameter in theirs.named_parameters()}
-    assert {IN_TORCH[name] for name in flatten(gradient)} == set(slopes)
-    for name, found in flatten(gradient).items():
-        slope = slopes[IN_TORCH[name]]
+    expected = peer("lstm-gradient", torch_loss_and_gradient, params, inputs, targets)
+    assert loss == pytest.approx(float(expected.pop("loss")), rel=TOLERANCE)
+    assert {IN_TORCH[name] for name in flatten(gradient)} == set(expected)
+    for name, array in flatten(gradient).items():
+        found, slope = peer.sample(array), expected[IN_TORCH[name]]
         # Back through time there are twice the products, after those forwards.
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), name
 
 
-def test_parameters_of_the_papers_tables(torch):
+def test_parameters_of_the_papers_tables(peer):
     """LSTM in esn_at_scale, table 3, in millions, rounded; in frozen_rnn_ja, table 1, cut."""
     counts = lstm.expected_counts(LstmConfig(), 50_257)
-    with torch.device("meta"):  # shapes without the arrays
-        in_torch = sum(parameter.numel() for parameter in network(torch, 512, 50_257).parameters())
-    assert counts.trainable == counts.total == counts.entries == in_torch
+    assert counts.trainable == counts.total == counts.entries == peer("lstm-size", torch_size)["size"]
     assert round(counts.trainable / 1e6) == 54
     assert counts.trainable // 10**6 == 53
 

@@ -1,4 +1,6 @@
-"""The echo state network beside the same in plain PyTorch: sparse products, padded batches masked by length, AdamW."""
+"""The echo state network computes what the same in plain PyTorch does (tests/peers/torch_echo_state.py)."""
+
+import importlib
 
 import numpy as np
 import pytest
@@ -12,8 +14,6 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.precomputed import PrecomputedUpdates
 from tests.training.test_precomputed import run_all, start, store
-
-torch = pytest.importorskip("torch")
 
 V, N, BATCH = 40, 60, 4
 EOS = V - 1  # and BOS, and what pads
@@ -33,63 +33,30 @@ def sentences():
     return text
 
 
-class InTorch:
-    """float64, with torch.sparse for what is frozen and torch.nn for what is trained."""
-
-    def __init__(self, model):
-        self.w_rec, self.w_in = self.sparse(model.reservoir.w_rec), self.sparse(model.reservoir.w_in)
-        self.leak = torch.tensor(np.asarray(model.reservoir.leak, np.float64))[:, None]  # (N, 1)
-        arrays = {name: np.asarray(array, np.float64) for name, array in model.params["readout"].items()}
-        last = {"weight": arrays["a"] if "a" in arrays else arrays["w"], "bias": arrays["bias"]}
-        layers = [self.linear(weight=arrays["b"])] if "b" in arrays else []
-        self.readout = torch.nn.Sequential(*layers, self.linear(**last))
-
-    @staticmethod
-    def sparse(matrix):
-        indices, values = torch.tensor(np.asarray(matrix.indices).T), torch.tensor(np.asarray(matrix.data, np.float64))
-        return torch.sparse_coo_tensor(indices, values, matrix.shape, check_invariants=True).coalesce()
-
-    @staticmethod
-    def linear(weight, bias=None):
-        layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=torch.float64)
-        layer.load_state_dict({"weight": torch.tensor(weight)} | ({} if bias is None else {"bias": torch.tensor(bias)}))
-        return layer
-
-    def states(self, tokens):
-        """(B, T, N), of padded tokens (B, T)."""
-        h, found = torch.zeros(N, len(tokens), dtype=torch.float64), []
-        for u in torch.nn.functional.one_hot(tokens.T, V).double():  # (B, V), a step
-            drive = torch.sparse.mm(self.w_rec, h) + torch.sparse.mm(self.w_in, u.T)
-            h = (1 - self.leak) * h + self.leak * torch.tanh(drive)
-            found.append(h.T)
-        return torch.stack(found, dim=1)
-
-    def loss(self, texts):
-        """The mean NLL of a batch, which is padded with EOS and masked by length."""
-        lengths = torch.tensor([len(text) for text in texts])
-        padded = torch.full((len(texts), int(lengths.max())), EOS)
-        for row, text in zip(padded, texts, strict=True):
-            row[: len(text)] = torch.tensor(text)
-        logits = self.readout(self.states(padded[:, :-1]))  # (B, T - 1, V)
-        nll = torch.nn.functional.cross_entropy(logits.mT, padded[:, 1:], reduction="none")
-        real = torch.arange(nll.shape[1]) < lengths[:, None] - 1
-        return (nll * real).sum() / real.sum()
+def in_torch(name):
+    """A function of tests/peers/torch_echo_state.py, which needs PyTorch only when it is called."""
+    return lambda *inputs: getattr(importlib.import_module("tests.peers.torch_echo_state"), name)(*inputs)
 
 
-def test_states_are_torch_s():
+def inputs_of(model):
+    """A reservoir and a readout as plain arrays."""
+    w_rec, w_in = model.reservoir.w_rec, model.reservoir.w_in
+    reservoir = {"w_rec": (w_rec.indices, w_rec.data, w_rec.shape), "w_in": (w_in.indices, w_in.data, w_in.shape)}
+    return reservoir | {"leak": model.reservoir.leak[...]}, model.params["readout"]
+
+
+def test_states_are_torch_s(peer):
     model, texts = build(8), list(sentences())
     stream = families.stream(
         model.config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=8, window_tokens=64)
     )
     buffer, rows = stream.read(texts)
-    for text, row in zip(texts, rows, strict=True):
-        np.testing.assert_allclose(
-            buffer[row], InTorch(model).states(torch.tensor(text[None]).long())[0], atol=TOLERANCE, rtol=0
-        )
+    expected = peer("echo-state-states", in_torch("states"), *inputs_of(model), texts)
+    np.testing.assert_allclose(peer.sample(buffer[np.concatenate(rows)]), expected["states"], atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("rank", [8, None], ids=["W_out = A B", "full rank"])
-def test_ten_updates_are_torch_s(rank):
+def test_ten_updates_are_torch_s(peer, rank):
     """The same batches, through torch.optim.AdamW as it comes and through the features ahead."""
     model, text = build(rank), sentences()
     compute = ComputeConfig(batch_slots=8, window_tokens=200)
@@ -101,18 +68,12 @@ def test_ten_updates_are_torch_s(rank):
         PrecomputedUpdates(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs
     )
 
-    theirs, expected_losses = InTorch(model), []
-    adamw = torch.optim.AdamW(theirs.readout.parameters())
-    for update in epochs[0].updates:
-        loss = theirs.loss([text.sentence(s) for s in update])
-        adamw.zero_grad()
-        loss.backward()
-        adamw.step()
-        expected_losses.append(loss.item())
-    np.testing.assert_allclose(losses, expected_losses, rtol=TOLERANCE)
-    names = ("b", "a", "bias") if rank else ("w", "bias")
-    for name, array in zip(names, theirs.readout.parameters(), strict=True):
-        assert np.abs(params["readout"][name] - np.asarray(model.params["readout"][name])).max() > 5e-3
+    texts = [[text.sentence(s) for s in update] for update in epochs[0].updates]
+    expected = peer(f"echo-state-updates-rank-{rank}", in_torch("train"), *inputs_of(model), texts)
+    np.testing.assert_allclose(losses, expected["losses"], rtol=TOLERANCE)
+    for name, before in model.params["readout"].items():
+        assert np.abs(params["readout"][name] - np.asarray(before)).max() > 5e-3
         # Ten steps of at most 1e-3. Adam turns the gradient's relative error, some 1e-5, into one of the step; a
         # thousandth leaves room for sums that cancel. (optax corrects the bias in float32, which is 3e-5 off.)
-        np.testing.assert_allclose(params["readout"][name], array.detach(), atol=10 * 1e-3 * 1e-3, rtol=0)
+        found = peer.sample(params["readout"][name])
+        np.testing.assert_allclose(found, expected[name], atol=10 * 1e-3 * 1e-3, rtol=0)

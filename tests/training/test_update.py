@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import torch
 
 from esnlm.config import TrainingConfig
 from esnlm.readout import linear
@@ -110,30 +109,43 @@ def test_clipping_bounds_the_gradient_before_adam_sees_it():
     assert np.linalg.norm(first_moment) == pytest.approx(0.5, rel=1e-6)
 
 
+def torch_updates(optimizer, eta, decay, rates, readout, updates):
+    """The readout after torch's optimizer saw each (features, targets), in float64, with a parameter group an array."""
+    import torch
+
+    theirs = {name: torch.tensor(np.asarray(array, np.float64), requires_grad=True) for name, array in readout.items()}
+    groups = [{"params": [array], "lr": eta * rates[name]} for name, array in theirs.items()]
+    if optimizer == "adamw":  # its decay is lr weight_decay
+        for group, name in zip(groups, theirs, strict=True):
+            group["weight_decay"] = decay / rates[name]
+        method = torch.optim.AdamW(groups)
+    else:
+        method = torch.optim.SGD(groups, momentum=0.8)
+    for features, targets in updates:
+        logits = torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T + theirs["bias"]
+        method.zero_grad()
+        torch.nn.functional.cross_entropy(logits, torch.tensor(targets)).backward()
+        if optimizer == "sgd":  # torch's own decay would pass through the momentum
+            with torch.no_grad():
+                for array in theirs.values():
+                    array *= 1 - eta * decay
+        method.step()
+    return {name: array.detach().numpy() for name, array in theirs.items()}
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("scaling", ["none", "ntp", "spectral", "dynamic"])
-def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, scaling):
+def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimizer, scaling):
     """Each array has a rate of its own, and decays by eta wd all the same."""
     rank, eta, decay = 6, 1e-3 if scaling == "spectral" else 0.1, 0.05
     readout = linear.draw(ReadoutConfig(rank, scaling), N, V, seed=0)
     names = ("a", "b", "bias")
-    params = {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in names}}
+    before = {name: jnp.array(getattr(readout, name)[...]) for name in names}
     rates = dict.fromkeys(names, 1.0) if scaling == "none" else readout_rates(scaling, optimizer, N, rank, V)
     config = TrainingConfig(optimizer=optimizer, learning_rate=eta, momentum=0.8, weight_decay=decay)
     ours = make_optimizer(config, updates=10, scaling=scaling)
+    params = {"readout": before}
     state = ours.init(params)
-
-    theirs = {
-        name: torch.tensor(np.asarray(array, np.float64), requires_grad=True)
-        for name, array in params["readout"].items()
-    }
-    groups = [{"params": [theirs[name]], "lr": eta * rates[name]} for name in names]
-    if optimizer == "adamw":  # its decay is lr weight_decay
-        for group, name in zip(groups, names, strict=True):
-            group["weight_decay"] = decay / rates[name]
-        torch_optimizer = torch.optim.AdamW(groups)
-    else:
-        torch_optimizer = torch.optim.SGD(groups, momentum=0.8)
 
     @jax.jit
     def update(params, state, features, targets, weights):
@@ -149,19 +161,14 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, sca
             params, state, np.pad(features, (padding, (0, 0))), np.pad(targets, padding), np.pad(weights, padding)
         )
 
-        logits = torch.tensor(features, dtype=torch.float64) @ theirs["b"].T @ theirs["a"].T + theirs["bias"]
-        torch_optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(logits, torch.tensor(targets)).backward()
-        if optimizer == "sgd":  # torch's own decay would pass through the momentum
-            with torch.no_grad():
-                for array in theirs.values():
-                    array *= 1 - eta * decay
-        torch_optimizer.step()
+    how = (optimizer, eta, decay, rates, before, [(buffer[rows], targets) for rows, targets in updates])
+    expected = peer(f"updates-{optimizer}-{scaling}", torch_updates, *how)
     for name in names:
-        start, end = np.asarray(getattr(readout, name)[...], np.float64), theirs[name].detach().numpy()
+        start, end = np.asarray(before[name], np.float64), expected[name]
+        moved = np.abs(end - peer.sample(start)).max()
         # Ten float32 roundings of the array and of its steps, whose relative error is a gradient's, some 1e-5.
-        tolerance = 1e-4 * np.abs(end - start).max() + 10 * np.finfo(np.float32).eps * np.abs(start).max()
-        np.testing.assert_allclose(params["readout"][name], end, atol=tolerance, rtol=0)
+        tolerance = 1e-4 * moved + 10 * np.finfo(np.float32).eps * np.abs(start).max()
+        np.testing.assert_allclose(peer.sample(params["readout"][name]), end, atol=tolerance, rtol=0)
 
 
 def test_the_state_of_adamw_is_as_it_always_was():

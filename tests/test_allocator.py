@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import resource
 import numpy as np
-from esnlm.commands.allocator import keep_freed_memory
+from esnlm.allocator import keep_freed_memory
 
 if not {keep} or keep_freed_memory():
     for _ in range(3):

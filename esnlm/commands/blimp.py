@@ -1,0 +1,26 @@
+"""Scores minimal pairs (BLiMP) with a trained run."""
+
+import argparse
+
+from esnlm.evaluation.conventions import CONVENTIONS
+
+HELP = "scores minimal pairs (BLiMP) with a trained run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--run", required=True, metavar="DIR", help="the run directory")
+    add("--data", nargs="+", metavar="PATH", help="folders of .jsonl files, or files (default: the run's own pairs)")
+    add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
+    add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
+    which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
+    add("--compare", metavar="RUN_OR_REPORT", help="another run or report to set this against")
+    add("--overwrite", action="store_true", help="replace a report of another run, step or data")
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.workflows.blimp import evaluate_run
+
+    evaluate_run(**vars(options))

@@ -1,0 +1,30 @@
+"""Diagnoses a reservoir: does it forget its beginning, and what does it remember?"""
+
+import argparse
+from pathlib import Path
+
+from esnlm.commands.base import accept_settings, find_config
+
+HELP = "diagnoses a reservoir: does it forget, and what does it remember"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--run", metavar="DIR", help="a run directory")
+    add("--config", metavar="FILE", help="a configuration, which needs no training; --section.key value wins over it")
+    add("--data", type=Path, metavar="FILE", help="text that drives it, one sentence a line (default: the run's own)")
+    add("--out", type=Path, metavar="DIR", help="where the report goes (default: diagnostics/ in the run directory)")
+    accept_settings(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.diagnosis.diagnose import diagnose
+
+    diagnose(
+        run=options.run,
+        config=options.config and find_config(options.config),
+        data=options.data,
+        out=options.out,
+        overrides=options.settings,
+        command=options.command,
+    )

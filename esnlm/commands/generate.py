@@ -1,0 +1,27 @@
+"""Generates text with a trained run."""
+
+import argparse
+
+HELP = "generates text with a trained run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--run", required=True, metavar="DIR", help="the run directory")
+    add("--prompt", default="", help="what the text begins with (default: nothing)")
+    add("--count", type=int, default=1, help="continuations (default: %(default)s)")
+    add("--length", type=int, default=50, help="tokens at most (default: %(default)s)")
+    add("--temperature", type=float, default=1.0, help="0 takes the most probable token (default: %(default)s)")
+    add("--top-k", type=int, help="choose among so many tokens (default: all)")
+    add("--seed", type=int, default=0, help="(default: %(default)s)")
+    add("--step", type=int, help="checkpoint (default: the newest that is good)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.loaded_run import load
+
+    names = ("count", "length", "temperature", "top_k", "seed")
+    settings = {name: getattr(options, name) for name in names}
+    for text in load(options.run, options.step).generate(options.prompt, **settings):
+        # A prompt from a shell may hold bytes that are not UTF-8, which print cannot encode.
+        print((options.prompt + text).encode(errors="replace").decode())

@@ -1,0 +1,18 @@
+"""Makes a run of a GPT-2 in Hugging Face's format."""
+
+import argparse
+from pathlib import Path
+
+HELP = "makes a run of a GPT-2 in Hugging Face's format"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    files = "config.json, model.safetensors and the tokenizer's files"
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help=files)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the run directory to make")
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.workflows.import_gpt2 import import_gpt2
+
+    print(f"{import_gpt2(options.folder, options.out).model.title} is in {options.out}")

@@ -1,0 +1,29 @@
+"""Makes a token store of raw text files."""
+
+import argparse
+from pathlib import Path
+
+HELP = "makes a token store of raw text files"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--input", dest="inputs", nargs="+", type=Path, required=True, metavar="PATH", help="text files, or folders")
+    add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
+    add("--tokenizer", default="gpt2", help="gpt2, a folder with one, or train:8192 (default: %(default)s)")
+    add("--sentences", choices=("punkt", "line"), default="punkt", help="how lines are split (default: %(default)s)")
+    add("--language", default="english", help="of the Punkt model (default: %(default)s)")
+    add("--punkt-data", type=Path, metavar="DIR", help="where Punkt's data lies, if not on NLTK's own path")
+    add("--min-length", type=int, default=6, help="tokens with BOS and EOS; shorter are dropped (default: %(default)s)")
+    add("--max-length", type=int, default=512, help="tokens with BOS and EOS; longer are cut (default: %(default)s)")
+    add("--max-words", type=int, help="stop at about so many words, from each file its share")
+    add("--workers", type=int, help="processes (default: one a core)")
+    add("--overwrite", action="store_true", help="replace an existing store")
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.data.prepare import prepare
+
+    settings = vars(options)
+    del settings["command"]
+    prepare(**settings)

@@ -1,0 +1,30 @@
+"""Trains the runs of a study file and prints their table. --section.key value is for all of them."""
+
+import argparse
+from pathlib import Path
+
+from esnlm.commands.base import accept_settings, find_config
+
+HELP = "trains the runs of a study file and prints their table"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a study, such as those in configs/studies")
+    add("--out", type=Path, metavar="DIR", help="where runs and table go (default: the file's out)")
+    add("--blimp", type=Path, metavar="PATH", help="minimal pairs to score with each run (default: the file's blimp)")
+    add("--plan", action="store_true", help="list the runs, what is done, and the time left; trains nothing")
+    accept_settings(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from esnlm.studies.study import study
+
+    return study(
+        find_config(options.file),
+        out=options.out,
+        blimp=options.blimp,
+        only_plan=options.plan,
+        overrides=options.settings,
+        command=options.command,
+    )

@@ -1,0 +1,230 @@
+"""The package's rooms: imports go down, never up or in a circle, and every function says its types.
+
+The package is read with `ast`, so that nothing of it is run.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import esnlm
+
+PACKAGE = Path(esnlm.__file__).parent
+
+# From the bottom. A module may import from its own room and from those above its own in this list.
+ROOMS = [
+    "errors",
+    "rng",
+    "allocator",
+    "ops",
+    "runs",
+    "process",
+    "data",
+    "reservoir",
+    "compute",
+    "features",
+    "readout",
+    "regression",
+    "models",
+    "config",
+    "evaluation",
+    "loaded_run",
+    "training",
+    "reporting",
+    "signals",
+    "diagnosis",
+    "workflows",
+    "studies",
+    "commands",
+]
+# Imported only inside the functions that need them: they are slow to import, or belong to an extra.
+HEAVY = {"matplotlib", "nltk", "tokenizers", "safetensors", "torch", "transformers", "networkx"}
+
+# What is not yet as it should be; the aim is that these are empty.
+KNOWN_CLIMBS = {
+    ("esnlm.compute", "esnlm.readout.cross_entropy"),
+    ("esnlm.models.families", "esnlm.config"),
+    ("esnlm.training.loop", "esnlm.reporting.run_results"),
+}
+KNOWN_FACES = {"esnlm.diagnosis.diagnose", "esnlm.reporting.blimp_report"}
+KNOWN_UNTYPED = {  # modules
+    "esnlm.compute",
+    "esnlm.config",
+    "esnlm.data.grammar_pairs",
+    "esnlm.data.prepare",
+    "esnlm.data.sentences",
+    "esnlm.data.store",
+    "esnlm.data.tokenizer",
+    "esnlm.diagnosis.capacity",
+    "esnlm.diagnosis.contraction",
+    "esnlm.diagnosis.diagnose",
+    "esnlm.diagnosis.measures",
+    "esnlm.diagnosis.theory",
+    "esnlm.errors",
+    "esnlm.evaluation.generation",
+    "esnlm.evaluation.scoring",
+    "esnlm.evaluation.statistics",
+    "esnlm.features.dropout",
+    "esnlm.features.packed_stream",
+    "esnlm.features.recurrence",
+    "esnlm.features.stream",
+    "esnlm.loaded_run",
+    "esnlm.models.echo_state",
+    "esnlm.models.families",
+    "esnlm.models.gpt2",
+    "esnlm.models.jaeger",
+    "esnlm.models.lstm",
+    "esnlm.readout.cross_entropy",
+    "esnlm.readout.linear",
+    "esnlm.regression.calibration",
+    "esnlm.regression.lms",
+    "esnlm.regression.ridge",
+    "esnlm.reservoir.arrays",
+    "esnlm.reservoir.cell",
+    "esnlm.reservoir.sparse",
+    "esnlm.reservoir.weights",
+    "esnlm.runs.console",
+    "esnlm.runs.metrics",
+    "esnlm.runs.yaml_file",
+    "esnlm.signals.network",
+    "esnlm.signals.series",
+    "esnlm.studies.grid",
+    "esnlm.studies.grid_plot",
+    "esnlm.studies.study",
+    "esnlm.training.batches",
+    "esnlm.training.end_to_end",
+    "esnlm.training.interruption",
+    "esnlm.training.log",
+    "esnlm.training.loop",
+    "esnlm.training.precomputed",
+    "esnlm.training.regression",
+    "esnlm.training.state",
+    "esnlm.training.summary",
+    "esnlm.training.update",
+}
+
+
+def read(package: Path) -> dict[str, ast.Module]:
+    """Returns the syntax tree of each module of a package, by its dotted name."""
+    trees = {}
+    for file in sorted(package.rglob("*.py")):
+        parts = file.relative_to(package.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        trees[name] = ast.parse(file.read_text(encoding="utf-8"), file.name)
+    return trees
+
+
+def imports(tree: ast.AST, modules: set[str]) -> set[str]:
+    """Returns the dotted names of all modules that a tree imports.
+
+    `from a import b` imports a.b where that is among `modules`, and a otherwise.
+    """
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the package"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else node.module for name in inner}
+    return found
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def climbs(trees: dict[str, ast.Module]) -> set[tuple[str, str]]:
+    """Returns the imports, as pairs of modules, that go up from a room to a higher one."""
+    return {
+        (module, other)
+        for module, tree in trees.items()
+        for other in imports(tree, set(trees))
+        if other.startswith("esnlm.") and ROOMS.index(room(module)) < ROOMS.index(room(other))
+    }
+
+
+def circle(trees: dict[str, ast.Module]) -> list[str]:
+    """Returns the modules of a circle of imports, or nothing."""
+    arrows = {module: sorted(imports(tree, set(trees)) & set(trees)) for module, tree in trees.items()}
+    finished: set[str] = set()
+
+    def walk(module: str, way: list[str]) -> list[str]:
+        if module in way:
+            return way[way.index(module) :]
+        if module in finished:
+            return []
+        for other in arrows[module]:
+            if found := walk(other, [*way, module]):
+                return found
+        finished.add(module)
+        return []
+
+    return next((found for module in arrows if (found := walk(module, []))), [])
+
+
+def untyped(trees: dict[str, ast.Module]) -> set[str]:
+    """Returns the functions of which an argument or the result has no annotation, as module.function."""
+    found = set()
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = node.args
+                named = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+                arguments = [argument for argument in named if argument and argument.arg not in ("self", "cls")]
+                if node.returns is None or any(argument.annotation is None for argument in arguments):
+                    found.add(f"{module}.{node.name}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def trees():
+    """The modules of the package, but for its face, esnlm/__init__.py, and the two lines of `python -m esnlm`."""
+    found = read(PACKAGE)
+    return {name: tree for name, tree in found.items() if name not in ("esnlm", "esnlm.__main__")}
+
+
+def test_every_module_is_in_a_room(trees):
+    assert {room(module) for module in trees} <= set(ROOMS)
+
+
+def test_imports_go_down(trees):
+    assert climbs(trees) <= KNOWN_CLIMBS
+
+
+def test_no_modules_import_each_other_in_a_circle(trees):
+    assert circle(trees) == []
+
+
+def test_nothing_inside_imports_the_face(trees):
+    assert {module for module, tree in trees.items() if "esnlm" in imports(tree, set(trees))} <= KNOWN_FACES
+
+
+def test_what_is_heavy_is_imported_where_it_is_used(trees):
+    at_the_top = {
+        (module, name.split(".")[0])
+        for module, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Try)  # `if TYPE_CHECKING` imports nothing
+        for name in imports(node, set(trees))
+    }
+    assert {(module, name) for module, name in at_the_top if name in HEAVY} == set()
+
+
+def test_every_function_is_annotated(trees):
+    assert {name for name in untyped(trees) if name.rpartition(".")[0] not in KNOWN_UNTYPED} == set()
+
+
+def test_these_tests_see_what_they_look_for(tmp_path):
+    """A small package with each of the mistakes."""
+    package = tmp_path / "esnlm"
+    (package / "data").mkdir(parents=True)
+    (package / "data" / "up.py").write_text("def f(x):\n    from esnlm.training import loop\n")
+    (package / "data" / "one.py").write_text("from esnlm.data import two\n")
+    (package / "data" / "two.py").write_text("import esnlm\nfrom esnlm.data.one import f\n")
+    trees = read(package)
+    assert climbs(trees) == {("esnlm.data.up", "esnlm.training")}
+    assert circle(trees) == ["esnlm.data.one", "esnlm.data.two"]
+    assert untyped(trees) == {"esnlm.data.up.f"}
+    assert "esnlm" in imports(trees["esnlm.data.two"], set(trees))
