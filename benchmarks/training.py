@@ -199,7 +199,7 @@ def of_parts(own: "Esnlm", process, turns: dict, rounds: int) -> tuple[dict[str,
 
 def model(size: int, vocab_size: int, rank: int) -> tuple[Reservoir, dict[str, np.ndarray]]:
     """An untrained model: its reservoir, and its readout's arrays."""
-    readout = linear.draw(ReadoutConfig(rank), size, vocab_size, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank), size, vocab_size, seed=0)
     params = {name: np.asarray(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
     return random_reservoir(size, vocab_size, min(32, size), seed=0), params
 

@@ -17,7 +17,7 @@ from esnlm.data import grammar
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.models import families
-from esnlm.readout.cross_entropy import product
+from esnlm.ops.matmul import matmul
 from esnlm.runs.console import clock
 from esnlm.training import regression
 
@@ -100,7 +100,7 @@ def _size_of_corpus(data: StoreData | GrammarData) -> tuple[int, int, int]:
 def matmul_speed(precision: str) -> float:
     """Flops a second of one matrix product, the best of five."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), jnp.float32)
-    multiply = jax.jit(lambda x: product(x, x, (1, 1), precision))
+    multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
     multiply(x).block_until_ready()
     times = []
     for _ in range(5):

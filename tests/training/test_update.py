@@ -19,7 +19,7 @@ N, V = 30, 50
 
 
 def start(rank=6):
-    readout = linear.draw(ReadoutConfig(rank), N, V, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank), N, V, seed=0)
     return {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}}
 
 
@@ -115,7 +115,7 @@ def test_clipping_bounds_the_gradient_before_adam_sees_it():
 def test_ten_updates_follow_torch_with_a_parameter_group_an_array(optimizer, scaling):
     """Each array has a rate of its own, and decays by eta wd all the same."""
     rank, eta, decay = 6, 1e-3 if scaling == "spectral" else 0.1, 0.05
-    readout = linear.draw(ReadoutConfig(rank, scaling), N, V, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank, scaling), N, V, seed=0)
     names = ("a", "b", "bias")
     params = {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in names}}
     rates = dict.fromkeys(names, 1.0) if scaling == "none" else readout_rates(scaling, optimizer, N, rank, V)
