@@ -11,7 +11,7 @@ import numpy as np
 from esnlm.runs.console import Progress, say
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
-from esnlm.training.update import Fault
+from esnlm.training.update import NonFinite, Outcome
 
 # Between two calls a run can be stopped and shows how far it is.
 SECONDS_PER_CALL = 3.0
@@ -20,15 +20,13 @@ SECONDS_PER_CALL = 3.0
 class Call(NamedTuple):
     """Updates that were handed to the device."""
 
-    losses: jax.Array  # (U,)
-    applied: jax.Array  # (U,) bool
+    outcome: Outcome
     first: int  # of them, this call's
     last: int
     step: int  # after it
     tokens: int
     words: int
     log: bool
-    fault: Fault | None
 
 
 class Ledger:
@@ -43,18 +41,15 @@ class Ledger:
         self.warned = False
         self.updates_per_call = 1
 
-    def enter(
-        self, losses: jax.Array, applied: jax.Array, first: int, last: int, log: bool, fault: Fault | None = None
-    ) -> None:
+    def enter(self, outcome: Outcome, first: int, last: int, log: bool) -> None:
         """Takes note of a call whose outcome is still on the device, and settles the one before.
 
         Args:
-            losses, applied: (U,), of which first .. last - 1 are this call's.
+            outcome: of a window, of which the updates first .. last - 1 are this call's.
             log: a line of metrics is due after it.
-            fault: what was not finite in it first.
         """
         state = self.state
-        self.waiting.append(Call(losses, applied, first, last, state.step, state.tokens, state.words, log, fault))
+        self.waiting.append(Call(outcome, first, last, state.step, state.tokens, state.words, log))
         if len(self.waiting) > 1:
             self._settle(self.waiting.pop(0))
 
@@ -72,8 +67,8 @@ class Ledger:
         self.began += time.monotonic() - since
 
     def _settle(self, call: Call) -> None:
-        state, losses = self.state, np.asarray(call.losses, np.float64)[call.first : call.last]
-        applied = np.asarray(call.applied)[call.first : call.last]
+        state, losses = self.state, np.asarray(call.outcome.losses, np.float64)[call.first : call.last]
+        applied = np.asarray(call.outcome.applied)[call.first : call.last]
         seconds = time.monotonic() - self.began
         per_update = (seconds - state.seconds) / len(losses)
         self.updates_per_call = max(1, int(SECONDS_PER_CALL / max(per_update, 1e-6)))
@@ -81,7 +76,7 @@ class Ledger:
         epoch = (call.step - 1) // self.per_epoch
         if call.step - len(losses) == epoch * self.per_epoch:
             state.epoch_loss, state.epoch_updates = 0.0, 0
-        self._warn_of(losses, applied, call.step - len(losses) + 1, call.fault)
+        self._warn_of(losses, applied, call.step - len(losses) + 1, call.outcome.nonfinite)
         for loss in losses[
             applied
         ]:  # one by one, so that the sum's rounding does not depend on how the run was cut into calls
@@ -104,29 +99,29 @@ class Ledger:
         text = f"epoch {epoch + 1}/{self.epochs}  update {call.step}/{last}  train NLL {loss:.3f}"
         self.progress.show(call.tokens, text, final=call.step == last)
 
-    def _warn_of(self, losses, applied, step, fault):
+    def _warn_of(self, losses, applied, step, record: NonFinite):
         """Says once in a run at which update numbers stopped being finite, and what was done."""
         bad = np.flatnonzero(~applied | ~np.isfinite(losses))
         if len(bad) == 0 or self.warned:
             return
         self.warned, first = True, int(bad[0])
         what = f"the loss is {losses[first]}" if not np.isfinite(losses[first]) else "a gradient is not finite"
-        what += self._named(fault) if fault is not None and fault.seen else ""
+        what += self._named(record) if record.found else ""
         done = "applied all the same" if applied[first] else "left out"
         say(
             f"warning: update {step + first}: {what}; the update was {done} (training.on_nonfinite); later ones are counted only"
         )
 
-    def _named(self, fault: Fault) -> str:
+    def _named(self, record: NonFinite) -> str:
         """The largest |h|, and where it all began: in the states, in the arrays as they were before, or in this gradient."""
         paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(self.state.params)]
         names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
         before, gradient = (
-            [name for name, bad in zip(names, flags, strict=True) if bad] for flags in (fault.params, fault.gradient)
+            [name for name, bad in zip(names, flags, strict=True) if bad] for flags in (record.params, record.gradient)
         )
         if before:
             where = f"not finite since the update before: {', '.join(before)}"
-        elif not np.isfinite(fault.largest):
+        elif not np.isfinite(record.largest_feature):
             where = "the states are not finite"
         else:
             where = (
@@ -134,4 +129,4 @@ class Ledger:
                 if gradient
                 else "all arrays and gradients are finite"
             )
-        return f" (largest |h| {float(fault.largest):.3g}; {where})"
+        return f" (largest |h| {float(record.largest_feature):.3g}; {where})"

@@ -24,6 +24,7 @@ from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.resume import require_same, resolve
 from esnlm.training.state import State, note_changes, open_model, open_state, save_state, warn_of_damage
 from esnlm.training.summary import Likelihood, summarize, write_summary
+from esnlm.training.update import Updates, make_optimizer
 
 INTERRUPTED = 75
 
@@ -100,11 +101,19 @@ def _epochs(
     plan = partial(batches.plan_epoch, text.lengths, experiment.seed)
     epochs = [plan(epoch, training.batch_size, compute.window_tokens) for epoch in range(training.epochs)]
     per_epoch = len(epochs[0].updates)
+    needed = {
+        "model": experiment.model,
+        "compute": compute,
+        "seed": experiment.seed,
+        "store": text,
+        "optimizer": make_optimizer(training, per_epoch * training.epochs, experiment.scaling),
+        "on_nonfinite": training.on_nonfinite,
+    }
     if experiment.model.features_are_frozen:
         stream = families.stream(experiment.model, frozen, state.params, compute)
-        updates = PrecomputedUpdates(experiment, stream, text, epochs)
+        updates: Updates = PrecomputedUpdates(epochs=epochs, stream=stream, **needed)
     else:
-        updates = EndToEndUpdates(experiment, frozen, text, epochs)
+        updates = EndToEndUpdates(frozen=frozen, **needed)
     ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
     all_words, validation = int(text.words.sum(dtype=np.int64)), None
 
@@ -148,11 +157,11 @@ def _epochs(
                     ):
                         break
                 inside = first - window.start, last - window.start
-                state.params, state.optimizer, losses, applied = updates.run(state.params, state.optimizer, *inside)
+                state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, *inside)
                 state.step = begin + last
                 state.tokens += int(epoch.tokens[first:last].sum())
                 state.words += int(words[first:last].sum())
-                ledger.enter(losses, applied, *inside, due(state.step, training.log_every), updates.fault)
+                ledger.enter(outcome, *inside, due(state.step, training.log_every))
                 stop = bool(interruption)
                 if (
                     due(state.step, training.checkpoint_every)

@@ -100,9 +100,9 @@ def test_loss_and_gradient_are_torch_s(torch, params):
     update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
-    packed = batches.pack(update, rows, batches.bucket_size(count), count)
+    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
     loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
-    loss, gradient = loss_and_gradient(CONFIG, None, params, batch, packed, None, precision="float32")
+    loss, gradient, _ = loss_and_gradient(CONFIG, None, params, batch, packed, None, precision="float32")
 
     theirs = network_of(torch, params)
     features = torch.cat([torch_features(torch, theirs, text) for text in update.inputs])
