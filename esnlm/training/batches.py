@@ -8,13 +8,16 @@ of updates. Where all sentences begin with the same token (BOS) and nothing is d
 an update has this row once, with all the first targets beside it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.data.store import TokenStore
 from esnlm.rng import Stream, generator
+
+Array = Any  # a NumPy array, or inside a compiled function the traced array that stands for it
 
 # ---- the plan of an epoch ----
 
@@ -144,24 +147,27 @@ class PackedTargets(NamedTuple):
     is predicted from it besides targets[0].
     """
 
-    rows: np.ndarray  # (C,) int32, where the features lie in their buffer
-    targets: np.ndarray  # (C,) int32, the token to predict
-    weights: np.ndarray  # (C,) float32, 1 / the predictions of the update; 0 for padding
-    corpus_positions: np.ndarray  # (C,) uint32, of the token that was read last: it decides the dropout
-    first_targets: np.ndarray  # (S,) int32
-    first_weights: np.ndarray  # (S,) float32
+    rows: Array  # (C,) int32, where the features lie in their buffer
+    targets: Array  # (C,) int32, the token to predict
+    weights: Array  # (C,) float32, 1 / the predictions of the update; 0 for padding
+    corpus_positions: Array  # (C,) uint32, of the token that was read last: it decides the dropout
+    first_targets: Array  # (S,) int32
+    first_weights: Array  # (S,) float32
+
+    def apply(self, to_rows: Callable[[Array], Array], to_first: Callable[[Array], Array]) -> "PackedTargets":
+        """Applies one function to what every row has, and another to what the shared row has besides."""
+        return PackedTargets(*[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]])
 
 
 class WindowTargets(NamedTuple):
     """The packed targets of all updates of a window."""
 
     packed: PackedTargets  # with a leading axis for the update: (U, C) and (U, S), where C is the largest bucket
-    bucket: np.ndarray  # (U,) int32, the number of each update's bucket
+    bucket: Array  # (U,) int32, the number of each update's bucket
 
     def of_update(self, u: int, size: int) -> PackedTargets:
         """Returns the targets of update u, cut to the `size` rows of its bucket. The rows beyond weigh nothing."""
-        *by_row, first_targets, first_weights = (part[u] for part in self.packed)
-        return PackedTargets(*(part[:size] for part in by_row), first_targets, first_weights)
+        return self.packed.apply(lambda by_row: by_row[u][:size], lambda first: first[u])
 
 
 def pack_targets(

@@ -1,6 +1,6 @@
 """Updates whose features are inside the gradient, for models that train more than a readout."""
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -81,14 +81,13 @@ class EndToEndUpdates:
         return families.stream(self.model, self.frozen, params, self.compute)
 
     def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:
-        total = None
-        for part in batches.split_update(whole, self.compute.chunk_tokens):
+        def of_part(part: Sentences) -> tuple[jax.Array, dict, jax.Array]:
             batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS)
             size = batches.bucket_size(part.predictions(), per_doubling=4)
             packed = batches.pack_targets(part, rows, size, predictions=whole.predictions())
-            found = self.loss_and_gradient(self.frozen, params, batch, packed, self.key)
-            total = found if total is None else update.add_trees(total, found)
-        return total
+            return self.loss_and_gradient(self.frozen, params, batch, packed, self.key)
+
+        return reduce(update.add_trees, map(of_part, batches.split_update(whole, self.compute.chunk_tokens)))
 
 
 def loss_and_gradient(
@@ -118,8 +117,7 @@ def loss_and_gradient(
 
     def loss(params: dict) -> tuple[jax.Array, jax.Array]:
         features = families.features(config, frozen, params, batch, key, precision)[packed.rows]  # (C, F)
-        rate = config.output_dropout if key is not None else 0.0
-        seen = update.drop_output(features, packed.corpus_positions, key, rate)
+        seen = update.drop_output(features, packed.corpus_positions, key, config.output_dropout)
         nll = update.packed_nll(families.of(config).readout(params), seen, packed, precision)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())

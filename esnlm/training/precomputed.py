@@ -4,6 +4,8 @@ This is for models that train nothing but a readout. It changes neither what is 
 """
 
 from functools import partial
+from itertools import islice
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,11 +50,13 @@ class PrecomputedUpdates:
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
     ):
+        assert compute.window_tokens is not None  # chosen for the device
         self.seed, self.store, self.stream, self.window_tokens = seed, store, stream, compute.window_tokens
+        self.too_large: Sentences | None = None  # the update of a window that is made in parts
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not model.dropout and bool((first_tokens == first_tokens[0]).all())
-        self.shapes = batches.window_shapes(epochs, compute.window_tokens, shares_first_row)
-        options = {
+        self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
+        options: dict[str, Any] = {
             "precision": compute.precision,
             "chunk_tokens": compute.chunk_tokens,
             "dropout_rate": model.dropout,
@@ -72,9 +76,10 @@ class PrecomputedUpdates:
             return
         self.too_large = None
         self.buffer, rows = self._read(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
-        bounds = np.cumsum([0] + [len(some.inputs) for some in updates])
-        rows = [rows[first:last] for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
-        self.targets = batches.pack_window(list(zip(updates, rows, strict=True)), self.shapes)
+        following = iter(rows)
+        self.targets = batches.pack_window(
+            [(some, list(islice(following, len(some.inputs)))) for some in updates], self.shapes
+        )
 
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
@@ -91,7 +96,7 @@ class PrecomputedUpdates:
     def _run_in_parts(
         self, whole: Sentences, params: dict, optimizer_state: optax.OptState
     ) -> tuple[dict, optax.OptState, Outcome]:
-        total = None
+        total: Any = None
         for part in batches.split_update(whole, self.window_tokens):
             buffer, rows = self._read(part)
             packed = batches.pack_targets(

@@ -88,7 +88,7 @@ def readout_loss_and_gradient(
         params: {"readout": {...}}.
         buffer: features, (rows, F).
         packed: the targets, and where their features lie in the buffer.
-        key: of the epoch's dropout on the features that the readout sees; it is not used at the rate 0.
+        key: of the epoch's dropout on the features that the readout sees.
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
@@ -109,14 +109,11 @@ def readout_loss_and_gradient(
     def in_first_chunk(first_targets: jax.Array) -> jax.Array:
         return jnp.pad(first_targets[None], ((0, chunks - 1), (0, 0)))
 
-    *by_row, first_targets, first_weights = packed
-    cut = PackedTargets(*map(in_chunks, by_row), in_first_chunk(first_targets), in_first_chunk(first_weights))
-
     def add_chunk(total: tuple[jax.Array, dict], chunk: PackedTargets) -> tuple[tuple[jax.Array, dict], None]:
         return jax.tree.map(jnp.add, total, loss_and_gradient(chunk)), None
 
     nothing = jax.tree.map(jnp.zeros_like, (jnp.float32(0), params))
-    return lax.scan(add_chunk, nothing, cut)[0]
+    return lax.scan(add_chunk, nothing, packed.apply(in_chunks, in_first_chunk))[0]
 
 
 def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
@@ -128,8 +125,11 @@ def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precis
 
 
 def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
-    """Applies dropout to the features (C, F) that the readout sees, of the tokens at these corpus positions (C,)."""
-    if not rate:
+    """Applies dropout to the features (C, F) that the readout sees, of the tokens at these corpus positions (C,).
+
+    Nothing is dropped at the rate 0 or without a key.
+    """
+    if not rate or key is None:
         return features
     return features * dropout.mask(dropout.token_keys(key, corpus_positions), dropout.OUTPUT, features.shape[1], rate)
 
