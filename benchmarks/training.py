@@ -49,7 +49,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.update import make_optimizer, make_update_loop, packed_nll
+from esnlm.training.update import make_optimizer, make_update_loop, packed_nll, readout_loss_and_gradient
 
 if measure.torch is not None:
     import peers
@@ -222,7 +222,8 @@ class Esnlm:
         self.pack(0)
         began = time.perf_counter()
         options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "dropout_rate": 0.0}
-        updates = make_update_loop(self.optimizer, "continue", self.shapes.buckets, **options)
+        loss_and_gradient = partial(readout_loss_and_gradient, **options)
+        updates = make_update_loop(self.optimizer, "continue", self.shapes.buckets, loss_and_gradient)
         self.run_updates = updates.lower(self.params, self.state, self.buffer, self.packs, None, 0, count).compile()
         self.compile_s = time.perf_counter() - began
 
@@ -233,7 +234,7 @@ class Esnlm:
         self.buffer.block_until_ready()
 
     def pack(self, i: int) -> None:
-        """The packs of window i, whose states are there."""
+        """Packs the targets of window i, whose states are there."""
         updates, place = [], 0
         for batch in self.windows[i]:
             here = slice(place, place := place + len(batch))

@@ -56,14 +56,15 @@ class PrecomputedUpdates:
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not model.dropout and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
-        options: dict[str, Any] = {
-            "precision": compute.precision,
-            "chunk_tokens": compute.chunk_tokens,
-            "dropout_rate": model.dropout,
-        }
-        self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, **options)
+        loss_and_gradient = partial(
+            update.readout_loss_and_gradient,
+            precision=compute.precision,
+            chunk_tokens=compute.chunk_tokens,
+            dropout_rate=model.dropout,
+        )
+        self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
         # For an update that is made in parts:
-        self.loss_and_gradient = jax.jit(partial(update.readout_loss_and_gradient, **options))
+        self.loss_and_gradient = jax.jit(loss_and_gradient)
         self.record_nonfinite = update.make_nonfinite_recorder(on_nonfinite)
         self.step = jax.jit(update.make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
 

@@ -168,8 +168,8 @@ def record_nonfinite(
 ) -> NonFinite:
     """Returns `record`, or what this update shows if it is the first one that is not finite.
 
-    The arrays are searched only where the loss is not finite, since that costs a pass over them. A gradient alone counts
-    unless `on_nonfinite` is "continue", where it decides nothing.
+    The trained arrays are searched at such an update only, since that costs a pass over them. A gradient that is not finite
+    counts too, but for "continue", where it decides nothing and is not searched either.
 
     Args:
         record: of the updates before.
@@ -196,12 +196,7 @@ def make_nonfinite_recorder(on_nonfinite: str) -> Callable:
     """
 
     def recorder(
-        record: NonFinite,
-        loss: jax.Array,
-        params: dict,
-        gradient: dict,
-        h: jax.Array,
-        rows: jax.Array | None = None,
+        record: NonFinite, loss: jax.Array, params: dict, gradient: dict, h: jax.Array, rows: jax.Array | None = None
     ) -> NonFinite:
         def largest() -> jax.Array:
             return jnp.abs(h if rows is None else h[rows]).max()
@@ -253,17 +248,11 @@ class Outcome(NamedTuple):
 
 
 def make_update_loop(
-    optimizer: optax.GradientTransformation,
-    on_nonfinite: str,
-    buckets: tuple[int, ...],
-    *,
-    precision: str,
-    chunk_tokens: int,
-    dropout_rate: float,
+    optimizer: optax.GradientTransformation, on_nonfinite: str, buckets: tuple[int, ...], loss_and_gradient: Callable
 ) -> Callable:
-    """Returns the compiled loop of updates of a readout, whose features are there:
+    """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
-    (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, Outcome)
+        (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, Outcome)
 
     It runs the updates first .. last - 1 of a window, one after another. Their number is traced and every bucket has a
     branch of its own in the one program. So neither how a run is cut into calls nor where it was resumed changes a bit of
@@ -274,22 +263,14 @@ def make_update_loop(
         optimizer: from make_optimizer.
         on_nonfinite: continue, skip or stop.
         buckets: as in WindowShapes.
-        precision, chunk_tokens, dropout_rate: as in readout_loss_and_gradient.
+        loss_and_gradient: (params, buffer, packed, key) -> (loss, gradient), from readout_loss_and_gradient.
     """
     step = make_step(optimizer, on_nonfinite)
 
     def of_bucket(
         size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None
     ) -> tuple[jax.Array, dict]:
-        return readout_loss_and_gradient(
-            params,
-            buffer,
-            targets.of_update(u, size),
-            key,
-            precision=precision,
-            chunk_tokens=chunk_tokens,
-            dropout_rate=dropout_rate,
-        )
+        return loss_and_gradient(params, buffer, targets.of_update(u, size), key)
 
     branches = [partial(of_bucket, size) for size in buckets]
 

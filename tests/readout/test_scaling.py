@@ -18,7 +18,7 @@ WIDTHS = (30, 70, 20, 70, 40, 60, 10)
 
 
 def test_the_readout_s_standard_deviations_and_rates():
-    """SPEC S5 by hand: B (r, N), A (V, r), and b_out = sqrt(r) b_2."""
+    """Utsunomiya 2025 by hand: B (r, N), A (V, r), and b_out = sqrt(r) b_2."""
     expected = {  # sigma of B, A, b_out; rate of each under SGD, then under Adam
         "ntp": ((1 / 20, 1 / 10, 1), (1 / 400, 1 / 100, 1), (1 / 4000, 1 / 100, 1)),
         "spectral": ((1 / 40, 1 / 10, 1), (1 / 4, 9, 900), (1 / 400, 1 / 100, 1)),

@@ -1,5 +1,7 @@
 """One update is AdamW on the mean NLL, as PyTorch documents it, in float64 NumPy."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,7 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
-from esnlm.training.update import make_optimizer, make_update_loop
+from esnlm.training.update import make_optimizer, make_update_loop, readout_loss_and_gradient
 from tests import oracle
 
 N, V = 30, 50
@@ -40,8 +42,13 @@ def run(calls, chunk_tokens=1024, shared=False):
     buffer, updates = problem()
     shapes = batches.WindowShapes(buckets=(16, 32, 48, 64), updates=12, first_targets=10 * shared)
     optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
-    options = {"precision": "float32", "chunk_tokens": chunk_tokens, "dropout_rate": 0.0}
-    run_updates, state = make_update_loop(optimizer, "continue", shapes.buckets, **options), optimizer.init(params)
+    loss_and_gradient = partial(
+        readout_loss_and_gradient, precision="float32", chunk_tokens=chunk_tokens, dropout_rate=0.0
+    )
+    run_updates, state = (
+        make_update_loop(optimizer, "continue", shapes.buckets, loss_and_gradient),
+        optimizer.init(params),
+    )
     cut = 8 if shared else 1
     sentences = [(np.array_split(rows, cut), np.array_split(targets, cut)) for rows, targets in updates]
     packed = [(batches.Sentences(rows, targets, rows), rows) for rows, targets in sentences]
