@@ -97,13 +97,23 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
     epoch = batches.plan_epoch(np.full(total, length), 0, 0, count, compute.window_tokens)
     params = built.params
     stream = families.stream(model, built.prepare(compute.kernel), params, compute)
-    updates = PrecomputedUpdates(experiment, stream, text, [epoch])
-    state, losses, seconds = make_optimizer(experiment.training, args.updates).init(params), [], []
+    optimizer = make_optimizer(experiment.training, args.updates)
+    updates = PrecomputedUpdates(
+        model=model,
+        compute=compute,
+        seed=experiment.seed,
+        store=text,
+        epochs=[epoch],
+        stream=stream,
+        optimizer=optimizer,
+        on_nonfinite=experiment.training.on_nonfinite,
+    )
+    state, losses, seconds = optimizer.init(params), [], []
     for window in epoch.windows:
         began = time.perf_counter()
         updates.load(0, epoch, window)
-        params, state, found, _ = updates.run(params, state, 0, len(window))
-        losses += np.asarray(found)[: len(window)].tolist()
+        params, state, outcome = updates.run(params, state, 0, len(window))
+        losses += np.asarray(outcome.losses)[: len(window)].tolist()
         seconds.append((time.perf_counter() - began) / len(window))
     return {
         "drawn_s": drawn,

@@ -88,7 +88,7 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     reservoir = random_reservoir(args.size, vocab_size, min(32, args.size), seed=0)
     model = EchoStateConfig("esn", ReservoirConfig(args.size), ReadoutConfig(args.rank))
     compute = choose_compute(ComputeConfig(), model, jax.default_backend())
-    readout = linear.draw(model.readout, args.size, vocab_size, seed=0)
+    readout = linear.initialize(model.readout, args.size, vocab_size, seed=0)
     params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
     dynamics = cell.prepare(reservoir, kernel=compute.kernel)
     stream = FeatureStream(dynamics, compute.batch_slots, compute.window_tokens)

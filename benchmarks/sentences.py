@@ -74,7 +74,7 @@ def predictions(sentences: list[np.ndarray]) -> int:
 
 def rows(sentences: list[np.ndarray]) -> int:
     """Distinct rows of features that the predictions are made from, where those after BOS are shared."""
-    return batches.row_count(predictions(sentences), len(sentences), prefix_tree=True)
+    return batches.row_count(predictions(sentences), len(sentences), shares_first_row=True)
 
 
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:

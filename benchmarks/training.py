@@ -49,7 +49,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
-from esnlm.training.update import make_optimizer, make_updates, packed_nll
+from esnlm.training.update import make_optimizer, make_update_loop, packed_nll, readout_loss_and_gradient
 
 if measure.torch is not None:
     import peers
@@ -199,7 +199,7 @@ def of_parts(own: "Esnlm", process, turns: dict, rounds: int) -> tuple[dict[str,
 
 def model(size: int, vocab_size: int, rank: int) -> tuple[Reservoir, dict[str, np.ndarray]]:
     """An untrained model: its reservoir, and its readout's arrays."""
-    readout = linear.draw(ReadoutConfig(rank), size, vocab_size, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank), size, vocab_size, seed=0)
     params = {name: np.asarray(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
     return random_reservoir(size, vocab_size, min(32, size), seed=0), params
 
@@ -213,7 +213,7 @@ class Esnlm:
         self.stream = FeatureStream(frozen, compute.batch_slots, compute.window_tokens)
         sizes = {batches.bucket_size(text.rows(batch)) for window in windows for batch in window}
         first_targets = max(len(batch) for window in windows for batch in window) - 1
-        self.shapes = batches.Shapes(tuple(sorted(sizes)), max(map(len, windows)), first_targets)
+        self.shapes = batches.WindowShapes(tuple(sorted(sizes)), max(map(len, windows)), first_targets)
         self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
         self.params = {"readout": {name: jax.numpy.array(array) for name, array in params.items()}}
         self.state = self.optimizer.init(self.params)
@@ -221,8 +221,9 @@ class Esnlm:
             self.states(i)
         self.pack(0)
         began = time.perf_counter()
-        options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "rate": 0.0}
-        updates = make_updates(self.optimizer, "continue", self.shapes.sizes, **options)
+        options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "dropout_rate": 0.0}
+        loss_and_gradient = partial(readout_loss_and_gradient, **options)
+        updates = make_update_loop(self.optimizer, "continue", self.shapes.buckets, loss_and_gradient)
         self.run_updates = updates.lower(self.params, self.state, self.buffer, self.packs, None, 0, count).compile()
         self.compile_s = time.perf_counter() - began
 
@@ -233,22 +234,22 @@ class Esnlm:
         self.buffer.block_until_ready()
 
     def pack(self, i: int) -> None:
-        """The packs of window i, whose states are there."""
+        """Packs the targets of window i, whose states are there."""
         updates, place = [], 0
         for batch in self.windows[i]:
             here = slice(place, place := place + len(batch))
             targets = [sentence[1:] for sentence in batch]
             updates.append((batches.Sentences(targets, targets, targets), self.rows[here]))  # no dropout: no places
-        self.packs = batches.stack(updates, self.shapes)
+        self.packs = batches.pack_window(updates, self.shapes)
 
     def updates(self, i: int, count: int | None = None) -> np.ndarray:
         """The first updates of window i, whose packs are there; their losses."""
         last = self.count if count is None else count
-        self.params, self.state, losses, *_ = self.run_updates(
+        self.params, self.state, outcome = self.run_updates(
             self.params, self.state, self.buffer, self.packs, None, 0, last
         )
         jax.block_until_ready((self.params, self.state))
-        return np.asarray(losses)[:last]
+        return np.asarray(outcome.losses)[:last]
 
     def first_loss(self) -> float:
         """The loss of the very first update, which is made."""
@@ -266,7 +267,7 @@ class Esnlm:
         self.pack(0)
         sizes = (self.packs.packed.weights[: self.count] > 0).sum(1)
         u = int(np.argsort(sizes)[len(sizes) // 2])
-        packed = self.packs.update(u, self.shapes.sizes[self.packs.size[u]])
+        packed = self.packs.of_update(u, self.shapes.buckets[self.packs.bucket[u]])
 
         def loss_and_gradient(params, buffer, packed):
             return jax.value_and_grad(packed_nll)(params["readout"], buffer[packed.rows], packed, self.precision)

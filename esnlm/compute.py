@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from esnlm.errors import InputError, require
-from esnlm.readout.cross_entropy import PRECISIONS
+from esnlm.ops.matmul import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
 
 # Memory for features computed ahead: enough to fill the slots, little beside a readout with its optimizer.

@@ -15,9 +15,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.layout import Layout, with_layout_constraint
 
 from esnlm.features import dropout
+from esnlm.ops import xla
 
 
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
@@ -65,8 +65,7 @@ def run(
             state = cell.step(state, cell.embed(token, keep.T))
         else:
             state = cell.read(state, token)
-        # Laid out before it is written: a transposition inside the write takes XLA's CPU several times as long.
-        output = with_layout_constraint(cell.output(state).T, Layout(major_to_minor=(0, 1)))  # (B, F)
+        output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 
     return lax.fori_loop(0, steps, advance, (cell.zeros(tokens.shape[1]), buffer))[1]

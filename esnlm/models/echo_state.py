@@ -206,4 +206,4 @@ def draw_frozen(config: EchoStateConfig, vocab_size: int, seed: int) -> tuple[di
 def untrained(config: EchoStateConfig, vocab_size: int, seed: int, frozen: dict) -> EchoState:
     """The model as initialised: the reservoir of these arrays with a readout drawn from the seed."""
     reservoir = held.from_arrays(frozen, vocab_size)
-    return EchoState(config, reservoir, linear.draw(config.readout, config.feature_size, vocab_size, seed))
+    return EchoState(config, reservoir, linear.initialize(config.readout, config.feature_size, vocab_size, seed))

@@ -23,6 +23,7 @@ from esnlm.features import dropout as dropouts
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
 from esnlm.models.counts import Counts
+from esnlm.ops.matmul import einsum
 from esnlm.rng import Stream, generator
 
 # Where masks fall: on the embedding, and in layer l at LAYER_SITES * l + one of the others.
@@ -222,7 +223,7 @@ def transformer(
         positions: (L, T) int32, each token's place in its sentence: every 0 starts one. What follows the last sentence
             of a slot is any token at position 0.
         dropout: one key a token (L, T), which decides its masks; None in evaluation.
-        precision: of the products: float32, tf32 or bf16 (readout/cross_entropy.py). All else is float32.
+        precision: of the products: float32, tf32 or bf16 (ops/matmul.py). All else is float32.
 
     A token or position outside its table gives NaN.
     """
@@ -255,11 +256,11 @@ def transformer(
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)  # scan keeps the two passes apart
 def _attention(query, key, value, visible, positions, keys, rate, precision):
     """softmax(query key^T / sqrt E) value, (L, T, heads, E), over the visible keys, after dropout on the softmax."""
-    scores = product("lqhe,lkhe->lhqk", query, key, precision) / math.sqrt(query.shape[-1])
+    scores = einsum("lqhe,lkhe->lhqk", query, key, precision) / math.sqrt(query.shape[-1])
     weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))  # (L, heads, T, T)
     if keys is not None:
         weights = weights * _attention_mask(keys, positions, query.shape[2], rate)
-    return product("lhqk,lkhe->lqhe", weights, value, precision)
+    return einsum("lhqk,lkhe->lqhe", weights, value, precision)
 
 
 def _attention_mask(keys, positions, heads, rate):
@@ -301,49 +302,7 @@ def _layer_norm(x, p, epsilon):
 
 
 def _linear(x, p, precision):
-    return product("lti,io->lto", x, p["weight"], precision) + p["bias"]
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 3))
-def product(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.Array:
-    """einsum of two arrays, accumulated in float32, with the precision that cross_entropy.product names.
-
-    Its gradients are products of the same precision: autodiff's would take bf16's in mixed types and round them.
-    """
-
-    def float32(x, y):
-        return jnp.einsum(subscripts, x, y, precision=lax.Precision.HIGHEST)
-
-    def tf32(x, y):
-        return jnp.einsum(
-            subscripts, x, y, precision=lax.DotAlgorithmPreset.TF32_TF32_F32, preferred_element_type=jnp.float32
-        )
-
-    def bf16(x, y):
-        return jnp.einsum(
-            subscripts, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), preferred_element_type=jnp.float32
-        )
-
-    def bf16_on_cpu(x, y):  # the same numbers: XLA's CPU backend has no such product for every order of axes
-        return float32(*(lax.reduce_precision(factor, exponent_bits=8, mantissa_bits=7) for factor in (x, y)))
-
-    if precision == "bf16":
-        return lax.platform_dependent(x, y, cpu=bf16_on_cpu, default=bf16)
-    return (float32 if precision == "float32" else tf32)(x, y)
-
-
-def _product_forward(subscripts, x, y, precision):
-    return product(subscripts, x, y, precision), (x, y)
-
-
-def _product_backward(subscripts, precision, factors, cotangent):
-    x, y = factors
-    (of_x, of_y), of_result = subscripts.split("->")[0].split(","), subscripts.split("->")[1]
-    dx = product(f"{of_result},{of_y}->{of_x}", cotangent, y, precision)
-    return dx, product(f"{of_x},{of_result}->{of_y}", x, cotangent, precision)
-
-
-product.defvjp(_product_forward, _product_backward)
+    return einsum("lti,io->lto", x, p["weight"], precision) + p["bias"]
 
 
 def _as_params(tree):

@@ -31,8 +31,8 @@ from esnlm.features.stream import default_batch_slots
 from esnlm.models import echo_state
 from esnlm.models.counts import Counts
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
-from esnlm.readout.cross_entropy import product
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
 from esnlm.reservoir import arrays as held
 from esnlm.reservoir import cell as cells
@@ -130,11 +130,11 @@ class JaegerCell:
         below, z, predicted = lax.stop_gradient(state)
         w_in_u, b_u_u = x
         frozen = lax.stop_gradient(self)
-        logits = product(frozen.a, z, (1, 0), self.precision) + frozen.bias[:, None]
+        logits = matmul(frozen.a, z, (1, 0), self.precision) + frozen.bias[:, None]
         p = jax.nn.softmax(logits, axis=0) * predicted  # (V, B)
         below = frozen.reservoir.step(below, lax.stop_gradient(w_in_u) + sparse.matmul(frozen.w_back, p))
-        seen = product(self.b, frozen.reservoir.output(below), (1, 0), self.precision)
-        z = seen + b_u_u + product(self.b_y, p, (1, 0), self.precision)
+        seen = matmul(self.b, frozen.reservoir.output(below), (1, 0), self.precision)
+        z = seen + b_u_u + matmul(self.b_y, p, (1, 0), self.precision)
         return below, z, jnp.ones_like(predicted)
 
     def read(self, state: tuple, tokens: jax.Array) -> tuple:

@@ -10,8 +10,8 @@ from flax import nnx
 from esnlm.errors import InputError
 from esnlm.features import dropout
 from esnlm.models.counts import Counts
+from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
-from esnlm.readout.cross_entropy import product
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.rng import Stream, generator
 
@@ -89,11 +89,11 @@ class LstmCell:
         """W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
         x = self.embedding[tokens]  # (B, H)
         x = x if keep is None else x * keep.T
-        return product(self.w_ih, x, (1, 1), self.precision) + (self.b_ih + self.b_hh)[:, None]
+        return matmul(self.w_ih, x, (1, 1), self.precision) + (self.b_ih + self.b_hh)[:, None]
 
     def step(self, state: tuple[jax.Array, jax.Array], x: jax.Array) -> tuple[jax.Array, jax.Array]:
         h, c = state
-        i, f, g, o = jnp.split(x + product(self.w_hh, h, (1, 0), self.precision), 4)
+        i, f, g, o = jnp.split(x + matmul(self.w_hh, h, (1, 0), self.precision), 4)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
@@ -176,4 +176,4 @@ def untrained(config: LstmConfig, vocab_size: int, seed: int, frozen: dict) -> L
 
     embedding = rng.standard_normal((vocab_size, width), dtype=np.float32)
     layer = uniform(4 * width, width), uniform(4 * width, width), uniform(4 * width), uniform(4 * width)
-    return Lstm(config, embedding, *layer, linear.draw(ReadoutConfig(rank=None), width, vocab_size, seed))
+    return Lstm(config, embedding, *layer, linear.initialize(ReadoutConfig(rank=None), width, vocab_size, seed))

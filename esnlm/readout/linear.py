@@ -1,4 +1,8 @@
-"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B; GPT-2's has no bias."""
+"""The trained readout: o = W_out h + b_out, with W_out of full rank or W_out = A B.
+
+The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, since
+that is what an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -7,135 +11,157 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.experimental.layout import Layout, with_layout_constraint
 
-from esnlm.errors import InputError
+from esnlm.errors import require
+from esnlm.ops import xla
+from esnlm.ops.matmul import matmul
 from esnlm.readout import cross_entropy
 from esnlm.readout.scaling import SCALINGS, readout_sigmas
 from esnlm.rng import Stream, generator
 
-ROWS = 64  # drawn at once; the numbers are the same for any
+ROWS_AT_ONCE = 64  # rows that are drawn at once; the numbers are the same for any
 
 
 @dataclass(frozen=True)
 class ReadoutConfig:
-    """The readout of S1 (esn_at_scale, section 2.1); rank null is the full-rank readout of S2."""
+    """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
     rank: int | None = 512  # r_out of W_out = A B; null: one matrix of full rank
-    scaling: str = "none"  # of initialisation and rates with N and r: none, or ntp, spectral, dynamic (S5; scaling.py)
+    scaling: str = "none"  # of initial weights and learning rates with the widths: none, ntp, spectral or dynamic
 
     def check(self, field: str) -> None:
-        if self.rank is not None and self.rank < 1:
-            raise InputError(f"{field}.rank is {self.rank}: it must be at least 1, or null for a readout of full rank")
-        if self.scaling not in SCALINGS:
-            raise InputError(f"{field}.scaling is {self.scaling!r}: choose {', '.join(SCALINGS)}")
-        if self.rank is None and self.scaling != "none":
-            raise InputError(
-                f"{field}.scaling is {self.scaling}, which is for W_out = A B: give {field}.rank, or scaling none"
-            )
+        """Raises InputError, naming the setting below `field`, for a readout that cannot be built."""
+        require(
+            self.rank is None or self.rank >= 1,
+            f"{field}.rank is {self.rank}: it must be at least 1, or null for a readout of full rank",
+        )
+        require(self.scaling in SCALINGS, f"{field}.scaling is {self.scaling!r}: choose {', '.join(SCALINGS)}")
+        require(
+            self.rank is not None or self.scaling == "none",
+            f"{field}.scaling is {self.scaling}, which is for W_out = A B: give {field}.rank, or scaling none",
+        )
 
 
 class LowRankReadout(nnx.Module):
-    """W_out = A B: `a` (V, r), `b` (r, N), `bias` (V,), float32."""
+    """W_out = A B: `a` (V, r), `b` (r, N) and `bias` (V,), float32."""
 
-    def __init__(self, a, b, bias):
+    def __init__(self, a: jax.typing.ArrayLike, b: jax.typing.ArrayLike, bias: jax.typing.ArrayLike):
         self.a, self.b, self.bias = nnx.Param(jnp.asarray(a)), nnx.Param(jnp.asarray(b)), nnx.Param(jnp.asarray(bias))
 
 
 class FullRankReadout(nnx.Module):
-    """`w` (V, N), `bias` (V,), float32."""
+    """W_out is `w` (V, N), with `bias` (V,), float32."""
 
-    def __init__(self, w, bias):
+    def __init__(self, w: jax.typing.ArrayLike, bias: jax.typing.ArrayLike):
         self.w, self.bias = nnx.Param(jnp.asarray(w)), nnx.Param(jnp.asarray(bias))
 
 
-def draw(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
-    """torch.nn.Linear's initialisation (S1): A, b_out ~ U(-1/sqrt r, 1/sqrt r), B ~ U(-1/sqrt N, 1/sqrt N).
+def initialize(config: ReadoutConfig, state_size: int, vocab_size: int, seed: int) -> LowRankReadout | FullRankReadout:
+    """Returns a readout with random weights, the same from the same seed.
 
-    The readout of full rank is one nn.Linear: W_out, b_out ~ U(-1/sqrt N, 1/sqrt N). With a scaling, A, B and b_out are
-    normal, with the standard deviations of readout/scaling.py.
+    The weights are those of torch.nn.Linear (Ueda et al. 2025a): A and b_out are uniform between -1/sqrt(r) and
+    1/sqrt(r), and B between -1/sqrt(N) and 1/sqrt(N). A readout of full rank is one nn.Linear, where W_out and b_out are
+    uniform between -1/sqrt(N) and 1/sqrt(N). With a scaling, A, B and b_out are normal, with the standard deviations of
+    readout/scaling.py.
     """
     rng = generator(seed, Stream.READOUT)
 
     def uniform(fan_in: int, *shape: int) -> np.ndarray:
-        bound, drawn = np.float32(1 / np.sqrt(fan_in)), np.empty(shape, np.float32)
-        for row in range(0, shape[0], ROWS):  # NumPy draws float64: of all at once that would be three times the array
-            part = drawn[row : row + ROWS]
-            part[...] = rng.uniform(-bound, bound, part.shape)
-        return drawn
+        bound, values = np.float32(1 / np.sqrt(fan_in)), np.empty(shape, np.float32)
+        for row in range(
+            0, shape[0], ROWS_AT_ONCE
+        ):  # NumPy draws float64: all at once would need three times the array
+            some = values[row : row + ROWS_AT_ONCE]
+            some[...] = rng.uniform(-bound, bound, some.shape)
+        return values
 
     if config.rank is None:
         return FullRankReadout(uniform(state_size, vocab_size, state_size), uniform(state_size, vocab_size))
-    if config.scaling != "none":
-        sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
-        shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
-        drawn = {
-            name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()
-        }
-        return LowRankReadout(**drawn)
-    a, bias = uniform(config.rank, vocab_size, config.rank), uniform(config.rank, vocab_size)
-    return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
+    if config.scaling == "none":
+        a, bias = uniform(config.rank, vocab_size, config.rank), uniform(config.rank, vocab_size)
+        return LowRankReadout(a, uniform(state_size, config.rank, state_size), bias)
+    sigmas = readout_sigmas(config.scaling, state_size, config.rank, vocab_size)
+    shapes = {"a": (vocab_size, config.rank), "b": (config.rank, state_size), "bias": (vocab_size,)}
+    return LowRankReadout(
+        **{name: rng.standard_normal(shape, np.float32) * np.float32(sigmas[name]) for name, shape in shapes.items()}
+    )
 
 
-def count(config: ReadoutConfig, features: int, vocab_size: int) -> int:
-    """Trained parameters: (N + V) r + V, or N V + V at full rank."""
-    weights = features * vocab_size if config.rank is None else (features + vocab_size) * config.rank
+def count(config: ReadoutConfig, state_size: int, vocab_size: int) -> int:
+    """Returns the number of trained parameters: (N + V) r + V, or N V + V at full rank."""
+    weights = state_size * vocab_size if config.rank is None else (state_size + vocab_size) * config.rank
     return weights + vocab_size
 
 
 def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
-    """The readout of the arrays in a checkpoint: {"a", "b", "bias"} or {"w", "bias"}."""
+    """Returns the readout with the arrays of a checkpoint, {"a", "b", "bias"} or {"w", "bias"}."""
     return FullRankReadout(**arrays) if "w" in arrays else LowRankReadout(**arrays)
 
 
-def weighted_nll(params: dict, features, targets, weights, precision: str, rows: jax.Array | None = None) -> jax.Array:
-    """sum_i weights_i * -log p(target_i) in nats, differentiable.
+def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
+    """Returns o = W_out h + b_out, (C, V), for features (C, N)."""
+    z, w, bias = _last_layer(params, features, precision)
+    return matmul(z, w, (1, 1), precision) + bias
+
+
+def weighted_nll(
+    params: dict,
+    features: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+    precision: str,
+    rows: jax.Array | None = None,
+) -> jax.Array:
+    """Returns sum_i weights_i * -log p(target_i) in nats, differentiable in params and features.
 
     Args:
+        params: the arrays of the readout.
         features: (C, N).
-        targets, weights: (P,), P >= C.
-        rows: (P,) int32, of the features for each prediction, of which the first C are 0 .. C - 1; None where P is C.
+        targets: (P,) int32, P >= C.
+        weights: (P,).
+        precision: of the products (ops/matmul.py).
+        rows: (P,) int32, the row of features from which each target is predicted. The first C are 0 .. C - 1. None if
+            P is C.
     """
-    z, w = _last_layer(params, features, precision)
-    return cross_entropy.weighted_nll(z, w, _bias(params, w), targets, weights, rows, precision)
+    z, w, bias = _last_layer(params, features, precision)
+    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision)
 
 
 def pair_log_probs(
     params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
 ) -> jax.Array:
-    """log p(target) in nats, (P,), for pairs of a row of features (C, N), by number, and a target."""
-    z, w = _last_layer(params, features, precision)
-    return cross_entropy.pair_log_probs(z, w, _bias(params, w), sources, targets, precision)
+    """Returns log p(target) in nats, (P,), for pairs of the number of a row of features (C, N) and a target."""
+    z, w, bias = _last_layer(params, features, precision)
+    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision)
 
 
-def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
-    """o = W_out h + b_out, (C, V), of features (C, N)."""
-    z, w = _last_layer(params, features, precision)
-    return cross_entropy.product(z, w, (1, 1), precision) + _bias(params, w)
-
-
-def _bias(params, w):
-    return params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32)  # GPT-2's readout has none
-
-
-def _last_layer(params, features, precision):
+def _last_layer(params: dict, features: jax.Array, precision: str) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns z (C, r), w (V, r) and the bias (V,) such that the logits are z w^T + bias; r is N at full rank."""
     if "w" in params:
-        return features, params["w"]
-    return _project(features, params["b"], precision), params["a"]  # (C, r), (V, r)
+        z, w = features, params["w"]
+    else:
+        z, w = _project(features, params["b"], precision), params["a"]
+    return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _project(features, b, precision):
-    """z = B h, (C, r)."""
-    return cross_entropy.product(features, b, (1, 1), precision)
+def _project(features: jax.Array, b: jax.Array, precision: str) -> jax.Array:
+    """Returns z = B h, (C, r)."""
+    return matmul(features, b, (1, 1), precision)
 
 
-def _project_backward(precision, saved, dz):
-    features, b = saved
-    # Laid out for it first: XLA's CPU takes half as long again for a product of which it has to transpose the left side.
-    dz_transposed = with_layout_constraint(dz.T, Layout(major_to_minor=(0, 1)))  # (r, C)
-    db = cross_entropy.product(dz_transposed, features, (1, 0), precision)  # (r, N)
-    return cross_entropy.product(dz, b, (1, 0), precision), db
+def _project_forward(
+    features: jax.Array, b: jax.Array, precision: str
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _project(features, b, precision), (features, b)
 
 
-_project.defvjp(lambda features, b, precision: (_project(features, b, precision), (features, b)), _project_backward)
+def _project_backward(
+    precision: str, factors: tuple[jax.Array, jax.Array], dz: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    features, b = factors
+    db = matmul(xla.laid_out(dz.T), features, (1, 0), precision)  # (r, N)
+    return matmul(dz, b, (1, 0), precision), db
+
+
+_project.defvjp(_project_forward, _project_backward)

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from esnlm.errors import InputError
-from esnlm.readout.cross_entropy import product
+from esnlm.ops.matmul import matmul
 from esnlm.regression import calibration
 from esnlm.regression.calibration import HeldOut, linear_scores
 from esnlm.regression.ridge import add_by_target, blocks
@@ -117,9 +117,9 @@ def run(w, bias, buffer, rows, targets, steps, rates, *, precision: str) -> tupl
         w, bias = carry
         running = (rows[t] >= 0)[:, None]
         r = jnp.where(running, buffer[rows[t]], 0)  # (B, N)
-        y = product(r, w, (1, 1), precision) + bias  # (B, V)
+        y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
         e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
-        return w + rates[0] * product(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
+        return w + rates[0] * matmul(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
 
     return lax.fori_loop(0, steps, step, (w, bias))
 

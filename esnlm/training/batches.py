@@ -1,179 +1,213 @@
-"""Which sentences make which update, and which updates share a window of states."""
+"""Which sentences make an update, and their targets as arrays of a few fixed shapes.
 
+An epoch is a shuffled order of the sentences, cut into updates (one optimizer step each) and into prefetch windows, which
+are consecutive updates whose features are computed together. An update has no padding between its sentences: its predictions
+are packed one after another, and each knows the row of features that it is made from. Every new shape would be a new
+compilation, so the rows of an update are padded to one of a few sizes, its bucket, and the targets of a window are one stack
+of updates. Where all sentences begin with the same token (BOS) and nothing is dropped, they share the features after it, so
+an update has this row once, with all the first targets beside it.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from esnlm.data.store import TokenStore
 from esnlm.rng import Stream, generator
 
+Array = Any  # a NumPy array, or inside a compiled function the traced array that stands for it
+
+# ---- the plan of an epoch ----
+
 
 @dataclass(frozen=True)
-class Epoch:
-    """One pass over the sentences: the updates in order, and the windows of updates whose states are made together."""
+class EpochPlan:
+    """One pass over the sentences: its updates in order, and the prefetch windows that they fall into."""
 
-    updates: list[np.ndarray]  # the sentences of each update, (batch_size,) int64, the last one maybe fewer
+    updates: list[np.ndarray]  # the numbers of each update's sentences, (batch_size,) int64; the last may have fewer
     tokens: np.ndarray  # (updates,) predictions of each
-    windows: list[range]  # consecutive updates, by number within the epoch
+    windows: list[range]  # consecutive updates, by their number within the epoch
 
 
-def plan_epoch(lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int) -> Epoch:
-    """Shuffles the sentences anew and cuts them into batches; the last one may be smaller and is kept (S1).
+def plan_epoch(lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int) -> EpochPlan:
+    """Shuffles the sentences anew and cuts them into updates.
+
+    The last update may have fewer sentences. It is kept, as in Ueda et al. 2025a.
 
     Args:
         lengths: tokens of each sentence with BOS and EOS, of which all but one are predicted, (sentences,).
-        window_tokens: states to hold at once.
+        seed: the run's seed.
+        epoch: the number of the epoch.
+        batch_size: sentences of an update.
+        window_tokens: rows of features that may exist at once.
     """
     order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(lengths))
     updates = np.split(order, range(batch_size, len(order), batch_size))
     tokens = np.add.reduceat(lengths[order] - 1, range(0, len(order), batch_size))
-    return Epoch(updates, tokens, split_windows(tokens, window_tokens))
+    return EpochPlan(updates, tokens, split_windows(tokens, window_tokens))
 
 
 def split_windows(tokens: np.ndarray, window_tokens: int) -> list[range]:
-    """Consecutive updates whose states are computed together: as many as fit into window_tokens, at least one.
+    """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at least one.
 
-    Only the epoch's own order decides, never where a resumed run begins, so that a resumed run repeats the same
+    The order of the epoch alone decides, never the place where a resumed run goes on. So a resumed run repeats the same
     products on the same shapes, bit by bit.
+
+    Args:
+        tokens: predictions of each item (an update or a sentence), (items,).
+        window_tokens: the most predictions of a window, unless one item has more.
     """
     windows, first, filled = [], 0, 0
-    for update, count in enumerate(tokens):
-        if update > first and filled + count > window_tokens:
-            windows.append(range(first, update))
-            first, filled = update, 0
+    for item, count in enumerate(tokens):
+        if item > first and filled + count > window_tokens:
+            windows.append(range(first, item))
+            first, filled = item, 0
         filled += count
     return [*windows, range(first, len(tokens))]
 
 
-class Shapes(NamedTuple):
-    """The shapes that a run's packs come in, known before it begins, so that one compilation serves all of it."""
-
-    sizes: tuple[int, ...]  # rows of an update, padded: ascending
-    updates_in_window: int  # updates in a window, at most
-    first_targets: int  # updates_in_window for the first tokens of sentences that share a row; 0: every prediction has a row of its own
+# ---- the sentences of an update ----
 
 
-def shapes(epochs: list[Epoch], window_tokens: int, shared: bool) -> Shapes:
-    """The shapes of all updates of some epochs, but of those that are made in parts: they outgrow a window.
+class Sentences(NamedTuple):
+    """Sentences of an update, as what is read and what is predicted: one array for each sentence, (T - 1,)."""
+
+    inputs: list[np.ndarray]
+    targets: list[np.ndarray]
+    corpus_positions: list[np.ndarray]  # of the inputs
+
+    def predictions(self) -> int:
+        """Returns how many tokens are predicted."""
+        return sum(map(len, self.targets))
+
+
+def read_sentences(store: TokenStore, numbers: np.ndarray) -> Sentences:
+    """Reads sentences of a store by their numbers."""
+    tokens = [store.sentence(s) for s in numbers]
+    corpus_positions = [np.arange(store.offsets[s], store.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
+    return Sentences([sentence[:-1] for sentence in tokens], [sentence[1:] for sentence in tokens], corpus_positions)
+
+
+def split_update(whole: Sentences, most: int) -> list[Sentences]:
+    """Splits an update into parts of at most `most` predictions, but of at least one sentence."""
+    parts = split_windows(np.array([len(target) for target in whole.targets]), most)
+    return [Sentences(*(column[part.start : part.stop] for column in whole)) for part in parts]
+
+
+# ---- buckets ----
+
+
+class WindowShapes(NamedTuple):
+    """The shapes of all windows of a run. They are known before it begins, so that one compilation serves all of it."""
+
+    buckets: tuple[int, ...]  # the padded numbers of rows that updates have, ascending
+    updates: int  # updates of a window, at most
+    first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
+
+
+def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool) -> WindowShapes:
+    """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts.
 
     Args:
-        shared: the features after BOS are the same in all sentences, as they are without dropout: a pack has them once.
+        epochs: the plans of all epochs.
+        window_tokens: rows of features that may exist at once.
+        shares_first_row: all sentences have the same features after their first token.
     """
     found = {
         (int(tokens), len(update))
         for epoch in epochs
         for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
     }
-    sizes = {bucket_size(row_count(*update, shared)) for update in found if update[0] <= window_tokens}
-    updates_in_window = max(len(window) for epoch in epochs for window in epoch.windows)
-    first_targets = max(count - 1 for _, count in found) * shared
-    return Shapes(tuple(sorted(sizes or {bucket_size(1)})), updates_in_window, first_targets)
+    buckets = {bucket_size(row_count(*update, shares_first_row)) for update in found if update[0] <= window_tokens}
+    updates = max(len(window) for epoch in epochs for window in epoch.windows)
+    first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
+    return WindowShapes(tuple(sorted(buckets or {bucket_size(1)})), updates, first_targets)
 
 
-def row_count(predictions: int, sentences: int, shared: bool) -> int:
-    """Rows of features that predictions are made from: one each, or the first one of all sentences once."""
-    return predictions - (sentences - 1 if shared else 0)
+def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
+    """Returns how many rows of features predictions are made from: one each, or one for the first of all sentences."""
+    return predictions - (sentences - 1 if shares_first_row else 0)
 
 
-def bucket_size(tokens: int, per_doubling: int = 32) -> int:
-    """The next of a few fixed sizes: every size is compiled once."""
-    step = max(16, (1 << tokens.bit_length() - 1) // per_doubling)
-    return -(-tokens // step) * step
+def bucket_size(rows: int, per_doubling: int = 32) -> int:
+    """Returns `rows` padded to the next bucket: there are so many between a power of two and the next, 16 apart at least."""
+    step = max(16, (1 << rows.bit_length() - 1) // per_doubling)
+    return -(-rows // step) * step
+
+
+# ---- packed targets ----
 
 
 class PackedTargets(NamedTuple):
-    """The predictions of an update, or of a part of one, without the padding of their sentences.
+    """The predictions of an update, or of a part of one, without the padding of its sentences.
 
-    Each is made from a row of features. Where sentences share the row after BOS it is the first, and `first_targets` are what
+    Each is made from one row of features. Where the sentences share a row it comes first here, and `first_targets` are what
     is predicted from it besides targets[0].
     """
 
-    rows: np.ndarray  # (C,) int32, of the features
-    targets: np.ndarray  # (C,) int32, the token to predict
-    weights: np.ndarray  # (C,) float32, 1 / the update's predictions; 0 where nothing is predicted
-    corpus_positions: np.ndarray  # (C,) uint32, in the corpus, of the token read last: for dropout
-    first_targets: np.ndarray  # (S,) int32
-    first_weights: np.ndarray  # (S,) float32
+    rows: Array  # (C,) int32, where the features lie in their buffer
+    targets: Array  # (C,) int32, the token to predict
+    weights: Array  # (C,) float32, 1 / the predictions of the update; 0 for padding
+    corpus_positions: Array  # (C,) uint32, of the token that was read last: it decides the dropout
+    first_targets: Array  # (S,) int32
+    first_weights: Array  # (S,) float32
+
+    def apply(self, to_rows: Callable[[Array], Array], to_first: Callable[[Array], Array]) -> "PackedTargets":
+        """Applies one function to what every row has, and another to what the shared row has besides."""
+        return PackedTargets(*[to_rows(part) for part in self[:4]], *[to_first(part) for part in self[4:]])
 
 
 class WindowTargets(NamedTuple):
-    """`PackedTargets` for each update of a window, (U, C) and (U, S) for U updates.
+    """The packed targets of all updates of a window."""
 
-    Update u has its rows in the first sizes[size[u]] corpus_positions; unused ones weigh nothing. C is the largest size.
-    """
+    packed: PackedTargets  # with a leading axis for the update: (U, C) and (U, S), where C is the largest bucket
+    bucket: Array  # (U,) int32, the number of each update's bucket
 
-    packed: PackedTargets
-    size: np.ndarray  # (U,) int32, which of Shapes.sizes
-
-    def update(self, u, size: int) -> PackedTargets:
-        """Update u, in a pack of `size` rows."""
-        *by_row, first_targets, first_weights = (part[u] for part in self.packed)
-        return PackedTargets(*(part[:size] for part in by_row), first_targets, first_weights)
+    def of_update(self, u: int, size: int) -> PackedTargets:
+        """Returns the targets of update u, cut to the `size` rows of its bucket. The rows beyond weigh nothing."""
+        return self.packed.apply(lambda by_row: by_row[u][:size], lambda first: first[u])
 
 
-class Sentences(NamedTuple):
-    """Sentences of an update, apart in what is read and what is predicted: one array a sentence, (T - 1,)."""
-
-    inputs: list[np.ndarray]
-    targets: list[np.ndarray]
-    corpus_positions: list[np.ndarray]  # of the inputs in the corpus
-
-    def predictions(self) -> int:
-        return sum(map(len, self.targets))
-
-
-def sentences(text: TokenStore, numbers: np.ndarray) -> Sentences:
-    """Sentences of a store by number."""
-    ids = [text.sentence(s) for s in numbers]
-    corpus_positions = [np.arange(text.offsets[s], text.offsets[s + 1] - 1).astype(np.uint32) for s in numbers]
-    return Sentences([tokens[:-1] for tokens in ids], [tokens[1:] for tokens in ids], corpus_positions)
-
-
-def pack(some: Sentences, rows: list[np.ndarray], size: int, predictions: int, first_targets: int = 0) -> PackedTargets:
-    """WindowTargets sentences whose features lie in `rows`.
+def pack_targets(
+    sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, first_targets: int = 0
+) -> PackedTargets:
+    """Packs the targets of sentences.
 
     Args:
-        size: C, at least as many as there are rows.
-        predictions: of the whole update, of which these may be a part.
-        first_targets: S; unless 0, the sentences share the row of the first one's first prediction.
+        sentences: an update, or a part of one.
+        rows: where the features after each input of each sentence lie.
+        size: C, the padded number of rows.
+        predictions: of the whole update.
+        first_targets: S; unless it is 0, the sentences share the row of the first prediction of the first one.
     """
-
-    is_first = np.zeros(
-        some.predictions(), bool
-    )  # the first predictions of all sentences but the first, where these share its row
+    is_first = np.zeros(sentences.predictions(), bool)  # a first prediction whose row another sentence has already
     if first_targets:
-        is_first[np.cumsum([len(target) for target in some.targets])[:-1]] = True
-    rows, targets, corpus_positions = (np.concatenate(column) for column in (rows, some.targets, some.corpus_positions))
+        is_first[np.cumsum([len(target) for target in sentences.targets])[:-1]] = True
+    targets = np.concatenate(sentences.targets)
     weights = np.full(len(targets), 1 / predictions)
 
-    def fill(values, dtype, length):
+    def pad(values: np.ndarray, dtype: type, length: int) -> np.ndarray:
         return np.pad(values, (0, length - len(values))).astype(dtype)
 
-    dtypes = (np.int32, np.int32, np.float32, np.uint32)
-    by_row = [
-        fill(values[~is_first], dtype, size)
-        for values, dtype in zip((rows, targets, weights, corpus_positions), dtypes, strict=True)
-    ]
     return PackedTargets(
-        *by_row, fill(targets[is_first], np.int32, first_targets), fill(weights[is_first], np.float32, first_targets)
+        pad(np.concatenate(rows)[~is_first], np.int32, size),
+        pad(targets[~is_first], np.int32, size),
+        pad(weights[~is_first], np.float32, size),
+        pad(np.concatenate(sentences.corpus_positions)[~is_first], np.uint32, size),
+        pad(targets[is_first], np.int32, first_targets),
+        pad(weights[is_first], np.float32, first_targets),
     )
 
 
-def stack(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Shapes) -> WindowTargets:
-    """The packs of a window, from the sentences of each update and the rows of their features."""
-    most = shapes.sizes[-1]
-    packed = [pack(some, rows, most, some.predictions(), shapes.first_targets) for some, rows in updates]
-    packed += [PackedTargets(*map(np.zeros_like, packed[0]))] * (shapes.updates_in_window - len(packed))
+def pack_window(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: WindowShapes) -> WindowTargets:
+    """Packs the targets of a window, from the sentences of each update and the rows of their features."""
+    largest = shapes.buckets[-1]
+    packed = [pack_targets(some, rows, largest, some.predictions(), shapes.first_targets) for some, rows in updates]
     counts = [row_count(some.predictions(), len(some.targets), shapes.first_targets > 0) for some, _ in updates]
-    size = [shapes.sizes.index(bucket_size(count)) for count in counts]
-    size += [0] * (shapes.updates_in_window - len(size))
-    return WindowTargets(
-        PackedTargets(*(np.stack(parts) for parts in zip(*packed, strict=True))), np.array(size, np.int32)
-    )
-
-
-def parts(some: Sentences, most: int) -> list[Sentences]:
-    """An update's sentences in groups of at most `most` predictions, at least one sentence each."""
-    groups = split_windows(np.array([len(target) for target in some.targets]), most)
-    return [Sentences(*(column[group.start : group.stop] for column in some)) for group in groups]
+    missing = shapes.updates - len(updates)
+    packed += [PackedTargets(*map(np.zeros_like, packed[0]))] * missing
+    bucket = [shapes.buckets.index(bucket_size(count)) for count in counts] + [0] * missing
+    stacked = PackedTargets(*(np.stack(parts) for parts in zip(*packed, strict=True)))
+    return WindowTargets(stacked, np.array(bucket, np.int32))

@@ -1,93 +1,126 @@
-"""Updates whose features are inside the gradient: models that train more than a readout."""
+"""Updates whose features are inside the gradient, for models that train more than a readout."""
 
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
-from esnlm.config import Experiment
+from esnlm.compute import ComputeConfig
+from esnlm.config import ModelConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
-from esnlm.features.layout import pack_batch
+from esnlm.features.layout import PackedBatch, pack_batch
+from esnlm.features.packed_stream import PackedStream
+from esnlm.features.stream import FeatureStream
 from esnlm.models import families
-from esnlm.training import batches
-from esnlm.training.update import add, drop, make_apply, make_look, make_optimizer, no_fault, packed_nll
+from esnlm.training import batches, update
+from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
+from esnlm.training.update import Outcome
 
-SLOTS = 8  # a batch is at least so wide, so that an epoch's last batches need no size of their own
+FEWEST_SLOTS = 8  # of a batch, so that the last ones of an epoch, which are smaller, need no shape of their own
 
 
 class EndToEndUpdates:
-    """`load` a window, then `run` its updates, each a call of its own.
+    """The `Updates` (training/update.py) of a model that is trained as a whole. Each update is compiled calls of its own.
 
-    An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up: no more
+    An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up. So no more
     features and logits than theirs exist at once.
-    """
-
-    def __init__(self, experiment: Experiment, frozen, text: TokenStore, epochs: list[batches.Epoch]):
-        self.config, self.compute, self.seed = experiment.model, experiment.compute, experiment.seed
-        self.text, self.frozen = text, frozen
-        optimizer = make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
-        self.gradient = jax.jit(partial(watched_gradient, self.config, precision=self.compute.precision))
-        self.look = make_look(experiment.training.on_nonfinite)
-        self.apply = jax.jit(make_apply(optimizer, experiment.training.on_nonfinite), donate_argnums=(0, 1))
-        self.stop = experiment.training.on_nonfinite == "stop"
-
-    def features_with(self, params: dict):
-        """The stream that evaluates the model with these trained arrays."""
-        return families.stream(self.config, self.frozen, params, self.compute)
-
-    def load(self, number: int, epoch: batches.Epoch, window: range) -> None:
-        """Takes up a window of the epoch with this number."""
-        self.key = dropout.epoch_key(self.seed, number) if self.config.dropout else None
-        self.updates = [epoch.updates[u] for u in window]
-
-    def run(self, params: dict, state, first: int, last: int):
-        """Updates first .. last - 1 of the window: (params, optimizer state, losses, applied), the last two (U,)."""
-        losses, applied = [jnp.float32(0)] * len(self.updates), [jnp.bool(False)] * len(self.updates)
-        self.fault = no_fault(params)
-        for u in range(first, last):
-            loss, gradient, largest = self._update(params, batches.sentences(self.text, self.updates[u]))
-            self.fault = self.look(self.fault, loss, params, gradient, largest)
-            params, state, applied[u] = self.apply(params, state, loss, gradient)
-            losses[u] = loss
-            if self.stop and not applied[u]:
-                break
-        return params, state, jnp.stack(losses), jnp.stack(applied)
-
-    def _update(self, params, whole: batches.Sentences):
-        total = None
-        for part in batches.parts(whole, self.compute.chunk_tokens):
-            batch, rows = pack_batch(part.inputs, part.corpus_positions, SLOTS)
-            size = batches.bucket_size(part.predictions(), per_doubling=4)
-            packed = batches.pack(part, rows, size, whole.predictions())
-            found = self.gradient(self.frozen, params, batch, packed, self.key)
-            total = found if total is None else add(total, found)
-        return total
-
-
-def loss_and_gradient(config, frozen, params: dict, batch, packed: batches.PackedTargets, key, *, precision: str):
-    """The first two of `watched_gradient`."""
-    return watched_gradient(config, frozen, params, batch, packed, key, precision=precision)[:2]
-
-
-def watched_gradient(config, frozen, params: dict, batch, packed: batches.PackedTargets, key, *, precision: str):
-    """The weighted sum of -log p of packed predictions in nats, its gradient in all that is trained, and, where the sum is
-    not finite, the largest |h| (0 elsewhere).
 
     Args:
-        frozen: see models/families.py.
-        batch: the tokens read, see features/layout.py; packed.rows are rows of its features.
-        key: the epoch's, of dropout; None: nothing is dropped.
+        model: the configuration of the model.
+        compute: resolved settings of the device.
+        seed: of the dropout.
+        store: the sentences.
+        frozen: what the model does not train, ready for the device (models/families.py).
+        optimizer: from make_optimizer.
+        on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
     """
 
-    def loss(params):
+    def __init__(
+        self,
+        *,
+        model: ModelConfig,
+        compute: ComputeConfig,
+        seed: int,
+        store: TokenStore,
+        frozen: Any,
+        optimizer: optax.GradientTransformation,
+        on_nonfinite: str,
+    ):
+        self.model, self.compute, self.seed, self.store, self.frozen = model, compute, seed, store, frozen
+        self.loss_and_gradient = jax.jit(partial(loss_and_gradient, model, precision=compute.precision))
+        self.record_nonfinite = update.make_nonfinite_recorder(on_nonfinite)
+        self.step = jax.jit(update.make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
+        self.stops = on_nonfinite == "stop"
+
+    def load(self, number: int, epoch: EpochPlan, window: range) -> None:
+        """Takes up a window. There is nothing to compute before its updates."""
+        self.key = dropout.epoch_key(self.seed, number) if self.model.dropout else None
+        self.window = [epoch.updates[u] for u in window]
+
+    def run(
+        self, params: dict, optimizer_state: optax.OptState, first: int, last: int
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs the updates first .. last - 1 of the window."""
+        losses, applied = [jnp.float32(0)] * len(self.window), [jnp.bool(False)] * len(self.window)
+        record = update.nothing_nonfinite(params)
+        for u in range(first, last):
+            whole = batches.read_sentences(self.store, self.window[u])
+            losses[u], gradient, largest_feature = self._loss_and_gradient(params, whole)
+            record = self.record_nonfinite(record, losses[u], params, gradient, largest_feature)
+            params, optimizer_state, applied[u] = self.step(params, optimizer_state, losses[u], gradient)
+            if self.stops and not applied[u]:
+                break
+        return params, optimizer_state, Outcome(jnp.stack(losses), jnp.stack(applied), record)
+
+    def features_with(self, params: dict) -> FeatureStream | PackedStream:
+        """Returns the features of the model with these trained arrays, without a gradient."""
+        return families.stream(self.model, self.frozen, params, self.compute)
+
+    def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:
+        def of_part(part: Sentences) -> tuple[jax.Array, dict, jax.Array]:
+            batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS)
+            size = batches.bucket_size(part.predictions(), per_doubling=4)
+            packed = batches.pack_targets(part, rows, size, predictions=whole.predictions())
+            return self.loss_and_gradient(self.frozen, params, batch, packed, self.key)
+
+        return reduce(update.add_trees, map(of_part, batches.split_update(whole, self.compute.chunk_tokens)))
+
+
+def loss_and_gradient(
+    config: ModelConfig,
+    frozen: Any,
+    params: dict,
+    batch: PackedBatch,
+    packed: PackedTargets,
+    key: jax.Array | None,
+    *,
+    precision: str,
+) -> tuple[jax.Array, dict, jax.Array]:
+    """Computes the loss of packed targets, and its gradient in all that is trained.
+
+    Args:
+        config: of the model.
+        frozen: what the model does not train (models/families.py).
+        params: what it trains.
+        batch: the tokens that are read.
+        packed: the targets; packed.rows are rows of the features of the batch.
+        key: of the epoch's dropout; None: nothing is dropped.
+        precision: of the products (ops/matmul.py).
+
+    Returns:
+        (loss, gradient, largest_feature): the loss in nats, and where it is not finite the largest |h|, elsewhere 0.
+    """
+
+    def loss(params: dict) -> tuple[jax.Array, jax.Array]:
         features = families.features(config, frozen, params, batch, key, precision)[packed.rows]  # (C, F)
-        rate = config.output_dropout if key is not None else 0.0
-        seen = drop(features, packed.corpus_positions, key, rate)
-        nll = packed_nll(families.of(config).readout(params), seen, packed, precision)
+        seen = update.drop_output(features, packed.corpus_positions, key, config.output_dropout)
+        nll = update.packed_nll(families.of(config).readout(params), seen, packed, precision)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())
 
-    (nll, largest), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-    return nll, gradient, largest
+    (nll, largest_feature), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+    return nll, gradient, largest_feature

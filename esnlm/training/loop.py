@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import optax
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
@@ -23,7 +24,7 @@ from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.schedule import Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.summary import Likelihood
-from esnlm.training.update import make_optimizer
+from esnlm.training.update import Updates, make_optimizer
 
 
 def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[Any, State]:
@@ -38,8 +39,7 @@ def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> t
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, regression.open_state(experiment, corpus, model, directory)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
-    updates = training.epochs * math.ceil(len(corpus.train) / training.batch_size)
-    optimizer = make_optimizer(training, updates, experiment.scaling)
+    optimizer = _optimizer(experiment, training, len(corpus.train))
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
 
 
@@ -103,7 +103,7 @@ def _train_by_gradients(
         permanent=steps_at_words(words, training.checkpoint_words),
         one_update_a_call=stop_on_nonfinite,
     )
-    updates = _open_updates(experiment, frozen, state.params, text, epochs)
+    updates = _open_updates(experiment, training, frozen, state.params, text, epochs)
     validation = None
     stopped = stop_on_nonfinite and state.skipped > 0  # before, and was killed before its summary was written
     if stopped or schedule.ends_epoch(state.step):  # likewise, before its validation was logged
@@ -121,13 +121,13 @@ def _train_by_gradients(
             updates.load(call.epoch, epoch, call.window)
 
         # 3. Updates, as many as fit between here and what is due next.
-        state.params, state.optimizer, losses, applied = updates.run(state.params, state.optimizer, *call.in_window)
+        state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, *call.in_window)
         state.step = call.step
         state.tokens += int(epoch.tokens[done].sum())
         state.words += int(words[call.epoch][done].sum())
 
         # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at.
-        log.push(losses, applied, call.in_window, updates.fault, call.log)
+        log.push(outcome, call.in_window, call.log)
         interrupted = bool(interruption)
         if call.checkpoint or interrupted or stop_on_nonfinite:
             log.flush()
@@ -149,25 +149,45 @@ def _train_by_gradients(
     return validation
 
 
-def _words_of_updates(text: TokenStore, epoch: batches.Epoch) -> np.ndarray:
+def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:
     """Returns the words of text in each update of an epoch, (updates,) int64."""
     firsts = np.cumsum([0, *map(len, epoch.updates[:-1])])
     return np.add.reduceat(text.words[np.concatenate(epoch.updates)].astype(np.int64), firsts)
 
 
 def _open_updates(
-    experiment: Experiment, frozen: Any, params: dict[str, Any], text: TokenStore, epochs: list[batches.Epoch]
-) -> PrecomputedUpdates | EndToEndUpdates:
-    """Returns what runs the updates: with features that are computed ahead of them, or within each gradient."""
-    if experiment.model.features_are_frozen:
-        stream = families.stream(experiment.model, frozen, params, experiment.compute)
-        return PrecomputedUpdates(experiment, stream, text, epochs)
-    return EndToEndUpdates(experiment, frozen, text, epochs)
+    experiment: Experiment,
+    training: TrainingConfig,
+    frozen: Any,
+    params: dict[str, Any],
+    text: TokenStore,
+    epochs: list[batches.EpochPlan],
+) -> Updates:
+    """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
+    model, compute = experiment.model, experiment.compute
+    needed: dict[str, Any] = {
+        "model": model,
+        "compute": compute,
+        "seed": experiment.seed,
+        "store": text,
+        "optimizer": _optimizer(experiment, training, len(text)),
+        "on_nonfinite": training.on_nonfinite,
+    }
+    if not model.features_are_frozen:
+        return EndToEndUpdates(frozen=frozen, **needed)
+    stream = families.stream(model, frozen, params, compute)
+    return PrecomputedUpdates(stream=stream, epochs=epochs, **needed)
+
+
+def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int) -> optax.GradientTransformation:
+    """Returns the optimizer of a run, whose schedule ends with its last update."""
+    updates = training.epochs * math.ceil(sentences / training.batch_size)
+    return make_optimizer(training, updates, experiment.scaling)
 
 
 def _validate_now(
     experiment: Experiment,
-    updates: PrecomputedUpdates | EndToEndUpdates,
+    updates: Updates,
     state: State,
     store: TokenStore | None,
     interruption: Interruption,

@@ -14,7 +14,7 @@ from rich.table import Table
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.models import families
-from esnlm.readout.cross_entropy import product
+from esnlm.ops.matmul import matmul
 from esnlm.runs.console import clock
 from esnlm.training import regression
 
@@ -83,7 +83,7 @@ def flops(experiment: Experiment) -> int:
 def matmul_speed(precision: str) -> float:
     """Returns the floating-point operations per second of one matrix product, the best of five."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), jnp.float32)
-    multiply = jax.jit(lambda x: product(x, x, (1, 1), precision))
+    multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
     multiply(x).block_until_ready()
     times = []
     for _ in range(5):

@@ -1,83 +1,116 @@
-"""Updates whose features are computed ahead of them, for a window of many updates at once.
+"""Updates whose features are computed before them, for a prefetch window of many updates at once.
 
-Where nothing that decides the features is trained, this changes no content and no order of the optimizer's batches.
+This is for models that train nothing but a readout. It changes neither what is in a batch nor the order of the batches.
 """
 
 from functools import partial
+from itertools import islice
+from typing import Any
 
 import jax
 import numpy as np
+import optax
 
-from esnlm.config import Experiment
+from esnlm.compute import ComputeConfig
+from esnlm.config import ModelConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.stream import FeatureStream
-from esnlm.training import batches
-from esnlm.training.update import add, make_apply, make_look, make_optimizer, make_updates, no_fault, readout_gradient
+from esnlm.training import batches, update
+from esnlm.training.batches import EpochPlan, Sentences
+from esnlm.training.update import Outcome
 
 
 class PrecomputedUpdates:
-    """`load` a window, then `run` its updates in as many calls as one likes: the outcome has the same bits.
+    """The `Updates` (training/update.py) of a readout on features that do not change.
 
-    An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up: no more
-    features than that exist at once (but those of one sentence).
+    An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up. So no more
+    features than that exist at once, unless one sentence has more.
+
+    Args:
+        model: the configuration of the model, of which the dropout matters here.
+        compute: resolved settings of the device.
+        seed: of the dropout.
+        store: the sentences.
+        epochs: the plans of all epochs, which decide the compiled shapes.
+        stream: computes the features.
+        optimizer: from make_optimizer.
+        on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
     """
 
-    def __init__(self, experiment: Experiment, stream: FeatureStream, text: TokenStore, epochs: list[batches.Epoch]):
-        training, compute = experiment.training, experiment.compute
-        self.seed, self.text, self.stream = experiment.seed, text, stream
-        self.most = compute.window_tokens
-        begins = text.tokens[text.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
-        shared = not experiment.model.dropout and bool((begins == begins[0]).all())
-        self.shapes = batches.shapes(epochs, compute.window_tokens, shared)
-        optimizer = make_optimizer(training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
-        options = {
-            "precision": compute.precision,
-            "chunk_tokens": compute.chunk_tokens,
-            "rate": experiment.model.dropout,
-        }
-        self.run_updates = make_updates(optimizer, training.on_nonfinite, self.shapes.sizes, **options)
-        self.look = make_look(training.on_nonfinite)
-        self.gradient = jax.jit(partial(readout_gradient, **options))
-        self.apply = jax.jit(make_apply(optimizer, training.on_nonfinite), donate_argnums=(0, 1))
+    def __init__(
+        self,
+        *,
+        model: ModelConfig,
+        compute: ComputeConfig,
+        seed: int,
+        store: TokenStore,
+        epochs: list[EpochPlan],
+        stream: FeatureStream,
+        optimizer: optax.GradientTransformation,
+        on_nonfinite: str,
+    ):
+        assert compute.window_tokens is not None  # chosen for the device
+        self.seed, self.store, self.stream, self.window_tokens = seed, store, stream, compute.window_tokens
+        self.too_large: Sentences | None = None  # the update of a window that is made in parts
+        first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
+        shares_first_row = not model.dropout and bool((first_tokens == first_tokens[0]).all())
+        self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
+        loss_and_gradient = partial(
+            update.readout_loss_and_gradient,
+            precision=compute.precision,
+            chunk_tokens=compute.chunk_tokens,
+            dropout_rate=model.dropout,
+        )
+        self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
+        # For an update that is made in parts:
+        self.loss_and_gradient = jax.jit(loss_and_gradient)
+        self.record_nonfinite = update.make_nonfinite_recorder(on_nonfinite)
+        self.step = jax.jit(update.make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
 
-    def features_with(self, params: dict) -> FeatureStream:
-        """The stream that evaluates the model with these trained arrays: they do not matter to it."""
-        return self.stream
-
-    def load(self, number: int, epoch: batches.Epoch, window: range) -> None:
-        """Computes the features of a window of the epoch with this number, and packs its updates."""
+    def load(self, number: int, epoch: EpochPlan, window: range) -> None:
+        """Computes the features of a window and packs the targets of its updates."""
         self.key = dropout.epoch_key(self.seed, number)
-        updates = [batches.sentences(self.text, epoch.updates[u]) for u in window]
-        if len(updates) == 1 and updates[0].predictions() > self.most:
+        updates = [batches.read_sentences(self.store, epoch.updates[u]) for u in window]
+        if len(updates) == 1 and updates[0].predictions() > self.window_tokens:
             self.too_large = updates[0]
             return
         self.too_large = None
-        together = batches.Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True)))
-        self.buffer, rows = self._read(together)
-        bounds = np.cumsum([0] + [len(some.inputs) for some in updates])
-        rows = [rows[first:last] for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
-        self.packs = batches.stack(list(zip(updates, rows, strict=True)), self.shapes)
+        self.buffer, rows = self._read(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
+        following = iter(rows)
+        self.targets = batches.pack_window(
+            [(some, list(islice(following, len(some.inputs)))) for some in updates], self.shapes
+        )
 
-    def run(self, params: dict, state, first: int, last: int):
-        """Updates first .. last - 1 of the window: (params, optimizer state, losses, applied), the last two (U,)."""
+    def run(
+        self, params: dict, optimizer_state: optax.OptState, first: int, last: int
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs the updates first .. last - 1 of the window."""
         if self.too_large is not None:
-            return self._run_in_parts(params, state)
-        *done, self.fault = self.run_updates(params, state, self.buffer, self.packs, self.key, first, last)
-        return tuple(done)
+            return self._run_in_parts(self.too_large, params, optimizer_state)
+        return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last)
 
-    def _run_in_parts(self, params, state):
-        total = None
-        for part in batches.parts(self.too_large, self.most):
+    def features_with(self, params: dict) -> FeatureStream:
+        """Returns the features of the model, on which the trained arrays have no influence."""
+        return self.stream
+
+    def _run_in_parts(
+        self, whole: Sentences, params: dict, optimizer_state: optax.OptState
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        total: Any = None
+        for part in batches.split_update(whole, self.window_tokens):
             buffer, rows = self._read(part)
-            size = batches.bucket_size(part.predictions())
-            packed = batches.pack(part, rows, size, self.too_large.predictions())
-            found = self.gradient(params, buffer, packed, self.key)
-            total = found if total is None else add(total, found)
+            packed = batches.pack_targets(
+                part, rows, batches.bucket_size(part.predictions()), predictions=whole.predictions()
+            )
+            found = self.loss_and_gradient(params, buffer, packed, self.key)
+            total = found if total is None else update.add_trees(total, found)
         loss, gradient = total
-        self.fault = self.look(no_fault(params), loss, params, gradient, buffer, packed.rows)  # of its last part
-        params, state, applied = self.apply(params, state, loss, gradient)
-        return params, state, loss[None], applied[None]
+        nothing = update.nothing_nonfinite(params)
+        # The features of the last part stand for all: those of the others have been overwritten.
+        record = self.record_nonfinite(nothing, loss, params, gradient, buffer, packed.rows)
+        params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient)
+        return params, optimizer_state, Outcome(loss[None], applied[None], record)
 
-    def _read(self, some: batches.Sentences):
-        return self.stream.read(some.inputs, corpus_positions=some.corpus_positions, key=self.key)
+    def _read(self, sentences: Sentences) -> tuple[jax.Array, list[np.ndarray]]:
+        return self.stream.read(sentences.inputs, corpus_positions=sentences.corpus_positions, key=self.key)

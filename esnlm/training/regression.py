@@ -138,7 +138,7 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
             seen, number = seen + int(lengths[sentences].sum()), number + 1
             if seen <= state.tokens:
                 continue
-            some = batches.sentences(text, sentences)
+            some = batches.read_sentences(text, sentences)
             buffer, rows = stream.read(some.inputs)
             targets = np.concatenate(some.targets)
             if training.kind == "lms":
@@ -177,7 +177,7 @@ def _features(stream, store, sentences, window_tokens):
     """Features (n, N) and targets (n,) of sentences of a store, by number."""
     features, targets = [], []
     for window in batches.split_windows(store.lengths[sentences] - 1, window_tokens):
-        some = batches.sentences(store, sentences[window.start : window.stop])
+        some = batches.read_sentences(store, sentences[window.start : window.stop])
         buffer, rows = stream.read(some.inputs)
         features.append(np.asarray(buffer)[np.concatenate(rows)])
         targets += some.targets

@@ -1,8 +1,12 @@
-"""Updates of what is trained: loss, gradient and AdamW or SGD."""
+"""One optimizer step on packed targets, and many of them in one compiled loop.
+
+From top to bottom: the optimizer, the loss and its gradient in the readout, what is noted where numbers stop being finite,
+one step, the loop, and the interface that the training loop sees (training/precomputed.py and training/end_to_end.py).
+"""
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,21 +15,28 @@ from jax import lax
 
 from esnlm.config import TrainingConfig
 from esnlm.features import dropout
+from esnlm.features.packed_stream import PackedStream
+from esnlm.features.stream import FeatureStream
+from esnlm.ops import xla
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
-from esnlm.training.batches import PackedTargets, WindowTargets
+from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
+
+# ---- the optimizer ----
 
 
 def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") -> optax.GradientTransformation:
-    """AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
+    """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
 
-    "sgd" is gradient descent with torch.optim.SGD's momentum, and the same decoupled decay. With a scaling of the readout
-    its arrays' steps are multiplied by their rates, but not their decay, which stays eta wd: in the thesis (2.12) decay
-    goes by the one learning rate of the network, where the layers' rates are the squares of its g_l (2.80).
+    "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
+    readout, the steps of its arrays are multiplied by their rates, but their decay is not: it stays eta wd. In
+    Utsunomiya 2025, eq. 2.12, decay goes by the one learning rate of the network, and the rates of the layers are the
+    squares of its g_l (eq. 2.80).
 
     Args:
-        updates: of the whole run, where a linear or cosine schedule ends at 0.
-        scaling: of the readout, as ReadoutConfig has it.
+        config: the settings of the training.
+        updates: of the whole run; a linear or cosine schedule ends there at 0.
+        scaling: of the readout, as in ReadoutConfig.
     """
     decaying = max(1, updates - config.warmup_updates)
     after_warmup = {
@@ -48,7 +59,7 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
 
 
 def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation:
-    def multiply(steps, params):
+    def multiply(steps: dict, params: dict) -> dict:
         (vocab_size, rank), (_, size) = params["readout"]["a"].shape, params["readout"]["b"].shape
         rates = readout_rates(scaling, optimizer, size, rank, vocab_size)
         return steps | {"readout": {name: rates[name] * step for name, step in steps["readout"].items()}}
@@ -56,173 +67,272 @@ def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation
     return optax.stateless(multiply)
 
 
-def readout_gradient(
-    params: dict, buffer, packed: PackedTargets, key, *, precision: str, chunk_tokens: int, rate: float
-):
-    """The loss of packed predictions and its gradient in the readout, which is all that is trained.
+# ---- loss and gradient ----
 
-    More than `chunk_tokens` predictions add up their gradient over chunks: the logits of so many are all that exist at
-    once.
+
+def readout_loss_and_gradient(
+    params: dict,
+    buffer: jax.Array,
+    packed: PackedTargets,
+    key: jax.Array | None,
+    *,
+    precision: str,
+    chunk_tokens: int,
+    dropout_rate: float,
+) -> tuple[jax.Array, dict]:
+    """Returns the loss of packed targets in nats, and its gradient in the readout, which is all that is trained.
+
+    The logits of at most `chunk_tokens` rows exist at once: larger updates add up their gradient over chunks.
 
     Args:
         params: {"readout": {...}}.
         buffer: features, (rows, F).
-        key: the epoch's, of dropout on the features that the readout sees, at `rate`.
-
-    Returns:
-        (loss, gradient): the weighted sum of -log p in nats, and the tree of params.
+        packed: the targets, and where their features lie in the buffer.
+        key: of the epoch's dropout on the features that the readout sees.
+        precision: of the products (ops/matmul.py).
+        chunk_tokens: rows of a chunk.
+        dropout_rate: of the dropout.
     """
 
-    def loss_and_gradient(params, packed):
-        features = drop(buffer[packed.rows], packed.corpus_positions, key, rate)  # (C, F)
-
-        def loss(params):
-            return packed_nll(params["readout"], features, packed, precision)
-
-        return jax.value_and_grad(loss)(params)
+    def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
+        features = drop_output(buffer[packed.rows], packed.corpus_positions, key, dropout_rate)  # (C, F)
+        return jax.value_and_grad(lambda params: packed_nll(params["readout"], features, packed, precision))(params)
 
     size = len(packed.rows)
     if size <= chunk_tokens:
-        return loss_and_gradient(params, packed)
+        return loss_and_gradient(packed)
     chunks = -(-size // chunk_tokens)
 
-    def cut(by_row):
+    def in_chunks(by_row: jax.Array) -> jax.Array:
         return jnp.pad(by_row, (0, chunks * chunk_tokens - size)).reshape(chunks, chunk_tokens)
 
-    def in_first_chunk(first_targets):
+    def in_first_chunk(first_targets: jax.Array) -> jax.Array:
         return jnp.pad(first_targets[None], ((0, chunks - 1), (0, 0)))
 
-    *by_row, first_targets, first_weights = packed
-    padded = [*map(cut, by_row), in_first_chunk(first_targets), in_first_chunk(first_weights)]
-
-    def add_chunk(total, chunk):
-        return jax.tree.map(jnp.add, total, loss_and_gradient(params, chunk)), None
+    def add_chunk(total: tuple[jax.Array, dict], chunk: PackedTargets) -> tuple[tuple[jax.Array, dict], None]:
+        return jax.tree.map(jnp.add, total, loss_and_gradient(chunk)), None
 
     nothing = jax.tree.map(jnp.zeros_like, (jnp.float32(0), params))
-    return lax.scan(add_chunk, nothing, PackedTargets(*padded))[0]
+    return lax.scan(add_chunk, nothing, packed.apply(in_chunks, in_first_chunk))[0]
 
 
 def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
-    """The weighted sum of -log p of packed predictions in nats, from the features of their rows (C, F)."""
+    """Returns the weighted sum of -log p of packed targets in nats, from the features of their rows (C, F)."""
     targets = jnp.concatenate([packed.targets, packed.first_targets])  # (C + S,)
     weights = jnp.concatenate([packed.weights, packed.first_weights])
     rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
     return linear.weighted_nll(readout, features, targets, weights, precision, rows)
 
 
-def drop(features: jax.Array, corpus_positions: jax.Array, key, rate: float) -> jax.Array:
-    """Dropout on the copy of features (C, F) that the readout sees, for the tokens at these corpus_positions (C,)."""
-    if not rate:
+def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
+    """Applies dropout to the features (C, F) that the readout sees, of the tokens at these corpus positions (C,).
+
+    Nothing is dropped at the rate 0 or without a key.
+    """
+    if not rate or key is None:
         return features
     return features * dropout.mask(dropout.token_keys(key, corpus_positions), dropout.OUTPUT, features.shape[1], rate)
 
 
-class Fault(NamedTuple):
-    """What was not finite at the first update of a call at which anything was not."""
+@partial(jax.jit, donate_argnums=0)
+def add_trees(total: tuple, more: tuple) -> tuple:
+    """Returns the sum of two trees, in the memory of the first."""
+    return jax.tree.map(jnp.add, total, more)
 
-    seen: jax.Array  # bool: there was one
-    largest: jax.Array  # |h| of what the readout read
-    params: jax.Array  # (arrays,) bool: not finite before the update, in the order of jax.tree.leaves
+
+# ---- what is not finite ----
+
+
+class NonFinite(NamedTuple):
+    """What was not finite at the first update, of those that were run together, at which anything was not."""
+
+    found: jax.Array  # () bool: there was such an update
+    largest_feature: jax.Array  # () float32, the largest |h| that the readout read
+    params: jax.Array  # (arrays,) bool: not finite already before the update, in the order of jax.tree.leaves
     gradient: jax.Array  # (arrays,) bool
 
 
-def no_fault(params) -> Fault:
+def nothing_nonfinite(params: dict) -> NonFinite:
+    """Returns the record before any update."""
     arrays = len(jax.tree.leaves(params))
-    return Fault(jnp.bool(False), jnp.float32(0), jnp.zeros(arrays, bool), jnp.zeros(arrays, bool))
+    return NonFinite(jnp.bool(False), jnp.float32(0), jnp.zeros(arrays, bool), jnp.zeros(arrays, bool))
 
 
-def look(fault: Fault, loss, params, gradient, largest: Callable[[], jax.Array], on_nonfinite: str) -> Fault:
-    """`fault`, or what an update shows: it is looked at only where its loss is not finite (but for "continue", or its gradient)."""
+def record_nonfinite(
+    record: NonFinite,
+    loss: jax.Array,
+    params: dict,
+    gradient: dict,
+    largest_feature: Callable[[], jax.Array],
+    on_nonfinite: str,
+) -> NonFinite:
+    """Returns `record`, or what this update shows if it is the first one that is not finite.
 
-    def broken(tree):
-        return jnp.stack([~jnp.isfinite(part).all() for part in jax.tree.leaves(tree)])
+    The trained arrays are searched at such an update only, since that costs a pass over them. A gradient that is not finite
+    counts too, but for "continue", where it decides nothing and is not searched either.
 
+    Args:
+        record: of the updates before.
+        loss: of this update.
+        params: before this update.
+        gradient: of this update.
+        largest_feature: computes the largest |h| of this update.
+        on_nonfinite: continue, skip or stop.
+    """
     bad = ~jnp.isfinite(loss)
     if on_nonfinite != "continue":
-        bad |= broken(gradient).any()
+        bad |= ~_finite_arrays(gradient).all()
     return lax.cond(
-        bad & ~fault.seen, lambda: Fault(jnp.bool(True), largest(), broken(params), broken(gradient)), lambda: fault
+        bad & ~record.found,
+        lambda: NonFinite(jnp.bool(True), largest_feature(), ~_finite_arrays(params), ~_finite_arrays(gradient)),
+        lambda: record,
     )
 
 
-def make_look(on_nonfinite: str) -> Callable:
-    """`look`, compiled, at features h, or at some rows of them."""
+def make_nonfinite_recorder(on_nonfinite: str) -> Callable:
+    """Returns `record_nonfinite`, compiled: (record, loss, params, gradient, h, rows=None) -> record.
 
-    def compiled(fault, loss, params, gradient, h, rows=None):
-        return look(fault, loss, params, gradient, lambda: jnp.abs(h if rows is None else h[rows]).max(), on_nonfinite)
-
-    return jax.jit(compiled)
-
-
-def make_apply(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Callable:
-    """One step of the optimizer: (params, state, loss, gradient) -> (params, state, applied).
-
-    Where loss or gradient are not finite, "continue" applies them all the same, "skip" and "stop" leave params and state
-    as they were; `applied` is then False.
+    The largest |h| is that of the features h, or of some rows of them.
     """
 
-    def apply(params, state, loss, gradient):
-        def move():
-            changes, moved = optimizer.update(gradient, state, params)
+    def recorder(
+        record: NonFinite, loss: jax.Array, params: dict, gradient: dict, h: jax.Array, rows: jax.Array | None = None
+    ) -> NonFinite:
+        def largest() -> jax.Array:
+            return jnp.abs(h if rows is None else h[rows]).max()
+
+        return record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
+
+    return jax.jit(recorder)
+
+
+def _finite_arrays(tree: dict) -> jax.Array:
+    """Returns for each array whether all of it is finite, (arrays,) bool."""
+    return jnp.stack([jnp.isfinite(array).all() for array in jax.tree.leaves(tree)])
+
+
+# ---- one update ----
+
+
+def make_step(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Callable:
+    """Returns one step of the optimizer: (params, optimizer_state, loss, gradient) -> (params, optimizer_state, applied).
+
+    Where the loss or the gradient is not finite, "continue" applies the step all the same, while "skip" and "stop" leave
+    params and the optimizer's state as they were. `applied` is then False.
+    """
+
+    def step(
+        params: dict, optimizer_state: optax.OptState, loss: jax.Array, gradient: dict
+    ) -> tuple[dict, optax.OptState, jax.Array]:
+        def move() -> tuple[dict, optax.OptState]:
+            changes, moved = optimizer.update(gradient, optimizer_state, params)
             return optax.apply_updates(params, changes), moved
 
         if on_nonfinite == "continue":
             return *move(), jnp.bool(True)
-        finite = jnp.isfinite(loss) & jnp.stack([jnp.isfinite(part).all() for part in jax.tree.leaves(gradient)]).all()
-        return *lax.cond(finite, move, lambda: (params, state)), finite
+        finite = jnp.isfinite(loss) & _finite_arrays(gradient).all()
+        return *lax.cond(finite, move, lambda: (params, optimizer_state)), finite
 
-    return apply
+    return step
 
 
-def make_updates(
-    optimizer: optax.GradientTransformation, on_nonfinite: str, sizes: tuple[int, ...], **options
+# ---- many updates ----
+
+
+class Outcome(NamedTuple):
+    """What a call of some updates of a window came to. The numbers are still on the device."""
+
+    losses: jax.Array  # (U,) float32 in nats, each before its update; U is at least the number of updates of the window
+    applied: jax.Array  # (U,) bool: False for an update that was left out, and for all after it where it stops the run
+    nonfinite: NonFinite  # of this call
+
+
+def make_update_loop(
+    optimizer: optax.GradientTransformation, on_nonfinite: str, buckets: tuple[int, ...], loss_and_gradient: Callable
 ) -> Callable:
-    """The compiled updates of a readout, (params, state, buffer, packs, key, first, last) -> (params, state, losses, applied, fault).
+    """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
-    Runs updates first .. last - 1 of a window's packs, one after another. How many is a traced number and every pack
-    size has a branch of its own in the one program, so neither how a run is cut into calls nor where it was resumed
-    changes a bit of the outcome, and the buffers of hundreds of megabytes are allocated once a call.
+        (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, Outcome)
 
-    Params and state are donated. Losses (U,) are in nats, each before its update; applied (U,) is False where an update
-    was left out as not finite, and after it where `on_nonfinite` is "stop"; `fault` is the call's.
+    It runs the updates first .. last - 1 of a window, one after another. Their number is traced and every bucket has a
+    branch of its own in the one program. So neither how a run is cut into calls nor where it was resumed changes a bit of
+    the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
+    optimizer are donated.
 
     Args:
-        sizes: predictions of a pack, as in batches.Shapes.
-        options: precision, chunk_tokens and rate of `readout_gradient`.
+        optimizer: from make_optimizer.
+        on_nonfinite: continue, skip or stop.
+        buckets: as in WindowShapes.
+        loss_and_gradient: (params, buffer, packed, key) -> (loss, gradient), from readout_loss_and_gradient.
     """
-    apply = make_apply(optimizer, on_nonfinite)
+    step = make_step(optimizer, on_nonfinite)
 
-    def of_size(size, params, buffer, packs, u, key):
-        return readout_gradient(params, buffer, packs.update(u, size), key, **options)
+    def of_bucket(
+        size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None
+    ) -> tuple[jax.Array, dict]:
+        return loss_and_gradient(params, buffer, targets.of_update(u, size), key)
 
-    branches = [partial(of_size, size) for size in sizes]
+    branches = [partial(of_bucket, size) for size in buckets]
 
-    def updates(params, state, buffer, packs: WindowTargets, key, first, last):
-        def update(u, carry):
-            params, state, losses, applied, going, fault = carry
-            loss, gradient = lax.switch(packs.size[u], branches, params, buffer, packs, u, key)
+    def update_loop(
+        params: dict,
+        optimizer_state: optax.OptState,
+        buffer: jax.Array,
+        targets: WindowTargets,
+        key: jax.Array | None,
+        first: int,
+        last: int,
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        def update(u: int, carry: tuple) -> tuple:
+            params, optimizer_state, losses, applied, going, record = carry
+            loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key)
             if on_nonfinite == "stop":
                 loss = jnp.where(going, loss, jnp.nan)
 
-            def largest():
-                packed = packs.update(u, sizes[-1])
+            def largest() -> jax.Array:
+                packed = targets.of_update(u, buckets[-1])
                 return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows])).max()
 
-            fault = look(fault, loss, params, gradient, largest, on_nonfinite)
-            # The step's scalars wait for the look, so that params are overwritten after it: else XLA would copy them for it.
-            state = jax.tree.map(lambda x: x if x.ndim else jnp.where(fault.largest < 0, 0, x), state)  # |h| never is
-            params, state, good = apply(params, state, loss, gradient)
-            return params, state, losses.at[u].set(loss), applied.at[u].set(good), going & good, fault
+            record = record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
+            # The step overwrites params, so its scalars wait for the record, which may still read them.
+            optimizer_state = jax.tree.map(
+                lambda x: x if x.ndim else xla.after(x, record.largest_feature), optimizer_state
+            )
+            params, optimizer_state, done = step(params, optimizer_state, loss, gradient)
+            return params, optimizer_state, losses.at[u].set(loss), applied.at[u].set(done), going & done, record
 
-        shape = packs.size.shape
-        carry = params, state, jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool), jnp.bool(True), no_fault(params)
-        *done, _, fault = lax.fori_loop(first, last, update, carry)
-        return *done, fault
+        shape = targets.bucket.shape
+        losses, applied = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool)
+        carry = params, optimizer_state, losses, applied, jnp.bool(True), nothing_nonfinite(params)
+        params, optimizer_state, losses, applied, _, record = lax.fori_loop(first, last, update, carry)
+        return params, optimizer_state, Outcome(losses, applied, record)
 
-    return jax.jit(updates, donate_argnums=(0, 1))
+    return jax.jit(update_loop, donate_argnums=(0, 1))
 
 
-@partial(jax.jit, donate_argnums=0)
-def add(total, gradient):
-    """The sum of two trees, in the memory of the first."""
-    return jax.tree.map(jnp.add, total, gradient)
+# ---- what the training loop sees ----
+
+
+class Updates(Protocol):
+    """The updates of a training. A window is loaded, then its updates are run in as many calls as the caller likes.
+
+    How updates are cut into calls does not change the outcome by a bit. `run` overwrites the params and the state of the
+    optimizer that it is given.
+    """
+
+    def load(self, number: int, epoch: EpochPlan, window: range) -> None:
+        """Takes up a window of an epoch.
+
+        Args:
+            number: of the epoch, from 0.
+            epoch: its plan.
+            window: one of epoch.windows.
+        """
+
+    def run(
+        self, params: dict, optimizer_state: optax.OptState, first: int, last: int
+    ) -> tuple[dict, optax.OptState, Outcome]:
+        """Runs the updates first .. last - 1 of the window, counted from its beginning."""
+
+    def features_with(self, params: dict) -> FeatureStream | PackedStream:
+        """Returns the features, without a gradient, of the model with these trained arrays."""

@@ -20,7 +20,7 @@ from esnlm.training import batches, end_to_end
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.precomputed import PrecomputedUpdates
 from tests import oracle
-from tests.training.test_precomputed import dense, run_all, start, store
+from tests.training.test_precomputed import dense, run_all, start, store, update_arguments
 
 V, N, SEED = 40, 24, 3
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -157,11 +157,11 @@ def test_nothing_is_dropped_without_places(name):
 @pytest.mark.parametrize("name", ["ESN+i", "LSTM"])
 def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
-    model, update = build(name), batches.sentences(TEXT, np.arange(11))
+    model, update = build(name), batches.read_sentences(TEXT, np.arange(11))
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
-    packed = batches.pack(update, rows, batches.bucket_size(update.predictions()), update.predictions())
+    packed = batches.pack_targets(update, rows, batches.bucket_size(update.predictions()), update.predictions())
     key = dropout.epoch_key(SEED, 0)
-    loss, gradient = loss_and_gradient(
+    loss, gradient, _ = loss_and_gradient(
         model.config, model.prepare("csr"), model.params, batch, packed, key, precision="float32"
     )
     rate = model.config.dropout
@@ -218,10 +218,11 @@ def test_a_training_with_dropout_is_the_same_in_every_way(way):
     )
     epochs = [batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, compute.window_tokens) for epoch in range(EPOCHS)]
     frozen = model.prepare(compute.kernel)
-    first = families.stream(model.config, frozen, model.params, compute) if kind is PrecomputedUpdates else frozen
-    params, _, losses, applied = run_all(
-        kind(experiment, first, TEXT, epochs), *start(experiment, model.params, epochs), epochs
-    )
+    source = {"frozen": frozen}
+    if kind is PrecomputedUpdates:
+        source = {"stream": families.stream(model.config, frozen, model.params, compute), "epochs": epochs}
+    updates = kind(**source, **update_arguments(experiment, TEXT, epochs))
+    params, _, losses, applied = run_all(updates, *start(experiment, model.params, epochs), epochs)
 
     expected, expected_losses = expected_trajectory()
     assert all(applied)

@@ -18,7 +18,7 @@ from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches, end_to_end
 from esnlm.training.end_to_end import EndToEndUpdates
-from tests.training.test_precomputed import dense, run_all, start, store
+from tests.training.test_precomputed import dense, run_all, start, store, update_arguments
 
 V, N, LONGEST = 40, 48, 16
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -101,10 +101,10 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     update = batches.Sentences(inputs, targets, corpus_positions=inputs)  # corpus_positions matter to dropout only
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
-    packed = batches.pack(update, rows, batches.bucket_size(count), count)
+    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
     frozen = model.prepare(kernel)
     features = features_of(model.config, frozen, model.params, batch, None, "float32")
-    loss, gradient = loss_and_gradient(model.config, frozen, model.params, batch, packed, None, precision="float32")
+    loss, gradient, _ = loss_and_gradient(model.config, frozen, model.params, batch, packed, None, precision="float32")
 
     reservoirs, readout = model.reservoir.layers, model.readout
     layers = [
@@ -146,7 +146,7 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     experiment = Experiment(model=model.config, compute=ComputeConfig(batch_slots=8, window_tokens=4096))
     epochs = [batches.plan_epoch(text.lengths, 0, 0, batch_size=4, window_tokens=4096)]
     assert len(epochs[0].updates) == 5
-    updates = EndToEndUpdates(experiment, model.prepare("csr"), text, epochs)
+    updates = EndToEndUpdates(frozen=model.prepare("csr"), **update_arguments(experiment, text, epochs))
     before = model.reservoir
     params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
     after = model.with_params(params).reservoir

@@ -273,42 +273,11 @@ def test_the_readout_is_the_embedding():
     np.testing.assert_array_equal(array, MODEL.params["wte"]["weight"])
 
 
-# ---- products ----
-
-
-def product_at(precision, subscripts, x, y):
-    return gpt2.product(subscripts, x, y, precision)
-
-
-@pytest.mark.parametrize(
-    "subscripts, shapes", [("lti,io->lto", [(2, 5, 8), (8, 6)]), ("lqhe,lkhe->lhqk", [(2, 5, 3, 8), (2, 5, 3, 8)])]
-)
-def test_products_and_their_gradients_are_einsum_s(subscripts, shapes):
-    """Within the rounding of the terms that each entry sums: of a factor to bf16, 2**-8 at most."""
-    rng = np.random.default_rng(0)
-    x, y = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
-    einsum = partial(jnp.einsum, subscripts, precision="highest")
-    (expected, back), (terms, back_terms) = jax.vjp(einsum, x, y), jax.vjp(einsum, np.abs(x), np.abs(y))
-    bounds = (terms, *back_terms(np.abs(expected)))
-    for precision, rounding in (("float32", 10 * EPSILON), ("bf16", 2**-7 + 2**-16 + 10 * EPSILON)):
-        found, ours = jax.vjp(partial(product_at, precision, subscripts), x, y)
-        for one, two, bound in zip((expected, *back(expected)), (found, *ours(expected)), bounds, strict=True):
-            assert (np.abs(one - two) <= rounding * bound).all()
-            assert two.dtype == np.float32 and not np.array_equal(two, two.astype(jnp.bfloat16))
-
-
 def test_bf16_is_coarser_and_close():
     tokens, positions, _, _ = lay_out(SENTENCES, 3, 32)
     exact, rounded = (np.asarray(features(STATE, tokens, positions, precision=name)) for name in ("float32", "bf16"))
     assert not np.array_equal(exact, rounded)
     np.testing.assert_allclose(rounded, exact, atol=2**-7 * 6 * CONFIG.layers * np.abs(exact).max())  # 2**-8 a factor
-
-
-def test_tf32_is_asked_of_gpus():
-    """No CPU has it, so this looks at the program."""
-    x = jnp.ones((1, 4, 8)), jnp.ones((8, 8))
-    product = jax.jit(jax.grad(lambda x, y: gpt2.product("lti,io->lto", x, y, "tf32").sum()))
-    assert product.trace(*x).lower(lowering_platforms=("cuda",)).as_text().count("tf32") > 0
 
 
 # ---- initialisation and size ----

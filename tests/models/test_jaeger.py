@@ -118,9 +118,11 @@ def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     )
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
-    packed = batches.pack(update, rows, batches.bucket_size(count), count)
+    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
     gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
-    loss, found = gradient(model.config, model.prepare("auto"), model.params, batch, packed, None, precision="float32")
+    loss, found, _ = gradient(
+        model.config, model.prepare("auto"), model.params, batch, packed, None, precision="float32"
+    )
 
     x, p = (
         np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2]

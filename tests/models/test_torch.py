@@ -13,7 +13,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.precomputed import PrecomputedUpdates
-from tests.training.test_precomputed import run_all, start, store
+from tests.training.test_precomputed import run_all, start, store, update_arguments
 
 V, N, BATCH = 40, 60, 4
 EOS = V - 1  # and BOS, and what pads
@@ -64,9 +64,8 @@ def test_ten_updates_are_torch_s(peer, rank):
     epochs = [batches.plan_epoch(text.lengths, experiment.seed, 0, BATCH, compute.window_tokens)]
     assert len(epochs[0].updates) == 10 and 1 < len(epochs[0].windows) < 10
     stream = families.stream(model.config, model.prepare("csr"), model.params, compute)
-    params, _, losses, _ = run_all(
-        PrecomputedUpdates(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs
-    )
+    updates = PrecomputedUpdates(epochs=epochs, stream=stream, **update_arguments(experiment, text, epochs))
+    params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
 
     texts = [[text.sentence(s) for s in update] for update in epochs[0].updates]
     expected = peer(f"echo-state-updates-rank-{rank}", in_torch("train"), *inputs_of(model), texts)

@@ -16,7 +16,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 def problem(rank, scale=1.0):
     rng = np.random.default_rng(0)
-    readout = linear.draw(ReadoutConfig(rank), N, V, seed=2)
+    readout = linear.initialize(ReadoutConfig(rank), N, V, seed=2)
     names = ("w", "bias") if rank is None else ("a", "b", "bias")
     params = {name: scale * getattr(readout, name)[...] for name in names}
     return params, rng.normal(size=(C, N)).astype(np.float32), rng.integers(0, V, C).astype(np.int32)
@@ -145,7 +145,7 @@ def test_bf16_rounds_both_sides_of_the_first_layer_s_three_products():
 @pytest.mark.parametrize("rank, bounds", [(16, {"a": 16, "bias": 16, "b": 200}), (None, {"w": 200, "bias": 200})])
 def test_initialisation_is_nn_linear_s(rank, bounds):
     """Uniform between -1/sqrt(fan in) and 1/sqrt(fan in), the bias of W_out = A B with A's fan in, r."""
-    readout = linear.draw(ReadoutConfig(rank), 200, 3000, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank), 200, 3000, seed=0)
     for name, fan_in in bounds.items():
         values, bound = np.asarray(getattr(readout, name)), 1 / np.sqrt(fan_in)
         assert np.abs(values).max() <= bound

@@ -18,7 +18,7 @@ WIDTHS = (30, 70, 20, 70, 40, 60, 10)
 
 
 def test_the_readout_s_standard_deviations_and_rates():
-    """SPEC S5 by hand: B (r, N), A (V, r), and b_out = sqrt(r) b_2."""
+    """Utsunomiya 2025 by hand: B (r, N), A (V, r), and b_out = sqrt(r) b_2."""
     expected = {  # sigma of B, A, b_out; rate of each under SGD, then under Adam
         "ntp": ((1 / 20, 1 / 10, 1), (1 / 400, 1 / 100, 1), (1 / 4000, 1 / 100, 1)),
         "spectral": ((1 / 40, 1 / 10, 1), (1 / 4, 9, 900), (1 / 400, 1 / 100, 1)),
@@ -67,7 +67,7 @@ def test_mup_is_dynamic_at_equal_widths():
 
 @pytest.mark.parametrize("scaling", ["ntp", "spectral", "dynamic"])
 def test_a_scaled_readout_is_drawn_normal(scaling):
-    readout = linear.draw(ReadoutConfig(R, scaling), N, V, seed=0)
+    readout = linear.initialize(ReadoutConfig(R, scaling), N, V, seed=0)
     for name, sigma in readout_sigmas(scaling, N, R, V).items():
         values = np.asarray(getattr(readout, name))
         assert values.dtype == np.float32
@@ -78,7 +78,7 @@ def test_a_scaled_readout_is_drawn_normal(scaling):
 
 def test_without_scaling_nothing_changes():
     """Bit by bit the draw of A, b_out and B, in this order, uniform as nn.Linear has it."""
-    readout, rng = linear.draw(ReadoutConfig(R, "none"), N, V, seed=7), generator(7, Stream.READOUT)
+    readout, rng = linear.initialize(ReadoutConfig(R, "none"), N, V, seed=7), generator(7, Stream.READOUT)
     for name, fan_in, shape in (("a", R, (V, R)), ("bias", R, V), ("b", N, (R, N))):
         bound = np.float32(1 / np.sqrt(fan_in))
         np.testing.assert_array_equal(getattr(readout, name)[...], rng.uniform(-bound, bound, shape).astype(np.float32))
@@ -113,7 +113,7 @@ def test_changes_go_with_width_as_in_table_1_1(optimizer, scaling, of_z):
 def _changes(step, scaling, rank, seed):
     """Mean |delta z| and |delta o| of a step on a state h and the target of the same number as the seed."""
     h = np.random.default_rng(seed).uniform(-1, 1, (1, 4 * rank))
-    readout = linear.draw(ReadoutConfig(rank, scaling), 4 * rank, 10, seed)
+    readout = linear.initialize(ReadoutConfig(rank, scaling), 4 * rank, 10, seed)
     before = {name: np.asarray(getattr(readout, name), np.float64) for name in ("a", "b", "bias")}
     _, gradient = oracle.mean_nll_and_gradient(before, h, [seed])
     moves = step(*({"readout": {name: np.float32(part[name]) for name in before}} for part in (gradient, before)))[

@@ -44,29 +44,25 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
     assert batches.split_windows(np.array([5, 50, 5]), 10) == [range(0, 1), range(1, 2), range(2, 3)]
 
 
-def test_shapes_fit_every_update_of_a_run():
+def test_window_shapes_fit_every_update_of_a_run():
     epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
     updates = [
         (int(tokens), len(update))
         for epoch in epochs
         for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
     ]
-    apart, shared = (batches.shapes(epochs, 1000, shared) for shared in (False, True))
-    assert set(apart.sizes) == {batches.bucket_size(tokens) for tokens, _ in updates}
-    assert set(shared.sizes) == {batches.bucket_size(tokens - count + 1) for tokens, count in updates}
+    apart, shared = (batches.window_shapes(epochs, 1000, shared) for shared in (False, True))
+    assert set(apart.buckets) == {batches.bucket_size(tokens) for tokens, _ in updates}
+    assert set(shared.buckets) == {batches.bucket_size(tokens - count + 1) for tokens, count in updates}
     assert (apart.first_targets, shared.first_targets) == (0, 31)
-    assert (
-        apart.updates_in_window
-        == shared.updates_in_window
-        == max(len(window) for epoch in epochs for window in epoch.windows)
-    )
+    assert apart.updates == shared.updates == max(len(window) for epoch in epochs for window in epoch.windows)
 
 
-def test_packs_hold_every_prediction_and_weigh_it_equally():
+def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
     updates = [some_sentences(count) for count in (88, 30, 200)]
-    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 208), updates_in_window=5, first_targets=0))
-    assert list(packs.size[:3]) == [1, 0, 2]
-    packed = packs.packed
+    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 208), updates=5, first_targets=0))
+    assert list(window.bucket[:3]) == [1, 0, 2]
+    packed = window.packed
     for u, (some, rows) in enumerate(updates):
         real = packed.weights[u] > 0
         for found, parts in (
@@ -80,12 +76,12 @@ def test_packs_hold_every_prediction_and_weigh_it_equally():
     assert not packed.weights[3:].any()
 
 
-def test_packs_have_the_row_after_bos_once():
+def test_packed_targets_have_the_row_after_bos_once():
     updates = [some_sentences(count) for count in (88, 30, 200)]  # 8, 3 and 19 sentences
-    packs = batches.stack(updates, batches.Shapes(sizes=(32, 96, 192), updates_in_window=5, first_targets=20))
-    assert list(packs.size[:3]) == [1, 0, 2]  # 81, 28 and 182 rows
+    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 192), updates=5, first_targets=20))
+    assert list(window.bucket[:3]) == [1, 0, 2]  # 81, 28 and 182 rows
     for u, (some, rows) in enumerate(updates):
-        packed = packs.update(u, packs.packed.rows.shape[1])
+        packed = window.of_update(u, window.packed.rows.shape[1])
         real, more = packed.weights > 0, packed.first_weights > 0
         found = sorted(
             [
@@ -101,7 +97,7 @@ def test_packs_have_the_row_after_bos_once():
 
 def test_parts_are_whole_sentences_and_keep_to_their_size():
     some, _ = some_sentences(200)
-    parts = batches.parts(some, 50)
+    parts = batches.split_update(some, 50)
     assert all(part.predictions() <= 50 or len(part.inputs) == 1 for part in parts)
     for name in batches.Sentences._fields:
         assert np.array_equal(
@@ -110,6 +106,6 @@ def test_parts_are_whole_sentences_and_keep_to_their_size():
         )
 
 
-def test_packs_have_few_sizes_and_waste_little():
+def test_buckets_are_few_and_waste_little():
     assert len({batches.bucket_size(tokens) for tokens in range(512, 1024)}) == 33
     assert all(tokens <= batches.bucket_size(tokens) <= max(tokens * 33 / 32, tokens + 16) for tokens in range(1, 5000))

@@ -36,6 +36,7 @@ from tests.training.test_precomputed import (
     same_bits,
     start,
     store,
+    update_arguments,
 )
 
 RESERVOIR = ReservoirConfig(
@@ -49,7 +50,7 @@ TRAINED_INPUT = {"ESN+i": "input", "LSTM": "embedding"}
 
 
 def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
-    """Updates of four sentences each over an epoch, and how they begin; `poisoned` overflows what POISON contributes."""
+    """Returns updates of four sentences each of an epoch and how they begin; `poisoned` overflows what POISON adds."""
     settings = {"batch_size": 4, "weight_decay": 0.0 if poisoned else 0.01} | training
     compute = ComputeConfig(batch_slots=8, window_tokens=1000, chunk_tokens=chunk_tokens)
     experiment = Experiment(model=MODELS[name], training=TrainingConfig(**settings), compute=compute)
@@ -59,7 +60,8 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
     if poisoned:
         part = TRAINED_INPUT[name]
         params = params | {part: params[part].at[POISON].set(np.inf)}
-    return EndToEndUpdates(experiment, model.prepare("csr"), text, epochs), start(experiment, params, epochs), epochs
+    updates = EndToEndUpdates(frozen=model.prepare("csr"), **update_arguments(experiment, text, epochs))
+    return updates, start(experiment, params, epochs), epochs
 
 
 @pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])
@@ -98,7 +100,7 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     _, expected, _ = prepare(name, text, **settings)
     updates.load(0, epochs[0], range(UPDATES))
     for u in good:
-        *expected, _, _ = updates.run(*expected, u, u + 1)
+        *expected, _ = updates.run(*expected, u, u + 1)
     assert same_bits((params, state), tuple(expected))
     finite = jax.tree.map(lambda array: np.isfinite(array).all(), params)
     assert not finite.pop(TRAINED_INPUT[name]) and jax.tree.all(finite)
@@ -199,7 +201,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(finished, tmp_path,
 
 
 def test_a_run_that_diverges_finishes_loads_and_scores(tmp_path):
-    """S2, table 2: above a radius of sqrt 2 ReLU states grow with every token. That is a result, with its figures."""
+    """Ueda et al. 2025b, table 2: above a radius of sqrt 2, ReLU states grow with every token. That is a result."""
     path = write_config(tmp_path, "ESN+i")
     overrides = ["--model.reservoir.spectral_radius", "1.7", "--training.learning_rate", "10", "--training.epochs", "1"]
     assert train_run(config_io.read(path, overrides)) == 0

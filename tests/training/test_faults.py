@@ -12,7 +12,7 @@ import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
-from esnlm.training.update import look, no_fault
+from esnlm.training.update import nothing_nonfinite, record_nonfinite
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
@@ -43,33 +43,36 @@ def train(folder, model, *overrides):
         (1.0, np.inf, np.inf, np.inf, ([False, False], [True, True])),
     ],
 )
-def test_only_what_is_not_finite_is_looked_at(params, gradient, loss, largest, expected):
+def test_only_an_update_that_is_not_finite_is_recorded(params, gradient, loss, largest, expected):
     tree = {"a": jnp.array([params, 1.0]), "b": jnp.ones(2)}
-    found = look(
-        no_fault(tree),
+    found = record_nonfinite(
+        nothing_nonfinite(tree),
         jnp.float32(loss),
         tree,
         {"a": tree["b"] * gradient, "b": tree["b"] * gradient},
         lambda: jnp.float32(largest),
         "continue",
     )
-    assert bool(found.seen) == (expected is not None)
+    assert bool(found.found) == (expected is not None)
     if expected:
-        assert (found.params.tolist(), found.gradient.tolist()) == expected and float(found.largest) == largest
-        assert look(found, jnp.float32(loss), tree, tree, lambda: jnp.float32(0), "continue").largest == largest
+        assert (found.params.tolist(), found.gradient.tolist()) == expected and float(found.largest_feature) == largest
+        assert (
+            record_nonfinite(found, jnp.float32(loss), tree, tree, lambda: jnp.float32(0), "continue").largest_feature
+            == largest
+        )
 
 
-def test_a_gradient_alone_is_looked_at_where_it_decides():
+def test_a_gradient_alone_is_recorded_where_it_decides():
     tree, bad = {"a": jnp.ones(2)}, {"a": jnp.array([1.0, np.nan])}
     looked = [
-        bool(look(no_fault(tree), jnp.float32(1), tree, bad, lambda: jnp.float32(1), how).seen)
+        bool(record_nonfinite(nothing_nonfinite(tree), jnp.float32(1), tree, bad, lambda: jnp.float32(1), how).found)
         for how in ("continue", "skip", "stop")
     ]
     assert looked == [False, True, True]
 
 
 def test_states_that_grow_without_bound_are_named(tmp_path, capsys):
-    """S2: radius 1.7 under ReLU; here so far above it that float32 ends within a sentence."""
+    """Ueda et al. 2025b: radius 1.7 under ReLU; here so far above it that float32 ends within a sentence."""
     train(tmp_path, ESN_I, "--model.reservoir.spectral_radius", "1e30", "--training.on_nonfinite", "skip")
     [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
     assert line.startswith("warning: update 1: the loss is nan (largest |h| ")

@@ -1,4 +1,4 @@
-"""Updates of a readout on features ahead: in parts as in one piece, and what happens where numbers stop being finite."""
+"""Updates of a readout on precomputed features: in parts as in one piece, and where numbers stop being finite."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.update import make_apply, make_optimizer
+from esnlm.training.update import make_optimizer, make_step
 from esnlm.workflows.train import train_run
 
 V, N = 40, 32
@@ -39,21 +39,37 @@ def store(lengths, poisoned=None):
     return TokenStore(Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths))
 
 
+def optimizer_of(experiment, epochs):
+    return make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
+
+
 def start(experiment, params, epochs):
-    """Trained arrays, which updates may overwrite, and the state of their optimizer."""
+    """Returns trained arrays, which updates may overwrite, and the state of their optimizer."""
     params = jax.tree.map(jnp.array, params)
-    return params, make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs)).init(params)
+    return params, optimizer_of(experiment, epochs).init(params)
+
+
+def update_arguments(experiment, text, epochs):
+    """Returns what the updates of any model need."""
+    return {
+        "model": experiment.model,
+        "compute": experiment.compute,
+        "seed": experiment.seed,
+        "store": text,
+        "optimizer": optimizer_of(experiment, epochs),
+        "on_nonfinite": experiment.training.on_nonfinite,
+    }
 
 
 def run_all(updates, params, state, epochs):
-    """Every update of some epochs: (params, optimizer state, losses, applied)."""
+    """Runs every update of some epochs: (params, optimizer state, losses, applied)."""
     losses, applied = [], []
     for number, epoch in enumerate(epochs):
         for window in epoch.windows:
             updates.load(number, epoch, window)
-            params, state, found, good = updates.run(params, state, 0, len(window))
-            losses.extend(found[: len(window)].tolist())
-            applied.extend(good[: len(window)].tolist())
+            params, state, outcome = updates.run(params, state, 0, len(window))
+            losses.extend(outcome.losses[: len(window)].tolist())
+            applied.extend(outcome.applied[: len(window)].tolist())
     return params, state, losses, applied
 
 
@@ -63,7 +79,7 @@ def dense(matrix):
 
 
 def same_bits(one, two):
-    """Of two trees; a NaN is the same as a NaN."""
+    """Says whether two trees have the same bits; a NaN is the same as a NaN."""
     return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b, equal_nan=True), one, two))
 
 
@@ -83,7 +99,7 @@ def poisoned_model():
 
 
 def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
-    """Updates of four sentences each over an epoch, and how they begin."""
+    """Returns the updates of four sentences each of an epoch, how they begin, and the epochs."""
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
@@ -91,7 +107,8 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
     )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
     stream = families.stream(MODEL, model.prepare("csr"), model.params, experiment.compute)
-    return PrecomputedUpdates(experiment, stream, text, epochs), start(experiment, model.params, epochs), epochs
+    updates = PrecomputedUpdates(epochs=epochs, stream=stream, **update_arguments(experiment, text, epochs))
+    return updates, start(experiment, model.params, epochs), epochs
 
 
 @pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
@@ -114,7 +131,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
         )
 
 
-def test_sentences_that_begin_differently_share_nothing():
+def test_sentences_that_begin_differently_share_no_row():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
     assert (
@@ -148,7 +165,7 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
     for window in epochs[0].windows:
         updates.load(0, epochs[0], window)
         for u in [u for u in window if u in good]:
-            *again, _, _ = updates.run(*again, u - window.start, u - window.start + 1)
+            *again, _ = updates.run(*again, u - window.start, u - window.start + 1)
     assert same_bits((params, state), tuple(again))
     assert all(np.isfinite(array).all() for array in jax.tree.leaves(params))
 
@@ -160,16 +177,14 @@ def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves)
     optimizer = make_optimizer(TrainingConfig(), updates=1)
     state = optimizer.init(params)
     gradient = {"w": jnp.array([0.1, slope, 0.2]), "bias": jnp.ones(2)}
-    *after, applied = make_apply(optimizer, on_nonfinite)(params, state, jnp.float32(loss), gradient)
+    *after, applied = make_step(optimizer, on_nonfinite)(params, state, jnp.float32(loss), gradient)
     assert applied == moves
     assert same_bits(tuple(after), (params, state)) != moves
 
 
 def test_a_gradient_is_finite_also_where_its_norm_is_not():
     params, optimizer = {"w": jnp.ones(2)}, make_optimizer(TrainingConfig(), updates=1)
-    *_, applied = make_apply(optimizer, "skip")(
-        params, optimizer.init(params), jnp.float32(1), {"w": jnp.full(2, 1e30)}
-    )
+    *_, applied = make_step(optimizer, "skip")(params, optimizer.init(params), jnp.float32(1), {"w": jnp.full(2, 1e30)})
     assert applied
 
 
@@ -188,7 +203,7 @@ def train(tmp_path, monkeypatch):
     def load_and_spoil(self, number, epoch, window):
         load(self, number, epoch, window)
         if number == 1 and 3 in window:
-            self.packs.packed.weights[3 - window.start] = np.nan
+            self.targets.packed.weights[3 - window.start] = np.nan
 
     def train(on_nonfinite, updates_per_call):
         monkeypatch.setattr(PrecomputedUpdates, "load", load_and_spoil)

@@ -1,5 +1,7 @@
 """One update is AdamW on the mean NLL, as PyTorch documents it, in float64 NumPy."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +13,14 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
-from esnlm.training.update import make_optimizer, make_updates
+from esnlm.training.update import make_optimizer, make_update_loop, readout_loss_and_gradient
 from tests import oracle
 
 N, V = 30, 50
 
 
 def start(rank=6):
-    readout = linear.draw(ReadoutConfig(rank), N, V, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank), N, V, seed=0)
     return {"readout": {name: jnp.array(getattr(readout, name)[...]) for name in ("a", "b", "bias")}}
 
 
@@ -37,17 +39,22 @@ def run(calls, chunk_tokens=1024, shared=False):
         shared: each update is eight sentences, whose first prediction is made from one row.
     """
     buffer, updates = problem()
-    shapes = batches.Shapes(sizes=(16, 32, 48, 64), updates_in_window=12, first_targets=10 * shared)
+    shapes = batches.WindowShapes(buckets=(16, 32, 48, 64), updates=12, first_targets=10 * shared)
     optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
-    options = {"precision": "float32", "chunk_tokens": chunk_tokens, "rate": 0.0}
-    run_updates, state = make_updates(optimizer, "continue", shapes.sizes, **options), optimizer.init(params)
+    loss_and_gradient = partial(
+        readout_loss_and_gradient, precision="float32", chunk_tokens=chunk_tokens, dropout_rate=0.0
+    )
+    run_updates, state = (
+        make_update_loop(optimizer, "continue", shapes.buckets, loss_and_gradient),
+        optimizer.init(params),
+    )
     cut = 8 if shared else 1
     sentences = [(np.array_split(rows, cut), np.array_split(targets, cut)) for rows, targets in updates]
     packed = [(batches.Sentences(rows, targets, rows), rows) for rows, targets in sentences]
-    packs, losses, first = batches.stack(packed, shapes), [], 0
+    window, losses, first = batches.pack_window(packed, shapes), [], 0
     for count in calls:
-        params, state, found, *_ = run_updates(params, state, buffer, packs, None, first, first + count)
-        losses += list(np.asarray(found)[first : first + count])
+        params, state, outcome = run_updates(params, state, buffer, window, None, first, first + count)
+        losses += list(np.asarray(outcome.losses)[first : first + count])
         first += count
     return params["readout"], losses
 
@@ -138,7 +145,7 @@ def torch_updates(optimizer, eta, decay, rates, readout, updates):
 def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimizer, scaling):
     """Each array has a rate of its own, and decays by eta wd all the same."""
     rank, eta, decay = 6, 1e-3 if scaling == "spectral" else 0.1, 0.05
-    readout = linear.draw(ReadoutConfig(rank, scaling), N, V, seed=0)
+    readout = linear.initialize(ReadoutConfig(rank, scaling), N, V, seed=0)
     names = ("a", "b", "bias")
     before = {name: jnp.array(getattr(readout, name)[...]) for name in names}
     rates = dict.fromkeys(names, 1.0) if scaling == "none" else readout_rates(scaling, optimizer, N, rank, V)
@@ -172,7 +179,7 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
 
 
 def test_the_state_of_adamw_is_as_it_always_was():
-    """Checkpoints hold it by place: a chain of three, of which Adam's is the first."""
+    """Checkpoints hold the parts of this state by their number: a chain of three, of which Adam's is the first."""
     params = start()
     found = make_optimizer(TrainingConfig(), updates=10).init(params)
     expected = optax.adamw(optax.join_schedules([optax.constant_schedule(1.0)], [])).init(params)

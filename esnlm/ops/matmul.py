@@ -1,0 +1,88 @@
+"""Matrix products in a named precision. Every precision accumulates in float32.
+
+float32   true float32 products (JAX's own default is less on recent GPUs and on TPUs)
+tf32      factors rounded to 10 bits of mantissa, on GPUs that have such products
+bf16      factors rounded to bfloat16
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+PRECISIONS = ("float32", "tf32", "bf16")
+
+
+def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
+    """Returns the product of the matrices x and y, summed over axis contract[0] of x and axis contract[1] of y.
+
+    A CPU has no tf32 products. Their roundings are imitated there, so that they can be studied.
+
+    Example:
+        matmul(z, w, (1, 1), "float32")  # z w^T, (C, V), of z (C, r) and w (V, r)
+    """
+    dimensions = (((contract[0],), (contract[1],)), ((), ()))
+
+    def multiply(x: jax.Array, y: jax.Array, chosen: lax.PrecisionLike = lax.Precision.HIGHEST) -> jax.Array:
+        return lax.dot_general(x, y, dimensions, precision=chosen, preferred_element_type=jnp.float32)
+
+    def tf32_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
+        return multiply(_rounded(x, mantissa_bits=10), _rounded(y, mantissa_bits=10))
+
+    if precision == "bf16":
+        return multiply(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), None)
+    if precision == "tf32":
+        tf32 = partial(multiply, chosen=lax.DotAlgorithmPreset.TF32_TF32_F32)
+        return lax.platform_dependent(x, y, cpu=tf32_on_cpu, default=tf32)
+    return multiply(x, y)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 3))
+def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.Array:
+    """Returns jnp.einsum of two arrays, differentiable in both.
+
+    Its gradients are products of the same precision. Autodiff would multiply bf16 with float32 and round the result.
+    """
+
+    def float32(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.einsum(subscripts, x, y, precision=lax.Precision.HIGHEST)
+
+    def tf32(x: jax.Array, y: jax.Array) -> jax.Array:
+        preset = lax.DotAlgorithmPreset.TF32_TF32_F32
+        return jnp.einsum(subscripts, x, y, precision=preset, preferred_element_type=jnp.float32)
+
+    def bf16(x: jax.Array, y: jax.Array) -> jax.Array:
+        x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
+        return jnp.einsum(subscripts, x, y, preferred_element_type=jnp.float32)
+
+    def bf16_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
+        # The same numbers: XLA's CPU backend does not have a bf16 product for every order of axes.
+        return float32(_rounded(x, mantissa_bits=7), _rounded(y, mantissa_bits=7))
+
+    if precision == "bf16":
+        return lax.platform_dependent(x, y, cpu=bf16_on_cpu, default=bf16)
+    return (float32 if precision == "float32" else tf32)(x, y)
+
+
+def _einsum_forward(
+    subscripts: str, x: jax.Array, y: jax.Array, precision: str
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return einsum(subscripts, x, y, precision), (x, y)
+
+
+def _einsum_backward(
+    subscripts: str, precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, y = factors
+    of_factors, of_result = subscripts.split("->")
+    of_x, of_y = of_factors.split(",")
+    dx = einsum(f"{of_result},{of_y}->{of_x}", cotangent, y, precision)
+    return dx, einsum(f"{of_x},{of_result}->{of_y}", x, cotangent, precision)
+
+
+einsum.defvjp(_einsum_forward, _einsum_backward)
+
+
+def _rounded(x: jax.Array, mantissa_bits: int) -> jax.Array:
+    return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)
