@@ -23,7 +23,7 @@ from esnlm.regression.ridge import RidgeConfig
 from esnlm.regression.rls import RlsConfig
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.yaml_file import read_tree
 
 
@@ -218,7 +218,7 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as YAML that `read` gives back."""
-    write_atomically(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
+    write_file(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
 
 
 def as_dict(experiment: Experiment) -> dict:

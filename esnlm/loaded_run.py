@@ -130,7 +130,7 @@ class Run:
             return None
         directory = RunDirectory(self.directory)
         file = directory.unigram
-        directory.require_intact(file)
+        directory.verify(file)
         head, size = npy_header("<i8", self.tokenizer.vocab_size), self.tokenizer.vocab_size
         data = file.read_bytes() if file.is_file() else b""
         counts = (
@@ -191,7 +191,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         InputError: not a run directory, or without a good checkpoint.
     """
     directory = RunDirectory(Path(run))
-    directory.require_intact(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
+    directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
     if not directory.config.exists():
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
@@ -210,14 +210,14 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     if untrained:
         return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
     if step is None:
-        newest = checkpoint.restore_newest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
+        newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
             raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
         step, arrays, _ = newest
-    elif step in checkpoint.steps(directory.checkpoints):
+    elif step in checkpoint.all_steps(directory.checkpoints):
         arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
+        there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     expected, found = _shapes(model.params), _shapes(arrays["params"])
     if expected != found:

@@ -22,7 +22,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, scoring
 from esnlm.reporting import blimp_report
 from esnlm.reporting.blimp_report import evaluate_run
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.training import loop
 from tests import hostile
 
@@ -116,9 +116,9 @@ def test_links_laid_in_a_folder_are_not_written_through(tmp_path):
     (tmp_path / "mine").write_text("mine")
     folder = tmp_path / "run"
     folder.mkdir()
-    for name in (".summary.json.part", "summary.json"):
+    for name in (".summary.json.partial-00000000", "summary.json"):
         (folder / name).symlink_to(tmp_path / "mine")
-    write_atomically(folder / "summary.json", "{}")
+    write_file(folder / "summary.json", "{}")
     assert (tmp_path / "mine").read_text() == "mine" and (folder / "summary.json").read_text() == "{}"
     assert not (folder / "summary.json").is_symlink() and os.listdir(folder) == ["summary.json"]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, statistics
-from esnlm.runs.atomic import parse_json
+from esnlm.runs.json_file import parse_json
 
 FORMAT_VERSION = 1
 

@@ -4,6 +4,7 @@ matplotlib is optional; nothing here holds a figure of its own, all of it is in 
 """
 
 from pathlib import Path
+from typing import BinaryIO
 
 INK, FAINT, RUN = "#22262b", "#c9ced6", "#c8102e"
 ANCHORS = {  # label, marker, colour: cool and hollow, so that the run stands out
@@ -16,7 +17,7 @@ ANCHORS = {  # label, marker, colour: cool and hollow, so that the run stands ou
 BASELINES = ["#e0a100", "#8c6d31", "#6b8e23"]  # one a baseline, again from the start after the last
 
 
-def save(result: dict, path: str | Path) -> str | None:
+def save(result: dict, path: str | Path | BinaryIO) -> str | None:
     """Draw a report (`minimal_pairs.evaluate(...).result`) to a PNG file.
 
     By phenomenon with BLiMP's anchors where the report has them, else by paradigm. Gives None, or the one line that

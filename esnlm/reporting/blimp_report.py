@@ -4,8 +4,8 @@
 A report is four files of one name: NAME.json, NAME.pairs.jsonl, NAME.md and, with matplotlib, NAME.png.
 """
 
-import glob
 import hashlib
+import io
 import json
 import os
 import platform
@@ -23,8 +23,9 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.minimal_pairs import Evaluation
 from esnlm.reporting import blimp_plot
-from esnlm.runs.atomic import alive, parse_json, seal, writing
+from esnlm.runs.atomic import abandoned, write_files
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import parse_json, seal
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
@@ -56,7 +57,7 @@ def evaluate_run(
         own = loaded.directory / "minimal_pairs"
         if not own.is_dir():
             raise InputError(f"{loaded.directory}: this run has no minimal pairs of its own: name some with --data")
-        RunDirectory(loaded.directory).require_intact(own)
+        RunDirectory(loaded.directory).verify(own)
         pairs = minimal_pairs.load(own)
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
     path = Path(out) if out else loaded.directory / "evaluation" / f"blimp-{scoring}{suffix}.json"
@@ -84,26 +85,18 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
     names = _names(Path(path))
     result = evaluation.result
     _make_folder(names["json"].parent)
-    parts = {kind: name.with_name(f".{name.name}.{os.getpid()}.part") for kind, name in names.items()}
-    try:
-        with writing(names["json"]):
-            parts["pairs"].write_text("".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)), "utf-8")
-            pairs_sha256 = hashlib.sha256(parts["pairs"].read_bytes()).hexdigest()
-            result["pairs_file"] = {"name": names["pairs"].name, "sha256": pairs_sha256}
-            result["sha256"] = seal(result)
-            parts["json"].write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", "utf-8")
-            parts["md"].write_text(markdown(result), "utf-8")
-            note = blimp_plot.save(result, parts["png"])
-            if note:
-                names["png"].unlink(missing_ok=True)  # of an earlier report
-                del parts["png"]
-            for kind in sorted(parts, key=lambda kind: kind == "json"):
-                os.replace(parts[kind], names[kind])
-            for left in _left_by_a_kill(names):
-                left.unlink()
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
+    pairs = "".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)).encode()
+    result["pairs_file"] = {"name": names["pairs"].name, "sha256": hashlib.sha256(pairs).hexdigest()}
+    result["sha256"] = seal(result)
+    picture = io.BytesIO()
+    note = blimp_plot.save(result, picture)
+    contents = {
+        names["pairs"]: pairs,
+        names["md"]: markdown(result),
+        names["png"]: None if note else picture.getvalue(),  # that of an earlier report is removed
+        names["json"]: json.dumps(result, indent=2, allow_nan=False) + "\n",
+    }
+    write_files(contents)
     return note
 
 
@@ -352,14 +345,9 @@ def _refuse_to_overwrite(names: dict[str, Path], run: Any, scoring: str, data_sh
                 f"{path}: holds a report of another {', '.join(differing)}: name another file with --out, or replace "
                 "it with --overwrite"
             )
-    elif (stray := [name for name in names.values() if name.exists()]) and not _left_by_a_kill(names):
+    # A killed process may have written some files of a report, but not its JSON: these are no one else's.
+    elif (stray := [name for name in names.values() if name.exists()]) and not any(map(abandoned, names.values())):
         raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")
-
-
-def _left_by_a_kill(names: dict[str, Path]) -> list[Path]:
-    """Parts of the report that a dead process never put in place: files without their JSON are then the report's own."""
-    parts = [part for name in names.values() for part in name.parent.glob(f".{glob.escape(name.name)}.*.part")]
-    return [part for part in parts if (owner := part.name.split(".")[-2]).isdecimal() and not alive(int(owner))]
 
 
 def _make_folder(folder: Path) -> None:

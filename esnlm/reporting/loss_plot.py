@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from esnlm.runs.atomic import write_atomically, writing
+from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.directory import RunDirectory
 
 POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis: what lies between two is averaged
@@ -74,7 +74,7 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     pyplot.close(figure)
     with writing(file):
         directory.plots.mkdir(exist_ok=True)
-    write_atomically(file, picture.getvalue())
+    write_file(file, picture.getvalue())
     return str(file)
 
 

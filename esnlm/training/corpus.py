@@ -12,9 +12,10 @@ from esnlm.data import grammar, grammar_pairs
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, word_tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import write_json
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ def open_corpus(experiment: Experiment, directory: RunDirectory) -> Corpus:
     tokenizer.save(directory.tokenizer)
     counts = io.BytesIO()
     np.save(counts, unigram_counts(train, tokenizer))
-    write_atomically(directory.unigram, counts.getvalue())
+    write_file(directory.unigram, counts.getvalue())
     # Last: where it lies, tokenizer and counts are whole and of this data.
-    write_atomically(directory.data, json.dumps(fingerprints(corpus), indent=1) + "\n")
+    write_json(directory.data, fingerprints(corpus))
     return corpus
 
 

@@ -50,13 +50,13 @@ def train(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
 
 
 def _train(experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]) -> int:
-    directory.require_intact(*directory.fixed_files, warn=warn)
+    directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is not None:
         require_same(experiment, directory, allowed)
         warn_of_damage(directory, before["step"])
         say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
         return 0
-    with directory.rollback_on_error():
+    with directory.begin():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment, directory)
         is_regression = experiment.training.kind in regression.METHODS
@@ -64,9 +64,9 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
             regression.require_memory(experiment, corpus.tokenizer.vocab_size)
         model = open_model(experiment, corpus, directory)
         state = (regression.open_state if is_regression else open_state)(experiment, corpus, model, directory)
-        if not directory.manifest.exists():
-            directory.update_manifest(
-                *directory.fixed_files, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256")
+        if not directory.manifest_file.exists():
+            directory.manifest.add(
+                *directory.initial_files, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256")
             )
     note_changes(state, changes)
     frozen = model.prepare(experiment.compute.kernel)
@@ -82,7 +82,7 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
     show_results(experiment, directory, corpus, summary)
     # Last: a run that was killed while its results were made resumes there.
     write_summary(directory, summary)
-    directory.update_manifest(directory.metrics, directory.summary)
+    directory.manifest.add(directory.metrics, directory.summary)
     return 0
 
 

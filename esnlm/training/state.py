@@ -50,7 +50,7 @@ def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
     if (damage := checkpoint.verify(directory.frozen)) is None:
         arrays, _ = checkpoint.restore(directory.frozen)
         return family.untrained(config, vocab_size, seed, arrays)
-    expected = (directory.read_manifest() or {}).get("frozen_sha256")  # of the one that the run was begun with
+    expected = (directory.manifest.read() or {}).get("frozen_sha256")  # of the one that the run was begun with
     began = time.monotonic()
     arrays, record = family.draw_frozen(config, vocab_size, seed)
     if arrays:
@@ -77,7 +77,7 @@ def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDire
     per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
     params = model.params
     fresh = make_optimizer(experiment.training, per_epoch * experiment.training.epochs, experiment.scaling).init(params)
-    newest = checkpoint.restore_newest(directory.checkpoints, warn)
+    newest = checkpoint.restore_latest(directory.checkpoints, warn)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (experiment.training.keep_checkpoints + 1))
@@ -92,13 +92,13 @@ def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDire
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:
     """Tells what of a run that ended with update `step` is not as it was left, in files that training would not read again."""
-    for line in directory.find_damage(directory.metrics):
+    for line in directory.manifest.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
-    if (directory.read_manifest() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
+    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
         warn(
             f"{directory.frozen}: {problem}; to draw it again, delete {directory.summary.name} and give the same command"
         )
-    newest = checkpoint.newest_good(directory.checkpoints, warn)
+    newest = checkpoint.latest_step(directory.checkpoints, warn)
     if newest != step:
         warn(
             f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete {directory.summary.name}"

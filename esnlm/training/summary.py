@@ -14,9 +14,8 @@ import numpy as np
 from esnlm import config as configuration
 from esnlm.config import Experiment
 from esnlm.models import families
-from esnlm.runs.atomic import write_atomically
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import plain
+from esnlm.runs.json_file import write_json
 from esnlm.training.corpus import Corpus, fingerprints
 from esnlm.training.state import State
 
@@ -95,7 +94,7 @@ def summarize(experiment: Experiment, corpus: Corpus, model, state: State, valid
 
 def write_summary(directory: RunDirectory, summary: dict) -> None:
     """Writes summary.json."""
-    write_atomically(directory.summary, json.dumps(plain(summary), indent=1) + "\n")
+    write_json(directory.summary, summary)
 
 
 def versions() -> dict[str, str]:

@@ -79,13 +79,18 @@ def flip(file):
 
 
 def timeless(text):
-    return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in text.splitlines()]
+    return [
+        {key: value for key, value in json.loads(line).items() if key != "tokens_per_second"}
+        for line in text.splitlines()
+    ]
 
 
 # Rot.
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "minimal_pairs/npi_item.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "minimal_pairs/npi_item.jsonl"]
+)
 @pytest.mark.parametrize("damage", [flip, os.remove])
 def test_what_a_run_was_begun_with_is_refused_when_damaged(stopped, name, damage):
     damage(stopped / name)
@@ -113,13 +118,18 @@ def test_damaged_counts_and_pairs_are_not_used(finished):
 
 def test_a_damaged_summary_is_made_again(finished, originals, capsys):
     flip(finished / "summary.json")
-    with pytest.warns(UserWarning, match="summary.json: changed since"), pytest.raises(InputError, match="not a finished run"):
+    with (
+        pytest.warns(UserWarning, match="summary.json: changed since"),
+        pytest.raises(InputError, match="not a finished run"),
+    ):
         report([finished])
     assert train(finished) == 0
     assert f"warning: {finished / 'summary.json'}: changed since it was written" in capsys.readouterr().err
     texts = [json.loads((run / "summary.json").read_text()) for run in (finished, originals / "finished")]
     assert texts[0] == texts[1]  # the seconds, too: they were spent once
-    assert timeless((finished / "metrics.jsonl").read_text()) == timeless((originals / "finished" / "metrics.jsonl").read_text())
+    assert timeless((finished / "metrics.jsonl").read_text()) == timeless(
+        (originals / "finished" / "metrics.jsonl").read_text()
+    )
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"{}", b'{"status": "interrupted"}', b'{"status": "finished"}', b"\xff"])
@@ -131,7 +141,9 @@ def test_a_summary_that_nothing_vouches_for_is_no_sign_of_an_end(stopped, text):
 def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_same(stopped, originals, capsys):
     """Lines of metrics lost, an empty folder with a step's name, no reservoir."""
     lines = (stopped / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    (stopped / "metrics.jsonl").write_bytes(b"".join([lines[0].replace(b'"tokens"', b'"tokfns"'), b"\xff\n", *lines[2:]]))
+    (stopped / "metrics.jsonl").write_bytes(
+        b"".join([lines[0].replace(b'"tokens"', b'"tokfns"'), b"\xff\n", *lines[2:]])
+    )
     (stopped / "checkpoints" / "11").mkdir()
     shutil.rmtree(stopped / "frozen")
     assert train(stopped) == 0
@@ -140,7 +152,9 @@ def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_
     assert f"warning: {stopped}/checkpoints/11: damaged checkpoint, not used: the folder is empty" in told
     assert f"warning: {stopped / 'frozen'}: no such folder; the same reservoir was drawn again" in told
     one, other = esnlm.load(stopped), esnlm.load(originals / "finished")
-    assert one.step == other.step and all(np.array_equal(one.arrays()[name], array) for name, array in other.arrays().items())
+    assert one.step == other.step and all(
+        np.array_equal(one.arrays()[name], array) for name, array in other.arrays().items()
+    )
 
 
 def test_a_finished_run_tells_of_all_that_is_damaged_and_changes_nothing(finished, capsys):
@@ -196,11 +210,15 @@ def test_a_change_is_shown_and_refused_unless_asked_for(stopped, originals):
     summary = json.loads((stopped / "summary.json").read_text())
     assert summary["changes"] == ["from update 9: compute.chunk_tokens 1024 -> 512"]
     one, other = esnlm.load(stopped).arrays(), esnlm.load(originals / "finished").arrays()
-    np.testing.assert_allclose(one["readout.a"], other["readout.a"], atol=5e-3 * 1e-2)  # 5 updates of 1e-3 at most, to a hundredth
+    np.testing.assert_allclose(
+        one["readout.a"], other["readout.a"], atol=5e-3 * 1e-2
+    )  # 5 updates of 1e-3 at most, to a hundredth
 
 
 def test_what_decides_the_result_cannot_change(stopped):
-    with pytest.raises(InputError, match="--allow-change training.learning_rate: no setting that may change within a run"):
+    with pytest.raises(
+        InputError, match="--allow-change training.learning_rate: no setting that may change within a run"
+    ):
         train(stopped, "--training.learning_rate", "0.1", allowed=["training.learning_rate"])
 
 
@@ -262,7 +280,9 @@ def test_two_at_once_are_refused_and_a_killed_one_s_lock_is_gone(tmp_path):
     while not (run / "config.yaml").exists():
         assert first.poll() is None, first.stderr.read()
         time.sleep(0.01)
-    with pytest.raises(InputError, match="another training is writing to this run directory; choose another with --run"):
+    with pytest.raises(
+        InputError, match="another training is writing to this run directory; choose another with --run"
+    ):
         train(run)
     first.kill()
     first.communicate()
