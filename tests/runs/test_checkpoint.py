@@ -50,7 +50,7 @@ def tree(seed: int = 0) -> dict:
 def assert_same(restored, saved) -> None:
     """The same names, dtypes, shapes and bytes (so that nan, -0.0 and bfloat16 count too)."""
     assert jax.tree.structure(restored) == jax.tree.structure(saved)
-    for ours, theirs in zip(jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved))):
+    for ours, theirs in zip(jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved)), strict=True):
         assert type(ours) is np.ndarray
         assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
 
@@ -91,7 +91,19 @@ def test_round_trip(tmp_path):
 
 
 def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
-    names = "bool int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 complex64".split()
+    names = [
+        "bool",
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+    ]
     dtypes = [np.dtype(name) for name in (*names, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)]
     shapes = [(), (1,), (5,), (2, 3), (2, 1, 4), (0,), (0, 2), (3, 0, 2)]
     rng = np.random.default_rng(0)
