@@ -275,7 +275,7 @@ def _right(evaluation: Evaluation) -> np.ndarray:
 def _read_other(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair]) -> tuple[dict, np.ndarray]:
     """The report to compare with, and which pairs it has right: (n,) bool."""
     if path.is_dir():
-        path = path / "evaluation" / f"blimp-{scoring}.json"
+        path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
         if not path.exists():
             raise InputError(f"{path}: no such report to compare with: score that run first, or name a report's .json")
     result = read(path)
