@@ -33,14 +33,14 @@ import numpy as np
 
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
-from esnlm.reporting import blimp_report
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches, loop
+from esnlm.workflows.blimp import evaluate_run
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARENT_DEATH_SIGNAL = 1  # of prctl: no child outlives this program
-IMPORTED = (loop.train, blimp_report.evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
+IMPORTED = (loop.train, evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
 TIMES = ("seconds", "tokens_per_second", "metrics_sha256")  # a time, a speed, and a hash of lines that hold a speed
 # The first of these that is on the main thread's stack says what was under way: (file, function, name).
 PHASES = [
@@ -52,8 +52,8 @@ PHASES = [
     ("precomputed.py", "load", "features"),
     ("loop.py", "_epochs", "updates"),
     ("blimp_report.py", "write", "evaluation: report"),
-    ("minimal_pairs.py", "evaluate", "evaluation: scoring"),
-    ("blimp_report.py", "evaluate_run", "evaluation: loading"),
+    ("evaluate.py", "evaluate", "evaluation: scoring"),
+    ("blimp.py", "evaluate_run", "evaluation: loading"),
     ("store.py", "finish", "preparation: store put in its place"),
     ("tokenizer.py", "train_bpe", "preparation: vocabulary"),
     ("prepare.py", "prepare", "preparation: text"),

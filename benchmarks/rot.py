@@ -39,10 +39,10 @@ import measure
 import esnlm
 from esnlm import config
 from esnlm.commands.base import exit_with
-from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.runs import checkpoint
 from esnlm.training import loop
 from esnlm.training.log import Ledger
+from esnlm.workflows.blimp import evaluate_run
 
 CONFIG = """
 data: {{kind: grammar, sentences: 200, validation_sentences: 40, pairs: 2}}

@@ -14,11 +14,9 @@ from rich.table import Table
 
 import esnlm
 from esnlm import config as configuration
-from esnlm.config import Experiment, GrammarData, ImportedData
-from esnlm.data import grammar
+from esnlm.config import Experiment
 from esnlm.data.sentences import read_lines
-from esnlm.data.store import open_store
-from esnlm.data.tokenizer import Tokenizer, word_tokenizer
+from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
@@ -73,7 +71,7 @@ def diagnose(
     loaded = _load(Path(run)) if run is not None else None
     folder = out or _folder(loaded, drawn)
     source = loaded.config if loaded else drawn
-    tokenizer = loaded.tokenizer if loaded else _tokenizer(source)
+    tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _text(source, tokenizer, data)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,29 +135,13 @@ def _folder(loaded, drawn) -> Path:
     return Path(drawn.run) / "diagnostics"
 
 
-def _tokenizer(experiment: Experiment) -> Tokenizer:
-    if isinstance(experiment.data, GrammarData):
-        return word_tokenizer(grammar.words())
-    if isinstance(experiment.data, ImportedData):
-        raise InputError("data.kind is imported, which tells no vocabulary; choose store or grammar")
-    return open_store(experiment.data.train, verify=False).tokenizer()
-
-
 def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
     """Stretches from evenly spaced places of the text, which goes on from its beginning where it ends."""
-    sentences = None
     if data is not None:
-        name, sentences = str(data), [line for line in read_lines(data) if line][:SENTENCES]
-    elif isinstance(experiment.data, GrammarData):
-        name, sentences = "the generated grammar", list(grammar.sentences(SENTENCES, experiment.seed))
+        sentences = [line for line in read_lines(data) if line][:SENTENCES]
+        name, ids = str(data), tokenizer.encode_framed(sentences)
     else:
-        store = open_store(experiment.data.train, verify=False)
-        store.require_tokenizer(tokenizer)
-        name, ids = str(store.folder), store.tokens
-    if sentences is not None:
-        ids = np.array(
-            [i for line in tokenizer.encode_batch(sentences) for i in (tokenizer.bos, *line, tokenizer.eos)], np.int32
-        )
+        name, ids = experiment.data.sample(tokenizer, SENTENCES, experiment.seed)
     if len(ids) < STEPS:
         raise InputError(f"{name}: {len(ids)} tokens with the ends of sentences; give a text of at least {STEPS}")
 

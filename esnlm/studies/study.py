@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from esnlm.commands.base import exit_with
-from esnlm.config import Experiment, GrammarData
+from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.reporting import blimp_report
@@ -23,6 +23,7 @@ from esnlm.studies.grid import Grid, Run
 from esnlm.training import loop, plan
 from esnlm.training.loop import INTERRUPTED
 from esnlm.training.resume import require_same
+from esnlm.workflows.blimp import evaluate_run
 
 KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
 
@@ -112,7 +113,7 @@ def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """One run as train.py and eval_blimp.py make it; returns the exit status."""
     status = loop.train(experiment)
     if status == 0 and blimp is not None:
-        blimp_report.evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
+        evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
     return status
 
 
@@ -167,7 +168,7 @@ def _left(grid: Grid, runs: list[Run]) -> list[Run]:
     digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     left = []
     for run in runs:
-        if digest and isinstance(run.experiment.data, GrammarData):
+        if digest and run.experiment.data.has_minimal_pairs:
             raise InputError(
                 f"{grid.blimp}: {run.cell} generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
             )

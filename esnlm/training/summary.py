@@ -13,10 +13,10 @@ import numpy as np
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
+from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.models import families
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
-from esnlm.training.corpus import Corpus, fingerprints
 from esnlm.training.state import State
 
 
