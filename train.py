@@ -23,11 +23,12 @@ def main() -> int:
     parser.add_argument("--allow-change", nargs="+", default=(), metavar="KEY", help=which)
     arguments, overrides = parser.parse_known_args()
 
-    from esnlm import config
-    from esnlm.training import loop, plan
+    from esnlm import config_io
+    from esnlm.training import plan
+    from esnlm.workflows.train import train_run
 
-    experiment = config.read(arguments.config, overrides)
-    return plan.show(experiment) if arguments.plan else loop.train(experiment, arguments.allow_change)
+    experiment = config_io.read(arguments.config, overrides)
+    return plan.show(experiment) if arguments.plan else train_run(experiment, arguments.allow_change)
 
 
 if __name__ == "__main__":

@@ -35,12 +35,13 @@ from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import batches, loop
+from esnlm.training import batches
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARENT_DEATH_SIGNAL = 1  # of prctl: no child outlives this program
-IMPORTED = (loop.train, evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
+IMPORTED = (train_run, evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
 TIMES = ("seconds", "tokens_per_second", "metrics_sha256")  # a time, a speed, and a hash of lines that hold a speed
 # The first of these that is on the main thread's stack says what was under way: (file, function, name).
 PHASES = [
@@ -50,14 +51,14 @@ PHASES = [
     ("run_results.py", "show_results", "results"),
     ("run_results.py", "references", "results"),
     ("precomputed.py", "load", "features"),
-    ("loop.py", "_epochs", "updates"),
+    ("loop.py", "_train_by_gradients", "updates"),
     ("blimp_report.py", "write", "evaluation: report"),
     ("evaluate.py", "evaluate", "evaluation: scoring"),
     ("blimp.py", "evaluate_run", "evaluation: loading"),
     ("store.py", "finish", "preparation: store put in its place"),
     ("tokenizer.py", "train_bpe", "preparation: vocabulary"),
     ("prepare.py", "prepare", "preparation: text"),
-    ("loop.py", "_train", "opening"),
+    ("train.py", "_train_run", "opening"),
 ]
 # What to wait for before a kill, and how often it is chosen.
 TARGETS = {"save": 8, "features": 5, "updates": 3, "validation": 2, "results": 1, "start": 2}

@@ -37,9 +37,7 @@ def main(arguments: list[str] | None = None) -> dict:
     run = esnlm.load(args.run)
     pairs = minimal_pairs.load(args.pairs)
     pairs = pairs[:: max(1, len(pairs) // args.limit)][: args.limit]
-    sequences = encode(
-        [sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper"
-    )
+    sequences = encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper")
     spread = np.linspace(0, len(sequences) - 1, min(args.reference, len(sequences))).astype(int)
     weights = float64_weights(run)
     truth = np.array([float64_log_prob(*weights, sequences[i]) for i in spread])

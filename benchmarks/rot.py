@@ -37,12 +37,12 @@ import jax
 import measure
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.commands.base import exit_with
 from esnlm.runs import checkpoint
-from esnlm.training import loop
-from esnlm.training.log import Ledger
+from esnlm.training.log import TrainingLog
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
 
 CONFIG = """
 data: {{kind: grammar, sentences: 200, validation_sentences: 40, pairs: 2}}
@@ -94,8 +94,8 @@ def main(arguments: list[str] | None = None) -> dict:
 
 def damage_all(folder: Path, args: argparse.Namespace) -> list[dict]:
     (folder / "run.yaml").write_text(CONFIG.format(size=args.size))
-    run, settle = folder / "run", Ledger._settle
-    train = functools.partial(loop.train, config.read(folder / "run.yaml", ["--run", str(run)]))
+    run, settle = folder / "run", TrainingLog._record
+    train = functools.partial(train_run, config_io.read(folder / "run.yaml", ["--run", str(run)]))
 
     def settle_and_stop(self, call):
         settle(self, call)
@@ -109,8 +109,8 @@ def damage_all(folder: Path, args: argparse.Namespace) -> list[dict]:
         train()
         run.rename(folder / "finished")
         with (
-            mock.patch.object(Ledger, "_settle", settle_and_stop),
-            mock.patch.object(Ledger, "updates_per_call", one_update, create=True),
+            mock.patch.object(TrainingLog, "_record", settle_and_stop),
+            mock.patch.object(TrainingLog, "updates_per_call", one_update),
         ):
             train()
         run.rename(folder / "stopped")
@@ -154,7 +154,8 @@ def cases(files: list[str], flips: int):
     yield "checkpoints/99", "an empty folder", 0
 
 
-one_update = property(lambda self: 1, lambda self, value: None)
+def one_update(self: TrainingLog) -> int:
+    return 1
 
 
 @contextlib.contextmanager

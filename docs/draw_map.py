@@ -1,6 +1,6 @@
 """Draws docs/map.png: the rooms of the package, and the way of a sentence through them.
 
-    python docs/draw_map.py
+python docs/draw_map.py
 """
 
 from pathlib import Path

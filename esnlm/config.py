@@ -1,20 +1,14 @@
-"""The typed description of one experiment, from a YAML file and the command line."""
+"""What a configuration can say: an experiment, its sections, and the choices that each of them has."""
 
-import contextlib
 import dataclasses
-import io
 import math
-import re
 import typing
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import jsonargparse
-import yaml
+from typing import Any
 
 from esnlm.compute import ComputeConfig
-from esnlm.data.sources import SOURCES, DataSource, GrammarData
-from esnlm.errors import InputError, require
+from esnlm.data.sources import DataSource, GrammarData
+from esnlm.errors import require
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.jaeger import JaegerConfig
@@ -22,15 +16,15 @@ from esnlm.models.lstm import LstmConfig
 from esnlm.regression.lms import LmsConfig
 from esnlm.regression.ridge import RidgeConfig
 from esnlm.regression.rls import RlsConfig
-from esnlm.reservoir.topology import TOPOLOGIES
-from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.runs.atomic import write_file
-from esnlm.runs.yaml_file import read_tree
+from esnlm.runs.trackers import TRACKERS
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """AdamW or SGD on the mean NLL of each batch's predicted tokens; the defaults are S1's, which are PyTorch's."""
+    """AdamW or SGD on the mean NLL of each batch's predicted tokens.
+
+    The defaults are those of Ueda et al. 2025a, which are PyTorch's.
+    """
 
     kind: str = "adamw"
     epochs: int = 1
@@ -78,7 +72,7 @@ ModelConfig = EchoStateConfig | LstmConfig | GPT2Config | JaegerConfig
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run: everything that decides its result."""
+    """One run: everything that decides its result, and what follows it."""
 
     run: str = "runs/quickstart"  # the run directory
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
@@ -86,10 +80,11 @@ class Experiment:
     model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig | RidgeConfig | RlsConfig | LmsConfig = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+    tracking: tuple[str, ...] = ()  # what follows the run beside metrics.jsonl (runs/trackers/)
 
     @property
     def scaling(self) -> str:
-        """Of the readout (readout/scaling.py); "none" for a model whose readout has no choice of it."""
+        """The scaling of the readout (readout/scaling.py); "none" for a model whose readout has no choice of it."""
         return self.model.readout.scaling if isinstance(self.model, EchoStateConfig) else "none"
 
     def check(self) -> None:
@@ -108,9 +103,13 @@ class Experiment:
         if self.training.kind != "adamw":
             self._check_regression()
         self.compute.check()
+        for name in self.tracking:
+            require(name in TRACKERS, f"tracking has {name!r}: choose from {', '.join(TRACKERS)}")
 
     def _check_regression(self) -> None:
-        kind, model = self.training.kind, self.model
+        """Raises InputError for a model whose readout no regression can fit."""
+        kind = self.training.kind
+        model: Any = self.model
         require(
             model.features_are_frozen,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",
@@ -135,72 +134,31 @@ class Experiment:
         )
 
 
+# What `training.kind` and `model.family` can name; `data.kind` has data/sources, and the topology's kind reservoir/topology.
 TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
 MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
 
 
-def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
-    """The experiment of a YAML file, with `--section.key value` overrides, which win.
+def as_dict(experiment: Experiment) -> dict[str, Any]:
+    """Returns the experiment as nested dicts of plain values."""
 
-    Raises:
-        InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
-    """
-    tree = _read_yaml(Path(file))
-    sections = {
-        "data": _choose(file, tree, overrides, "data", "kind", SOURCES, "grammar"),
-        "model": _choose(file, tree, overrides, "model", "family", MODELS, "esn"),
-        "training": _choose(file, tree, overrides, "training", "kind", TRAINING, "adamw"),
-        "compute": ComputeConfig,
-    }
-    if sections["model"] in (EchoStateConfig, JaegerConfig):
-        sections["model.reservoir"] = ReservoirConfig
-        topology = _choose(file, tree, overrides, "model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
-        sections["model.reservoir.topology"] = topology
-    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
-    parser.add_argument("--run", type=str, default=Experiment.run)
-    parser.add_argument("--seed", type=int, default=Experiment.seed)
-    for name, section in sections.items():
-        parts = {other.rpartition(".")[2] for other in sections if other.rpartition(".")[0] == name}
-        parser.add_class_arguments(section, name, skip=parts)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            from_file = parser.parse_object(tree)
-    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise InputError(f"{file}: {_one_line(error)}") from None
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            parsed = parser.parse_args(list(overrides), namespace=from_file)
-        parsed = parser.instantiate(parsed)
-    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        raise InputError(f"command line: {_one_line(error)}") from None
-    experiment = Experiment(parsed.run, parsed.seed, parsed.data, parsed.model, parsed.training, parsed.compute)
-    experiment.check()
-    return experiment
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(inner) for key, inner in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    return plain(dataclasses.asdict(experiment))
 
 
-def write(experiment: Experiment, file: Path) -> None:
-    """Writes the experiment as YAML that `read` gives back."""
-    write_file(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
-
-
-def as_dict(experiment: Experiment) -> dict:
-    """The experiment as nested dicts of plain values."""
-    tree = dataclasses.asdict(experiment)
-    tree["training"] = {
-        key: list(value) if isinstance(value, tuple) else value for key, value in tree["training"].items()
-    }
-    return tree
-
-
-def flatten(tree: dict, prefix: str = "") -> dict:
-    """A nested dict as one of dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}."""
-    flat = {}
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns a nested dict as one of dotted keys: {"a": {"b": 1}} becomes {"a.b": 1}."""
+    flat: dict[str, Any] = {}
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
 
 
-def _require_no_null(section, prefix: str) -> None:
+def _require_no_null(section: Any, prefix: str) -> None:
     """Raises InputError for a null where a number or a text must stand: the parser lets it through."""
     hints = typing.get_type_hints(type(section))
     for each in dataclasses.fields(section):
@@ -210,63 +168,3 @@ def _require_no_null(section, prefix: str) -> None:
         kinds = typing.get_args(hint)
         name = getattr(hint, "__name__", str(hint))
         require(value is not None or type(None) in kinds, f"{prefix}{each.name} is null: it must be {name}")
-
-
-def _read_yaml(file: Path) -> dict:
-    tree = read_tree(file, "give a configuration file with --config")
-    if not isinstance(tree, dict):
-        raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
-    known = [field.name for field in dataclasses.fields(Experiment)]
-    for key, value in tree.items():
-        require(key in known, f"{file}: unknown key {key!r}: choose from {', '.join(known)}")
-        is_section = key not in ("run", "seed")
-        require(
-            not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings"
-        )
-    return tree
-
-
-def _choose(file, tree, overrides, section, key, choices, default):
-    """The dataclass that `section.key` names: it is read first, so that a typo meets one family's fields only."""
-    inside = _section(file, tree, section)
-    name = in_file = inside.get(key, default)
-    given = []  # on the command line, below the section
-    for i, argument in enumerate(overrides):
-        flag, _, value = argument.partition("=")
-        require(
-            not f"--{section}.".startswith(f"{flag}."),
-            f"command line: {flag} is a section: give its settings, as {flag}.KEY value",
-        )
-        if flag == f"--{section}.{key}":
-            name = value or (overrides[i + 1] if i + 1 < len(overrides) else "")
-        if flag.startswith(f"--{section}."):
-            given.append(flag.split(".")[section.count(".") + 1])
-    if not isinstance(name, str) or name not in choices:
-        raise InputError(f"{section}.{key} is {name!r}: choose {', '.join(choices)}")
-    if name != in_file and inside.keys() - {key}:
-        raise InputError(
-            f"{section}.{key} is {name!r} on the command line, but the settings in {file} are for {in_file!r};"
-            f" give a --config with {section}.{key}: {name}"
-        )
-    known = [field.name for field in dataclasses.fields(choices[name])]
-    for where, names in ((file, inside), ("command line", given)):
-        for each in names:
-            require(
-                each in known, f"{where}: {section}.{each}: {name} has no such setting; choose from {', '.join(known)}"
-            )
-    return choices[name]
-
-
-def _section(file, tree, section) -> dict:
-    """The settings of a section, which may lie inside others, in a file's tree."""
-    *outer, last = section.split(".")
-    inside = (_section(file, tree, ".".join(outer)) if outer else tree).get(last, {})
-    require(isinstance(inside, dict), f"{file}: {section} is {inside!r}: it must be a section of settings")
-    return inside
-
-
-def _one_line(error) -> str:
-    message = re.sub(r"\s+", " ", str(error)).strip()
-    return re.sub(
-        r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)', r"\1 is \3: it must be \2", message
-    )

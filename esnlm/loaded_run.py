@@ -17,9 +17,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment
+from esnlm.config import Experiment, flatten
 from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
@@ -180,7 +180,7 @@ class Run:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns every weight by name, such as "readout.a", "reservoir.leak" and "reservoir.recurrent.values"."""
-        return {name: np.asarray(array) for name, array in configuration.flatten(self.model.arrays()).items()}
+        return {name: np.asarray(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
         """Returns the unigram model of the training corpus, to score beside this one; None where the model was imported.
@@ -219,9 +219,7 @@ class Run:
         """Warns where log-probabilities are not numbers, and names the weights that are to blame."""
         undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
         if undefined:
-            names = [
-                name for name, array in configuration.flatten(self.model.params).items() if not np.isfinite(array).all()
-            ]
+            names = [name for name, array in flatten(self.model.params).items() if not np.isfinite(array).all()]
             cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
             line = f"{undefined} of {len(log_probs)} sentences have a log-probability that is not a number{cause}"
             warnings.warn(line, stacklevel=3)
@@ -248,7 +246,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
         )
-    experiment = configuration.read(directory.config)
+    experiment = config_io.read(directory.config)
     tokenizer = load_tokenizer(directory.tokenizer)
     family, vocab_size = families.of(experiment.model), tokenizer.vocab_size
     frozen: dict = {}
@@ -277,8 +275,8 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
 
 def _require_same_shapes(expected: dict, found: dict, where: str) -> None:
     """Raises an InputError unless the restored arrays have the names and shapes of the configured model's."""
-    shapes = {name: array.shape for name, array in configuration.flatten(expected).items()}
-    restored = {name: array.shape for name, array in configuration.flatten(found).items()}
+    shapes = {name: array.shape for name, array in flatten(expected).items()}
+    restored = {name: array.shape for name, array in flatten(found).items()}
     for name in sorted(shapes | restored):
         if shapes.get(name) != restored.get(name):
             raise InputError(

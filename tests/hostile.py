@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from esnlm import config, loaded_run
+from esnlm import config, config_io, loaded_run
 from esnlm.compute import choose_compute
 from esnlm.data import encode, prepare, sentences, store, tokenizer
 from esnlm.data.sources import GrammarData
@@ -170,7 +170,7 @@ def _read_configuration(folder: Path) -> None:
         if (folder / "arguments").exists()
         else []
     )
-    experiment = config.read(folder / "experiment.yaml", [line for line in lines if line])
+    experiment = config_io.read(folder / "experiment.yaml", [line for line in lines if line])
     family = families.of(experiment.model)
     assert (
         experiment.model.title
@@ -178,8 +178,8 @@ def _read_configuration(folder: Path) -> None:
         and family.frozen_bytes(experiment.model, 300) >= 0
     )
     choose_compute(experiment.compute, experiment.model, "cpu")
-    config.write(experiment, folder / "copy.yaml")
-    assert config.read(folder / "copy.yaml") == experiment
+    config_io.write(experiment, folder / "copy.yaml")
+    assert config_io.read(folder / "copy.yaml") == experiment
 
 
 def _make_configuration(folder: Path) -> None:
@@ -381,7 +381,7 @@ def _make_run(folder: Path) -> None:
     experiment = folder / "config.yaml"
     with RunDirectory(folder).begin():
         experiment.write_text(RUN)
-        config.write(config.read(experiment), experiment)
+        config_io.write(config_io.read(experiment), experiment)
     small_tokenizer().save(folder / "tokenizer")
     summary = {
         "status": "finished",

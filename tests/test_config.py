@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm import config
+from esnlm import config, config_io
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.topology import ErdosRenyi, Ring, SmallWorld
@@ -35,7 +35,7 @@ def refusal(call, *arguments):
 
 def test_the_command_line_wins_over_the_file(file):
     path = file("seed: 3\nmodel:\n  reservoir: {state_size: 64}\n  readout: {rank: 8}\ntraining: {epochs: 2}\n")
-    experiment = config.read(
+    experiment = config_io.read(
         path, ["--training.epochs", "5", "--model.readout.rank", "null", "--model.reservoir.leak_min=0.5"]
     )
     assert (experiment.seed, experiment.training.epochs, experiment.model.readout.rank) == (3, 5, None)
@@ -43,8 +43,8 @@ def test_the_command_line_wins_over_the_file(file):
 
 
 def test_the_defaults_are_the_papers(file):
-    """S1: radius 0.99, d 32, leak 0..1, tanh, rank 512; AdamW with PyTorch's defaults, batch 32, one epoch."""
-    experiment = config.read(file("run: runs/x\n"))
+    """Ueda et al. 2025a: radius 0.99, d 32, leak 0..1, tanh, rank 512; AdamW with PyTorch's defaults, batch 32, one epoch."""
+    experiment = config_io.read(file("run: runs/x\n"))
     reservoir, training = experiment.model.reservoir, experiment.training
     assert (reservoir.spectral_radius, reservoir.mean_degree, reservoir.input_scale) == (0.99, 32, 1)
     assert (reservoir.leak_min, reservoir.leak_max, reservoir.activation) == (0, 1, "tanh")
@@ -55,15 +55,15 @@ def test_the_defaults_are_the_papers(file):
 
 
 def test_what_is_written_is_read_back(file, tmp_path):
-    experiment = config.read(file("training: {checkpoint_words: [1000, 2000]}\nmodel: {readout: {rank: null}}"))
-    config.write(experiment, tmp_path / "copy.yaml")
-    assert config.read(tmp_path / "copy.yaml") == experiment
+    experiment = config_io.read(file("training: {checkpoint_words: [1000, 2000]}\nmodel: {readout: {rank: null}}"))
+    config_io.write(experiment, tmp_path / "copy.yaml")
+    assert config_io.read(tmp_path / "copy.yaml") == experiment
 
 
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("trainng: {}", "unknown key 'trainng': choose from run, seed, data, model, training, compute"),
+        ("trainng: {}", "unknown key 'trainng': choose from run, seed, data, model, training, compute, tracking"),
         ("training: {epoch: 2}", f"training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}"),
         ("training: {epochs: two}", "training.epochs is two: it must be int"),
         ("training: {epochs: 2.5}", "training.epochs is 2.5: it must be int"),
@@ -77,7 +77,7 @@ def test_what_is_written_is_read_back(file, tmp_path):
 )
 def test_a_bad_file(file, text, line):
     path = file(text)
-    assert refusal(config.read, path) == f"{path}: {line}"
+    assert refusal(config_io.read, path) == f"{path}: {line}"
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,19 @@ def test_a_bad_file(file, text, line):
     ],
 )
 def test_a_null_where_a_value_must_stand(file, text, line):
-    assert refusal(config.read, file(text)) == line
+    assert refusal(config_io.read, file(text)) == line
 
 
 def test_a_file_that_is_not_yaml(file):
     path = file("a: [")
-    assert refusal(config.read, path).startswith(f"{path}: not a YAML file: while parsing a flow")
+    assert refusal(config_io.read, path).startswith(f"{path}: not a YAML file: while parsing a flow")
 
 
 def test_a_missing_file(tmp_path):
     path = tmp_path / "none.yaml"
-    assert refusal(config.read, path) == f"{path}: No such file or directory; give a configuration file with --config"
+    assert (
+        refusal(config_io.read, path) == f"{path}: No such file or directory; give a configuration file with --config"
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,27 +141,29 @@ def test_a_missing_file(tmp_path):
     ],
 )
 def test_a_bad_command_line(file, overrides, line):
-    assert refusal(config.read, file("run: runs/x"), overrides) == line
+    assert refusal(config_io.read, file("run: runs/x"), overrides) == line
 
 
 KIND = "--model.reservoir.topology.kind"
 
 
 def test_a_topology_is_chosen_in_the_file_or_on_the_command_line(file, tmp_path):
-    assert config.read(file("run: runs/x")).model.reservoir.topology == ErdosRenyi()
-    assert config.read(file("run: runs/x"), [KIND, "ring"]).model.reservoir.topology == Ring()
+    assert config_io.read(file("run: runs/x")).model.reservoir.topology == ErdosRenyi()
+    assert config_io.read(file("run: runs/x"), [KIND, "ring"]).model.reservoir.topology == Ring()
     overrides = [f"{KIND}=small_world", "--model.reservoir.topology.rewiring", "0.2"]
-    assert config.read(file("run: runs/x"), overrides).model.reservoir.topology == SmallWorld(degree=32, rewiring=0.2)
+    assert config_io.read(file("run: runs/x"), overrides).model.reservoir.topology == SmallWorld(
+        degree=32, rewiring=0.2
+    )
     path = file("model: {reservoir: {state_size: 64, mean_degree: 8, topology: {kind: small_world, degree: 4}}}")
-    experiment = config.read(path, ["--model.reservoir.topology.degree", "6"])
+    experiment = config_io.read(path, ["--model.reservoir.topology.degree", "6"])
     assert experiment.model.reservoir == ReservoirConfig(64, SmallWorld(degree=6), mean_degree=8)
-    config.write(experiment, tmp_path / "copy.yaml")
-    assert config.read(tmp_path / "copy.yaml") == experiment
+    config_io.write(experiment, tmp_path / "copy.yaml")
+    assert config_io.read(tmp_path / "copy.yaml") == experiment
 
 
 def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
     path = file("model: {reservoir: {topology: {kind: small_world}}}")
-    assert config.read(path, [KIND, "ring"]).model.reservoir.topology == Ring()
+    assert config_io.read(path, [KIND, "ring"]).model.reservoir.topology == Ring()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
 )
 def test_a_bad_topology(file, topology, line):
     path = file(f"model: {{reservoir: {{state_size: 64, mean_degree: 8, topology: {topology}}}}}")
-    assert refusal(config.read, path) == line.format(file=path, at="model.reservoir.topology")
+    assert refusal(config_io.read, path) == line.format(file=path, at="model.reservoir.topology")
 
 
 @pytest.mark.parametrize(
@@ -220,12 +224,12 @@ def test_a_bad_topology(file, topology, line):
     ],
 )
 def test_a_bad_topology_on_the_command_line(file, overrides, line):
-    assert refusal(config.read, file("run: runs/x"), overrides) == line
+    assert refusal(config_io.read, file("run: runs/x"), overrides) == line
 
 
 def test_settings_of_one_kind_are_not_taken_for_another(file):
     path = file("data: {kind: grammar, sentences: 100}")
-    assert refusal(config.read, path, ["--data.kind", "store", "--data.train", "x"]) == (
+    assert refusal(config_io.read, path, ["--data.kind", "store", "--data.train", "x"]) == (
         f"data.kind is 'store' on the command line, but the settings in {path} are for 'grammar';"
         " give a --config with data.kind: store"
     )
@@ -236,18 +240,45 @@ def test_settings_of_one_kind_are_not_taken_for_another(file):
     "path", sorted({*CONFIGS.rglob("*.yaml")} - {*(CONFIGS / "studies").rglob("*.yaml")}), ids=lambda path: path.stem
 )
 def test_every_configuration_of_the_repository_can_be_read(path):
-    config.read(path)
+    config_io.read(path)
 
 
 def test_the_rows_of_table_3_differ_in_their_size_only():
     folder = Path(__file__).parents[1] / "configs" / "esn_at_scale"
     for path in folder.glob("n*.yaml"):
         size = int(path.stem[1:])
-        experiment = config.read(path)
+        experiment = config_io.read(path)
         paper = EchoStateConfig(reservoir=ReservoirConfig(state_size=size))
         assert experiment.model == paper and experiment.training == config.TrainingConfig()
 
 
+@pytest.mark.parametrize("overrides", [["--compute.lanes", "24"], ["--compute.lanes=24"], []])
+def test_a_setting_that_was_renamed_is_read_under_its_former_name(file, overrides):
+    path = file("run: runs/x" if overrides else "compute: {lanes: 24, kernel: csr}")
+    experiment = config_io.read(path, overrides)
+    assert experiment.compute.batch_slots == 24
+    assert "lanes" not in config.as_dict(experiment)["compute"]
+
+
+def test_a_setting_under_two_names(file):
+    path = file("compute: {lanes: 24, batch_slots: 32}")
+    assert refusal(config_io.read, path) == (
+        f"{path}: compute.lanes and compute.batch_slots are one setting: leave compute.lanes out"
+    )
+    # The command line wins over the file, whatever the spelling.
+    assert config_io.read(file("compute: {batch_slots: 32}"), ["--compute.lanes", "24"]).compute.batch_slots == 24
+
+
+def test_trackers_are_a_list_of_names(file, tmp_path):
+    assert config_io.read(file("run: runs/x")).tracking == ()
+    assert config_io.read(file("run: runs/x"), ["--tracking", "[csv]"]).tracking == ("csv",)
+    experiment = config_io.read(file("tracking: [csv]"))
+    assert experiment.tracking == ("csv",)
+    config_io.write(experiment, tmp_path / "copy.yaml")
+    assert config_io.read(tmp_path / "copy.yaml") == experiment
+    assert refusal(config_io.read, file("tracking: [tape]")) == "tracking has 'tape': choose from csv"
+
+
 def test_yaml_makes_no_objects(file):
     path = file("run: !!python/object/apply:os.system ['true']")
-    assert "could not determine a constructor" in refusal(config.read, path)
+    assert "could not determine a constructor" in refusal(config_io.read, path)

@@ -19,11 +19,11 @@ import pytest
 import safetensors.numpy
 
 from esnlm import __main__ as esnlm_command
-from esnlm import config
+from esnlm import config, config_io
 from esnlm.commands.base import exit_with
 from esnlm.runs.directory import FORMAT
 from esnlm.signals import network
-from esnlm.training import loop
+from esnlm.workflows.train import train_run
 from tests import hostile
 
 ROOT = Path(__file__).parents[1]
@@ -162,7 +162,7 @@ TABLE = {
         Row(
             "an unknown section",
             TRAIN,
-            "small.yaml: unknown key 'trainng': choose from run, seed, data, model, training, compute",
+            "small.yaml: unknown key 'trainng': choose from run, seed, data, model, training, compute, tracking",
             write("small.yaml", "trainng: {epochs: 2}"),
         ),
         Row(
@@ -525,7 +525,7 @@ def world(tmp_path_factory):
     (folder / "text.txt").write_text("The cats sleep.\n")
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
-        assert loop.train(config.read("small.yaml", ["--run", "run"])) == 0
+        assert train_run(config_io.read("small.yaml", ["--run", "run"])) == 0
     return folder
 
 

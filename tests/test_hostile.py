@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 
 import esnlm
 from esnlm import __main__ as command_line
-from esnlm import config
+from esnlm import config_io
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, scoring
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import write_file
-from esnlm.training import loop
+from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
 from tests import hostile
 
 
@@ -77,7 +78,7 @@ def test_aliases_of_yaml_cannot_fill_the_memory(tmp_path):
     with pytest.raises(
         InputError, match="bomb.yaml: more than 10,000 values, aliases counted as often as they are used: not a config"
     ):
-        config.read(file)
+        config_io.read(file)
 
 
 @pytest.mark.parametrize("pattern", ["(?=(a+)+b)", r"(a|aa)+$(?!x)", "", "["])
@@ -127,7 +128,7 @@ def test_a_lock_that_is_a_link_does_not_empty_what_it_leads_to(tmp_path):
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "mine")
-    with loop.RunDirectory(tmp_path / "run").locked():
+    with RunDirectory(tmp_path / "run").locked():
         pass
     assert (tmp_path / "mine").read_text() == "mine"
 
@@ -168,7 +169,7 @@ LONG = "." * 100_000  # each a token
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "small.yaml").write_text(f"run: {folder / 'run'}\n{SMALL}")
-    assert loop.train(config.read(folder / "small.yaml")) == 0
+    assert train_run(config_io.read(folder / "small.yaml")) == 0
     return esnlm.load(folder / "run")
 
 

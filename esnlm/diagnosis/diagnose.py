@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import esnlm
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.data.sentences import read_lines
 from esnlm.data.tokenizer import Tokenizer
@@ -66,7 +66,7 @@ def diagnose(
         raise InputError(f"{' '.join(overrides)}: settings go with --config; a run has its own")
     drawn = None
     if config is not None:
-        drawn = configuration.read(config, overrides)
+        drawn = config_io.read(config, overrides)
         _require_reservoir(drawn, config)
     loaded = _load(Path(run)) if run is not None else None
     folder = out or _folder(loaded, drawn)
@@ -120,7 +120,7 @@ def _require_reservoir(experiment: Experiment, where) -> None:
 def _load(run: Path) -> "esnlm.Run":
     file = RunDirectory(run).config
     if file.exists():
-        _require_reservoir(configuration.read(file), run)
+        _require_reservoir(config_io.read(file), run)
     loaded = esnlm.load(run, untrained=True)
     return esnlm.load(run) if loaded.config.model.train_input else loaded
 

@@ -1,24 +1,25 @@
-"""The loss of a run over the tokens it has seen, beside what it should be held against."""
+"""A plot of the loss of a run over the tokens it has seen, beside what it should be compared with."""
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 
 from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.directory import RunDirectory
 
-POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis: what lies between two is averaged
+POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; the losses between two are averaged
 
 
-def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
-    """Draws plots/loss.png from metrics.jsonl.
+def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
+    """Plots the loss of a run, as metrics.jsonl has it, in plots/loss.png.
 
     Args:
-        references: NLL in nats per token, by name, drawn as horizontal lines.
+        references: NLL in nats per token, by name, for horizontal lines.
 
     Returns:
-        The file, or a line that says why there is none.
+        The path of the plot, or the reason why there is none.
     """
     try:
         import matplotlib
@@ -28,20 +29,8 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     from matplotlib import pyplot
 
     lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
-    training = np.array(
-        [(line["tokens"], float(line["train_nll"])) for line in lines if {"tokens", "train_nll"} <= line.keys()]
-    )
     tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
-    validation = np.array(
-        [
-            (tokens_at[line["step"]], float(line["val_nll"]))
-            for line in lines
-            if "val_nll" in line and line["step"] in tokens_at
-        ]
-    )
-    training, validation = (
-        points[np.isfinite(points).all(axis=1)] if len(points) else points for points in (training, validation)
-    )
+    training, validation = (_points(lines, name, tokens_at) for name in ("train_nll", "val_nll"))
     if not len(training):
         return "none, as no loss was finite"
     scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
@@ -51,9 +40,9 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
     if len(validation):
         axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
-    for name, nll in references.items():
+    for nll in references.values():
         axes.axhline(nll, color="0.55", linewidth=0.8, linestyle="--")
-    for name, nll in _apart(references, axes.get_ylim()).items():
+    for name, nll in _without_overlaps(references, axes.get_ylim()).items():
         axes.annotate(
             name,
             (0.01, nll),
@@ -78,15 +67,23 @@ def draw_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     return str(file)
 
 
+def _points(lines: list[dict[str, Any]], name: str, tokens_at: dict[int, int]) -> np.ndarray:
+    """Returns (tokens, NLL) of the lines that have a finite NLL of this name, (n, 2)."""
+    found = [
+        (tokens_at[line["step"]], float(line[name])) for line in lines if name in line and line["step"] in tokens_at
+    ]
+    return np.array([point for point in found if np.isfinite(point[1])]).reshape(-1, 2)
+
+
 def _averaged(training: np.ndarray) -> np.ndarray:
-    """(tokens, NLL) averaged between POINTS points, (at most POINTS, 2)."""
+    """Returns the curve (tokens, NLL), averaged between POINTS points, (at most POINTS, 2)."""
     bounds = np.geomspace(training[0, 0], training[-1, 0], POINTS)
     group = np.searchsorted(bounds, training[:, 0])
     return np.array([training[group == g].mean(axis=0) for g in np.unique(group)])
 
 
-def _apart(references: dict[str, float], limits: tuple[float, float]) -> dict[str, float]:
-    """One label for lines too close to tell apart: the last of them, which is the most telling."""
+def _without_overlaps(references: dict[str, float], limits: tuple[float, float]) -> dict[str, float]:
+    """Returns one label for lines that are too close to tell apart: the last of them, which says most."""
     tolerance = 0.03 * (limits[1] - limits[0])
     return {
         name: nll

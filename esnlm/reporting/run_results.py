@@ -1,64 +1,66 @@
 """What a person sees at the end of a run: tables on the terminal and pictures in plots/."""
 
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 
-from esnlm import loaded_run as runs
-from esnlm.config import Experiment
+from esnlm import loaded_run
 from esnlm.data.corpus import Corpus
+from esnlm.data.sources import DataSource
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.models.ngrams import BigramModel, UnigramModel
 from esnlm.reporting import blimp_report, blimp_text
-from esnlm.reporting.loss_plot import draw_loss
+from esnlm.reporting.loss_plot import plot_loss
 from esnlm.runs.console import clock
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.summary import perplexity
 
 
-def show_results(experiment: Experiment, directory: RunDirectory, corpus: Corpus, summary: dict) -> None:
-    """Prints the losses beside what they should be measured against, and draws them.
+def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
+    """Prints the losses of a run beside what they should be compared with, and plots them.
 
-    Of a generated corpus the run's own minimal pairs are scored too.
+    A run that has minimal pairs of its own is scored on them, too.
+
+    Args:
+        summary: of training/summary.py, with `references` as below.
     """
     console = Console(highlight=False, width=None if Console().is_terminal else 120)
-    console.print(_losses(summary))
+    console.print(_loss_table(summary))
     console.print(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
         f" {summary['total_params']:,} parameters"
     )
-    if experiment.data.has_minimal_pairs:
+    if directory.minimal_pairs.exists():
         bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
         pairs = minimal_pairs.load(directory.minimal_pairs)
-        evaluation = evaluate(runs.load(directory.path), pairs, baselines={"bigram": bigram})
+        evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
         blimp_report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
         console.print()
         blimp_text.show(evaluation.result, console)
-    console.print(
-        f"\nrun directory: {directory.path}    plots: {draw_loss(directory, summary['references'])}",
-        soft_wrap=True,
-        markup=False,
-    )
+    plots = plot_loss(directory, summary["references"])
+    console.print(f"\nrun directory: {directory.path}    plots: {plots}", soft_wrap=True, markup=False)
 
 
-def references(experiment: Experiment, corpus: Corpus) -> dict[str, float]:
-    """NLL of the validation text, in nats per token, under what a model should be held against.
+def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
+    """Returns what a model's validation NLL should be compared with: other models' NLL, in nats per token, by name.
 
-    Unigram and bigram models of the training text; of a generated corpus also the grammar, on this text and as its
-    exact entropy.
+    They are a unigram and a bigram model of the training text, and what the source knows of its corpus itself. Empty where
+    there is no validation text.
     """
     store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:
         return {}
-    found = {
+    return {
         "unigram model": UnigramModel.fit(corpus.train, vocab_size).nll(store),
         "bigram model": BigramModel.fit(corpus.train, vocab_size).nll(store),
+        **source.reference_nlls(store, corpus.tokenizer),
     }
-    return found | experiment.data.reference_nlls(store, corpus.tokenizer)
 
 
-def _losses(summary: dict) -> Table:
+def _loss_table(summary: dict[str, Any]) -> Table:
     table = Table("", "nats per token", "perplexity", "above the model", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.reporting.blimp_report import read as read_report
 from esnlm.reporting.tables import markdown_table
@@ -41,7 +41,7 @@ def row(run: Path) -> dict:
     summary = directory.read_summary()
     if summary is None or summary["status"] == "interrupted":
         raise InputError(f"{directory.path}: not a finished run; train it to its end with train.py")
-    experiment = configuration.read(directory.config)
+    experiment = config_io.read(directory.config)
     scores = {}
     for file in sorted((directory.path / "evaluation").glob("*.json")):
         found = read_report(file)

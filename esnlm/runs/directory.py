@@ -48,6 +48,7 @@ class RunDirectory:
     checkpoints = Entry("checkpoints/", "A checkpoint of what is trained and of the optimizer for each saved step.")
     sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
     metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
+    metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, where the tracker csv is named.")
     summary = Entry(
         "summary.json", "The results and how they were made, or the step at which training was interrupted."
     )

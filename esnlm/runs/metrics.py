@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Metrics:
             warn(f"{file}: changed since update {resume_step} was saved: lines up to there are missing or wrong")
         write_file(file, kept)
         self._file, self._handle = file, open(file, "ab")  # noqa: SIM115 (`__exit__` closes it)
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
 
     def __enter__(self) -> "Metrics":
         return self
@@ -51,11 +53,14 @@ class Metrics:
 
     def write(self, **values: Any) -> None:
         """Appends a line. Raises InputError where it cannot be written."""
-        line = (json.dumps(spell_nonfinite(values)) + "\n").encode()
+        values = spell_nonfinite(values)
+        line = (json.dumps(values) + "\n").encode()
         with writing(self._file):
             self._handle.write(line)
             self._handle.flush()
         self._digest.update(line)
+        for tell in self.listeners:
+            tell(values)
 
 
 def _order(line: str) -> tuple[float, bool]:

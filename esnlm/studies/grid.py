@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.errors import InputError, require
 from esnlm.training.summary import hash_config
@@ -124,7 +124,7 @@ def runs_of(grid: Grid, overrides: Sequence[str] = ()) -> list[Run]:
             f"command line: --{key} is for {grid.file} to set: change it there",
         )
     for base in dict.fromkeys(cell.base for cell in grid.cells):
-        configuration.read(base)  # first by itself, so that each mistake is named where it stands
+        config_io.read(base)  # first by itself, so that each mistake is named where it stands
     runs, cell_of = [], {}
     for cell in grid.cells:
         experiment = _experiment(grid.file, cell, overrides)
@@ -187,10 +187,10 @@ def _cells(file: Path, block, base) -> list[Cell]:
 def _experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:
     settings = [f"--{key}={_text(value)}" for key, value in cell.settings.items()]
     try:
-        experiment = configuration.read(cell.base, settings)
+        experiment = config_io.read(cell.base, settings)
     except InputError as error:
         raise InputError(f"{file}: {cell.name}: {str(error).removeprefix('command line: ')}") from None
-    return configuration.read(cell.base, [*settings, *overrides]) if overrides else experiment
+    return config_io.read(cell.base, [*settings, *overrides]) if overrides else experiment
 
 
 def _reference(file: Path, tree) -> tuple[str, dict]:

@@ -20,10 +20,10 @@ from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import grid as grids
 from esnlm.studies import grid_plot, grid_table
 from esnlm.studies.grid import Grid, Run
-from esnlm.training import loop, plan
-from esnlm.training.loop import INTERRUPTED
+from esnlm.training import plan
 from esnlm.training.resume import require_same
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import INTERRUPTED, train_run
 
 KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
 
@@ -111,7 +111,7 @@ def read(file: Path) -> dict:
 
 def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """One run as train.py and eval_blimp.py make it; returns the exit status."""
-    status = loop.train(experiment)
+    status = train_run(experiment)
     if status == 0 and blimp is not None:
         evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
     return status

@@ -1,48 +1,49 @@
-"""Stopping when SIGTERM or Ctrl-C asks for it: at once, or where updates are under way, between two of them."""
+"""Stopping where SIGTERM or Ctrl-C asks for it: at once, or after the updates that are under way."""
 
 import contextlib
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from types import FrameType
 
 
 class Interruption:
     """True once the process was asked to stop."""
 
-    def __init__(self):
-        self.asked = self.patient = False
+    def __init__(self) -> None:
+        self.asked = False
+        self.must_wait = False
 
     def __bool__(self) -> bool:
         return self.asked
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
-        """Within it, who asks must wait: only the flag is set, as there is something to save first."""
-        self.patient = True
+        """Lets whoever asks wait: within it nothing is raised, since there is something to save before the end."""
+        self.must_wait = True
         try:
             yield
         finally:
-            self.patient = False
+            self.must_wait = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal: it raises KeyboardInterrupt, or is remembered; a second SIGINT ends the process at once."""
+        if self.asked and number == signal.SIGINT:
+            os._exit(130)
+        asked_before, self.asked = self.asked, True
+        if not self.must_wait:
+            raise KeyboardInterrupt
+        if not asked_before:
+            line = "stopping after this update; Ctrl-C again leaves at once, without saving"
+            print(f"\n{line}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Within it, SIGTERM and SIGINT raise KeyboardInterrupt, or set the flag; a second SIGINT ends the process at once."""
+    """Handles SIGTERM and SIGINT within it, and yields what knows of them."""
     interruption = Interruption()
-
-    def ask(number, frame):
-        if interruption.asked and number == signal.SIGINT:
-            os._exit(130)
-        asked, interruption.asked = interruption.asked, True
-        if not interruption.patient:
-            raise KeyboardInterrupt
-        if not asked:
-            print(
-                "\nstopping after this update; Ctrl-C again leaves at once, without saving", file=sys.stderr, flush=True
-            )
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interruption.ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interruption
     finally:

@@ -1,201 +1,195 @@
-"""Training, from a configuration to a run directory."""
+"""The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
-from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
+import math
+from typing import Any
 
 import numpy as np
 
-from esnlm.config import Experiment
-from esnlm.data.corpus import Corpus, open_corpus
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment, TrainingConfig
+from esnlm.data.corpus import Corpus
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
+from esnlm.features.stream import FeatureStream
 from esnlm.models import families
-from esnlm.reporting.run_results import references, show_results
-from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, say, warn
+from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, regression
 from esnlm.training.end_to_end import EndToEndUpdates
-from esnlm.training.interruption import Interruption, interruptible
-from esnlm.training.log import Ledger
+from esnlm.training.interruption import Interruption
+from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.resume import require_same, resolve
-from esnlm.training.state import State, note_changes, open_model, open_state, save_state, warn_of_damage
-from esnlm.training.summary import Likelihood, summarize, write_summary
+from esnlm.training.schedule import Schedule, steps_at_words
+from esnlm.training.state import State, open_model, open_state, save_state
+from esnlm.training.summary import Likelihood
+from esnlm.training.update import make_optimizer
 
-INTERRUPTED = 75
 
-
-def train(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
-    """Runs an experiment, or what is left of it, in its run directory.
-
-    Args:
-        allowed: settings that may differ from those that the run was begun with (training/resume.py).
-
-    Returns:
-        0 when it is done (also when it was before), 75 when it was interrupted and the same call resumes it.
+def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[Any, State]:
+    """Returns the model before its first update, and the state that the run goes on from: a checkpoint's, or a fresh one.
 
     Raises:
-        InputError: the data, the configuration or the run directory cannot be used.
+        InputError: the machine has too little memory or disk, or what was saved is damaged.
     """
-    directory = RunDirectory(Path(experiment.run))
-    try:
-        with interruptible() as interruption, directory.locked():
-            return _train(experiment, directory, interruption, allowed)
-    except KeyboardInterrupt:  # while nothing was to be saved
-        say("stopped; the same command resumes")
-        return INTERRUPTED
+    training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
+    if not isinstance(training, TrainingConfig):
+        regression.require_memory(experiment, vocab_size)
+        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+        return model, regression.open_state(experiment, corpus, model, directory)
+    model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+    updates = training.epochs * math.ceil(len(corpus.train) / training.batch_size)
+    optimizer = make_optimizer(training, updates, experiment.scaling)
+    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
 
 
-def _train(experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]) -> int:
-    directory.verify(*directory.initial_files, warn=warn)
-    if (before := directory.read_summary(warn)) is not None:
-        require_same(experiment, directory, allowed)
-        warn_of_damage(directory, before["step"])
-        say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
-        return 0
-    with directory.begin():
-        experiment, changes = resolve(experiment, directory, allowed)
-        corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
-        is_regression = experiment.training.kind in regression.METHODS
-        if is_regression:
-            regression.require_memory(experiment, corpus.tokenizer.vocab_size)
-        model = open_model(experiment, corpus, directory)
-        state = (regression.open_state if is_regression else open_state)(experiment, corpus, model, directory)
-        if not directory.manifest_file.exists():
-            directory.manifest.add(
-                *directory.initial_files, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256")
-            )
-    note_changes(state, changes)
-    frozen = model.prepare(experiment.compute.kernel)
-    with Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics, interruption.awaited():
-        train_readout = _regression if is_regression else _epochs
-        validation = train_readout(experiment, corpus, frozen, state, metrics, directory, interruption)
-    if interruption:
-        write_summary(directory, {"status": "interrupted", "step": state.step})
-        say(f"stopped at update {state.step} and saved; the same command resumes")
-        return INTERRUPTED
-    summary = summarize(experiment, corpus, model, state, validation)
-    summary["references"] = references(experiment, corpus)
-    show_results(experiment, directory, corpus, summary)
-    # Last: a run that was killed while its results were made resumes there.
-    write_summary(directory, summary)
-    directory.manifest.add(directory.metrics, directory.summary)
-    return 0
-
-
-def _epochs(
+def train(
     experiment: Experiment,
     corpus: Corpus,
-    frozen,
+    model: Any,
     state: State,
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
 ) -> Likelihood | None:
-    """All epochs that are left, each followed by validation. Returns the last validation."""
-    training, compute, text = experiment.training, experiment.compute, corpus.train
-    plan = partial(batches.plan_epoch, text.lengths, experiment.seed)
-    epochs = [plan(epoch, training.batch_size, compute.window_tokens) for epoch in range(training.epochs)]
-    per_epoch = len(epochs[0].updates)
-    if experiment.model.features_are_frozen:
-        stream = families.stream(experiment.model, frozen, state.params, compute)
-        updates = PrecomputedUpdates(experiment, stream, text, epochs)
-    else:
-        updates = EndToEndUpdates(experiment, frozen, text, epochs)
-    ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
-    all_words, validation = int(text.words.sum(dtype=np.int64)), None
+    """Trains what is left of a run: by gradients, or by one of the regressions.
 
-    def validate() -> Likelihood | None:
-        return _validate(experiment, corpus.validation, updates.features_with(state.params), state.params, interruption)
+    Args:
+        state: changes as training goes on.
+        metrics: where the losses are logged.
+        interruption: becomes true when the process is asked to stop; the state is saved then.
 
-    def broken() -> bool:
-        return training.on_nonfinite == "stop" and state.skipped > 0
-
-    if broken():  # it had stopped, and was interrupted before its end was on record
-        return validate()
-    for number, epoch in enumerate(epochs):
-        begin = number * per_epoch  # steps are counted over all epochs
-        if state.step > begin + per_epoch:
-            continue
-        words = np.array([text.words[update].sum(dtype=np.int64) for update in epoch.updates])
-        passed = all_words * number + np.cumsum(words)
-        keep = {
-            begin + 1 + int(np.searchsorted(passed, count))
-            for count in training.checkpoint_words
-            if all_words * number < count <= passed[-1]
-        }
-
-        def due(step: int, every: int) -> bool:
-            return step % every == 0 or step == begin + per_epoch
-
-        for window in epoch.windows:
-            if begin + window.stop <= state.step:
-                continue
-            updates.load(number, epoch, window)
-            while state.step < begin + window.stop:  # a resumed run begins inside a window
-                first = last = state.step - begin
-                # Where the first update that is not finite ends the run, none may be under way beside it.
-                at_once = 1 if training.on_nonfinite == "stop" else ledger.updates_per_call
-                while last < min(window.stop, first + at_once):
-                    last += 1
-                    if (
-                        due(begin + last, training.log_every)
-                        or due(begin + last, training.checkpoint_every)
-                        or begin + last in keep
-                    ):
-                        break
-                inside = first - window.start, last - window.start
-                state.params, state.optimizer, losses, applied = updates.run(state.params, state.optimizer, *inside)
-                state.step = begin + last
-                state.tokens += int(epoch.tokens[first:last].sum())
-                state.words += int(words[first:last].sum())
-                ledger.enter(losses, applied, *inside, due(state.step, training.log_every), updates.fault)
-                stop = bool(interruption)
-                if (
-                    due(state.step, training.checkpoint_every)
-                    or state.step in keep
-                    or stop
-                    or training.on_nonfinite == "stop"
-                ):
-                    ledger.settle()
-                if due(state.step, training.checkpoint_every) or state.step in keep or stop or broken():
-                    save_state(state, directory, training.keep_checkpoints, permanent=state.step in keep)
-                if stop:
-                    return None
-                if broken():
-                    return validate()
-        with ledger.paused():
-            validation = validate()
-        if interruption:
-            return None
-        if validation is not None:
-            nll, bits = validation.nll, validation.bits_per_byte
-            metrics.write(step=state.step, epoch=number + 1, val_nll=nll, val_bits_per_byte=bits)
-    return validation
-
-
-def _regression(experiment, corpus, frozen, state, metrics, directory, interruption) -> Likelihood | None:
-    """What is left of a regression, then validation."""
+    Returns:
+        The last validation; None where it was interrupted, or where there is no validation text.
+    """
+    frozen = model.prepare(experiment.compute.kernel)
+    training = experiment.training
+    if isinstance(training, TrainingConfig):
+        return _train_by_gradients(experiment, training, corpus, frozen, state, metrics, directory, interruption)
     stream = families.stream(experiment.model, frozen, state.params, experiment.compute)
     regression.fit(experiment, corpus, stream, state, metrics, directory, interruption)
-    validation = None if interruption else _validate(experiment, corpus.validation, stream, state.params, interruption)
-    if validation is not None:
-        epoch, nll, bits = experiment.training.epochs, validation.nll, validation.bits_per_byte
-        metrics.write(step=state.step, epoch=epoch, val_nll=nll, val_bits_per_byte=bits)
+    if interruption:
+        return None
+    readout = families.of(experiment.model).readout(state.params)
+    validation = _validate(stream, readout, corpus.validation, experiment.compute, interruption)
+    _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
 
-def _validate(experiment, store: TokenStore | None, stream, params, interruption) -> Likelihood | None:
-    """NLL over the validation store; None where there is none, or where it was interrupted."""
+def _train_by_gradients(
+    experiment: Experiment,
+    training: TrainingConfig,
+    corpus: Corpus,
+    frozen: Any,
+    state: State,
+    metrics: Metrics,
+    directory: RunDirectory,
+    interruption: Interruption,
+) -> Likelihood | None:
+    text, window_tokens = corpus.train, experiment.compute.window_tokens
+    assert window_tokens is not None  # `resolve` has chosen it for the device.
+    stop_on_nonfinite = training.on_nonfinite == "stop"
+
+    # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
+    epochs = [
+        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens)
+        for epoch in range(training.epochs)
+    ]
+    words = [_words_of_updates(text, epoch) for epoch in epochs]
+    schedule = Schedule(
+        [epoch.windows for epoch in epochs],
+        training.log_every,
+        training.checkpoint_every,
+        permanent=steps_at_words(words, training.checkpoint_words),
+        one_update_a_call=stop_on_nonfinite,
+    )
+    updates = _open_updates(experiment, frozen, state.params, text, epochs)
+    validation = None
+    stopped = stop_on_nonfinite and state.skipped > 0  # before, and was killed before its summary was written
+    if stopped or schedule.ends_epoch(state.step):  # likewise, before its validation was logged
+        validation = _validate_now(experiment, updates, state, corpus.validation, interruption)
+        if stopped or interruption:
+            return validation
+        _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
+
+    tokens = sum(int(epoch.tokens.sum()) for epoch in epochs)
+    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, tokens)
+    for call in schedule.calls(state.step, log.updates_per_call):
+        # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
+        epoch, done = epochs[call.epoch], slice(call.first, call.last)
+        if call.opens_window:
+            updates.load(call.epoch, epoch, call.window)
+
+        # 3. Updates, as many as fit between here and what is due next.
+        state.params, state.optimizer, losses, applied = updates.run(state.params, state.optimizer, *call.in_window)
+        state.step = call.step
+        state.tokens += int(epoch.tokens[done].sum())
+        state.words += int(words[call.epoch][done].sum())
+
+        # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at.
+        log.push(losses, applied, call.in_window, updates.fault, call.log)
+        interrupted = bool(interruption)
+        if call.checkpoint or interrupted or stop_on_nonfinite:
+            log.flush()
+        stopped = stop_on_nonfinite and state.skipped > 0
+
+        # 5. Checkpoint.
+        if call.checkpoint or interrupted or stopped:
+            save_state(state, directory, training.keep_checkpoints, call.permanent)
+        if interrupted:
+            return None
+
+        # 6. Validation, at the end of each epoch, or of a run that stops here.
+        if call.ends_epoch or stopped:
+            with log.paused():
+                validation = _validate_now(experiment, updates, state, corpus.validation, interruption)
+            if stopped or interruption:
+                return validation
+            _log_validation(metrics, state.step, call.epoch + 1, validation)
+    return validation
+
+
+def _words_of_updates(text: TokenStore, epoch: batches.Epoch) -> np.ndarray:
+    """Returns the words of text in each update of an epoch, (updates,) int64."""
+    firsts = np.cumsum([0, *map(len, epoch.updates[:-1])])
+    return np.add.reduceat(text.words[np.concatenate(epoch.updates)].astype(np.int64), firsts)
+
+
+def _open_updates(
+    experiment: Experiment, frozen: Any, params: dict[str, Any], text: TokenStore, epochs: list[batches.Epoch]
+) -> PrecomputedUpdates | EndToEndUpdates:
+    """Returns what runs the updates: with features that are computed ahead of them, or within each gradient."""
+    if experiment.model.features_are_frozen:
+        stream = families.stream(experiment.model, frozen, params, experiment.compute)
+        return PrecomputedUpdates(experiment, stream, text, epochs)
+    return EndToEndUpdates(experiment, frozen, text, epochs)
+
+
+def _validate_now(
+    experiment: Experiment,
+    updates: PrecomputedUpdates | EndToEndUpdates,
+    state: State,
+    store: TokenStore | None,
+    interruption: Interruption,
+) -> Likelihood | None:
+    """Measures the model as it is now on the validation text; None as in `_validate`."""
+    readout = families.of(experiment.model).readout(state.params)
+    return _validate(updates.features_with(state.params), readout, store, experiment.compute, interruption)
+
+
+def _validate(
+    stream: FeatureStream,
+    readout: dict[str, Any],
+    store: TokenStore | None,
+    compute: ComputeConfig,
+    interruption: Interruption,
+) -> Likelihood | None:
+    """Measures a model on the validation text; None where there is no such text, or where it was interrupted."""
     if store is None:
         return None
-    compute = experiment.compute
-    nats = tokens = 0
+    assert compute.window_tokens is not None  # `resolve` has chosen it for the device.
+    nats, tokens = 0.0, 0
     progress = Progress(int(store.lengths.sum()) - len(store))
-    readout = families.of(experiment.model).readout(params)
     windows = scoring.total_nll(stream, readout, store, compute.precision, compute.window_tokens, compute.chunk_tokens)
     for window_nats, window_tokens in windows:
         nats, tokens = nats + window_nats, tokens + window_tokens
@@ -203,3 +197,10 @@ def _validate(experiment, store: TokenStore | None, stream, params, interruption
         if interruption:
             return None
     return Likelihood(nats, tokens, int(store.bytes.sum(dtype=np.int64)), int(store.words.sum(dtype=np.int64)))
+
+
+def _log_validation(metrics: Metrics, step: int, epoch: int, validation: Likelihood | None) -> None:
+    """Writes a validation's line of metrics, if there was one."""
+    if validation is not None:
+        nll, bits = validation.nll, validation.bits_per_byte
+        metrics.write(step=step, epoch=epoch, val_nll=nll, val_bits_per_byte=bits)

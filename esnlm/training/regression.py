@@ -32,7 +32,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
-from esnlm.training.state import COUNTERS, State, save_state
+from esnlm.training.state import State, counters_of, save_state
 
 METHODS = {"ridge": ridge, "rls": rls, "lms": lms}
 
@@ -58,7 +58,7 @@ def memory(experiment: Experiment, vocab_size: int) -> int:
 
 
 def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDirectory) -> State:
-    """The state of a finished fit, or the newest good sums, or none yet; `optimizer` holds the sums.
+    """The state of a finished fit, or the newest good sums, or none yet.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
@@ -69,17 +69,13 @@ def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDire
         sums = method.start(experiment.training, experiment.model.feature_size, vocab_size)
         size = sum(array.nbytes for array in jax.tree.leaves((sums, model.params)))
         checkpoint.require_free_space(directory.path, 2 * size)
-        return State(model.params, sums)
+        return State(params=model.params, sums=sums)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
-    counters = {name: metadata[name] for name in COUNTERS if name in metadata}
     if "sums" in arrays:
-        return State(
-            model.params,
-            {name: np.require(array, requirements="CW") for name, array in arrays["sums"].items()},
-            **counters,
-        )
-    return State(jax.tree.map(jax.numpy.asarray, arrays["params"]), (), **counters)
+        sums = {name: np.require(array, requirements="CW") for name, array in arrays["sums"].items()}
+        return State(params=model.params, sums=sums, **counters_of(metadata))
+    return State(params=jax.tree.map(jax.numpy.asarray, arrays["params"]), **counters_of(metadata))
 
 
 def fit(
@@ -104,10 +100,8 @@ def fit(
     held_out = HeldOut(*_features(stream, corpus.train, held_out, compute.window_tokens))
     counts = unigram_counts(corpus.train, corpus.tokenizer)
     log_p = UnigramModel.from_counts(counts - np.bincount(held_out.targets, minlength=len(counts))).log_p
-    readout, record = METHODS[training.kind].make(
-        training, experiment.model.readout.rank, state.optimizer, held_out, log_p
-    )
-    state.params, state.optimizer = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, ()
+    readout, record = METHODS[training.kind].make(training, experiment.model.readout.rank, state.sums, held_out, log_p)
+    state.params, state.sums = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, {}
     state.step += 1
     sample = _sample(corpus.train, learned, experiment.seed, training.held_out_tokens)
     windows = scoring.total_nll(
@@ -119,10 +113,10 @@ def fit(
         compute.chunk_tokens,
     )
     for nats, tokens in windows:  # the train NLL is that of a sample, under the readout as it is at the end
-        state.epoch_loss += nats
-        state.epoch_updates += tokens
+        state.train_nll_sum += nats
+        state.train_nll_count += tokens
     state.seconds, state.regression = time.monotonic() - began, record
-    metrics.write(step=state.step, tokens=state.tokens, train_nll=state.epoch_loss / state.epoch_updates, **record)
+    metrics.write(step=state.step, tokens=state.tokens, train_nll=state.train_nll, **record)
     state.metrics_sha256 = metrics.sha256
     save_state(state, directory, keep=1, permanent=False)
     shutil.rmtree(directory.sums, ignore_errors=True)
@@ -148,9 +142,9 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
             buffer, rows = stream.read(some.inputs)
             targets = np.concatenate(some.targets)
             if training.kind == "lms":
-                state.step += method.add(training, state.optimizer, buffer, rows, targets, compute.precision)
+                state.step += method.add(training, state.sums, buffer, rows, targets, compute.precision)
             else:
-                state.step += method.add(training, state.optimizer, np.asarray(buffer), np.concatenate(rows), targets)
+                state.step += method.add(training, state.sums, np.asarray(buffer), np.concatenate(rows), targets)
             state.tokens, state.words = seen, state.words + int(text.words[sentences].sum(dtype=np.int64))
             state.seconds = time.monotonic() - began
             speed = seen / state.seconds
@@ -160,8 +154,7 @@ def _take_in(experiment, text, learned, stream, state, metrics, directory, inter
             )
             if interruption or number % training.checkpoint_every == 0:
                 state.metrics_sha256 = metrics.sha256
-                metadata = {name: getattr(state, name) for name in COUNTERS}
-                checkpoint.save(directory.sums / str(state.step), {"sums": state.optimizer}, metadata)
+                checkpoint.save(directory.sums / str(state.step), {"sums": state.sums}, state.counters())
                 checkpoint.prune(directory.sums, keep=1)
             if interruption:
                 return

@@ -1,66 +1,93 @@
-"""The state of a training: what changes as it goes, and how it is saved and found again."""
+"""The state of a training: what changes as it goes on, and how it is saved and restored."""
 
 import dataclasses
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
+import optax
 from flax import serialization
 
-from esnlm.config import Experiment
-from esnlm.data.corpus import Corpus
 from esnlm.errors import InputError
 from esnlm.models import families
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.update import make_optimizer
 
 
-@dataclass
-class State:
-    """What changes as training goes, and is in every checkpoint."""
+@dataclass(kw_only=True)
+class Counters:
+    """How far a training is and what it has measured: what a checkpoint holds beside the arrays."""
 
-    params: dict
-    optimizer: tuple
     step: int = 0  # updates done
     tokens: int = 0  # predicted tokens seen
     words: int = 0  # words of training text seen
-    seconds: float = 0.0  # spent in training, over all its pieces
-    epoch_loss: float = 0.0  # sum of the epoch's batch losses so far, nats
-    epoch_updates: int = 0  # that it sums over
+    seconds: float = 0.0  # spent in training, over all processes
+    train_nll_sum: float = 0.0  # the train NLL is this sum, in nats, ...
+    train_nll_count: int = 0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
     skipped: int = 0  # updates left out because they were not finite
-    unlogged: list[float] = dataclasses.field(default_factory=list)  # batch losses since the last line of metrics
+    unlogged: list[float] = field(default_factory=list)  # batch losses since the last line of metrics
     metrics_sha256: str | None = None  # of the lines of metrics.jsonl so far
-    changes: list[str] = dataclasses.field(default_factory=list)  # of the configuration since the run was begun
-    regression: dict = dataclasses.field(
-        default_factory=dict
-    )  # how its readout was made, once it is (training/regression.py)
+    changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
+    regression: dict[str, Any] = field(default_factory=dict)  # how the readout was fitted; empty until it is
+
+    @property
+    def train_nll(self) -> float:
+        """The mean so far; nan where there is none."""
+        return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
+
+    def counters(self) -> dict[str, Any]:
+        """Returns them by name, for the metadata of a checkpoint."""
+        return {name: getattr(self, name) for name in _COUNTERS}
 
 
-def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
-    """The model as initialised, with what is frozen from frozen/ where it was saved before.
+_COUNTERS = [each.name for each in dataclasses.fields(Counters)]
+
+
+@dataclass(kw_only=True)
+class State(Counters):
+    """Everything that changes as training goes on. All of it is in every checkpoint."""
+
+    params: dict[str, Any]  # the trained arrays
+    optimizer: Any = ()  # optax's state; empty for a regression
+    sums: dict[str, Any] = field(default_factory=dict)  # what a regression has taken in so far; empty otherwise
+
+
+def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Returns the counters that a checkpoint's metadata holds, as arguments of `State`."""
+    return {name: metadata[name] for name in _COUNTERS if name in metadata}
+
+
+def open_model(config: Any, vocab_size: int, seed: int, directory: RunDirectory) -> Any:
+    """Returns the model as it is before the first update, with its frozen arrays from frozen/ where they were saved.
+
+    Args:
+        config: the model's configuration.
+        vocab_size: V.
+        seed: the run's, from which the arrays are initialized.
+        directory: the run directory.
 
     Raises:
-        InputError: frozen/ is damaged or missing, and its seed does not give the same again.
+        InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
     """
-    config, seed, vocab_size = experiment.model, experiment.seed, corpus.tokenizer.vocab_size
     family = families.of(config)
     if (damage := checkpoint.verify(directory.frozen)) is None:
         arrays, _ = checkpoint.restore(directory.frozen)
         return family.untrained(config, vocab_size, seed, arrays)
-    expected = (directory.manifest.read() or {}).get("frozen_sha256")  # of the one that the run was begun with
+    expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a run that begins now
     began = time.monotonic()
     arrays, record = family.draw_frozen(config, vocab_size, seed)
     if arrays:
-        say(
-            f"reservoir of {config.reservoir.layers * config.reservoir.state_size:,} units drawn in {time.monotonic() - began:.1f} s"
-        )
+        units = config.reservoir.layers * config.reservoir.state_size
+        say(f"reservoir of {units:,} units drawn in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
-                f"{directory.frozen}: {damage}, and its seed gives another reservoir on this machine; restore it from a copy of the run"
+                f"{directory.frozen}: {damage}, and its seed gives another reservoir on this machine; restore it from"
+                " a copy of the run"
             )
         if expected is not None:
             warn(f"{directory.frozen}: {damage}; the same reservoir was drawn again from its seed")
@@ -68,63 +95,64 @@ def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
     return family.untrained(config, vocab_size, seed, arrays)
 
 
-def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDirectory) -> State:
-    """The newest good checkpoint's state, or a fresh one.
+def open_state(
+    params: dict[str, Any], optimizer: optax.GradientTransformation, directory: RunDirectory, keep_checkpoints: int
+) -> State:
+    """Returns the state of the newest good checkpoint, or a fresh one.
+
+    Args:
+        params: the trained arrays as they are before the first update.
+        keep_checkpoints: how many of the newest to keep, beside the permanent ones.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
-    per_epoch = math.ceil(len(corpus.train) / experiment.training.batch_size)
-    params = model.params
-    fresh = make_optimizer(experiment.training, per_epoch * experiment.training.epochs, experiment.scaling).init(params)
+    fresh = optimizer.init(params)
     newest = checkpoint.restore_latest(directory.checkpoints, warn)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
-        checkpoint.require_free_space(directory.path, size * (experiment.training.keep_checkpoints + 1))
-        return State(params, fresh)
+        checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
+        return State(params=params, optimizer=fresh)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     arrays = jax.tree.map(jax.numpy.asarray, arrays)
-    checkpoint.prune(directory.checkpoints, experiment.training.keep_checkpoints)  # which a kill may have cut short
-    counters = {name: metadata[name] for name in COUNTERS if name in metadata}
-    return State(arrays["params"], serialization.from_state_dict(fresh, arrays["optimizer"]), **counters)
-
-
-def warn_of_damage(directory: RunDirectory, step: int) -> None:
-    """Tells what of a run that ended with update `step` is not as it was left, in files that training would not read again."""
-    for line in directory.manifest.find_damage(directory.metrics):
-        warn(f"{line}; restore it from a copy of the run")
-    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
-        warn(
-            f"{directory.frozen}: {problem}; to draw it again, delete {directory.summary.name} and give the same command"
-        )
-    newest = checkpoint.latest_step(directory.checkpoints, warn)
-    if newest != step:
-        warn(
-            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete {directory.summary.name}"
-        )
-
-
-def note_changes(state: State, changes: list[str]) -> None:
-    """Remembers from which update on the configuration is not, or is again, the one that the run was begun with."""
-    if changes:
-        state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
-    elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
-        state.changes.append(f"from update {state.step}: {_AS_BEGUN}")
+    checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
+    optimizer_state = serialization.from_state_dict(fresh, arrays["optimizer"])
+    return State(params=arrays["params"], optimizer=optimizer_state, **counters_of(metadata))
 
 
 def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
-    """Saves checkpoints/STEP and drops the older ones.
+    """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed.
 
     Args:
         keep: how many of the newest to keep, beside the permanent ones.
         permanent: keep this one for good.
     """
     arrays = {"params": state.params, "optimizer": serialization.to_state_dict(state.optimizer)}
-    metadata = {name: getattr(state, name) for name in COUNTERS} | {"permanent": permanent}
-    checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
+    checkpoint.save(directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent})
     checkpoint.prune(directory.checkpoints, keep)
 
 
 _AS_BEGUN = "as begun"
-COUNTERS = [field.name for field in dataclasses.fields(State)][2:]
+
+
+def note_changes(state: State, changes: Sequence[str]) -> None:
+    """Remembers from which update on the settings are not, or are again, those that the run was begun with."""
+    if changes:
+        state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
+    elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
+        state.changes.append(f"from update {state.step}: {_AS_BEGUN}")
+
+
+def warn_of_damage(directory: RunDirectory, step: int) -> None:
+    """Warns of files of a run that ended at update `step` which are damaged, though training would not read them again."""
+    for line in directory.manifest.find_damage(directory.metrics):
+        warn(f"{line}; restore it from a copy of the run")
+    again = f"delete {directory.summary.name} and give the same command"
+    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
+        warn(f"{directory.frozen}: {problem}; to draw it again, {again}")
+    if checkpoint.latest_step(directory.checkpoints, warn) != step:
+        warn(
+            f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete"
+            f" {directory.summary.name}"
+        )

@@ -1,4 +1,4 @@
-"""summary.json: what a run came to, and what it came from."""
+"""summary.json: the result of a run, and what it was made from."""
 
 import hashlib
 import json
@@ -7,12 +7,12 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import jax
 import numpy as np
 
-from esnlm import config as configuration
-from esnlm.config import Experiment
+from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.models import families
 from esnlm.runs.directory import RunDirectory
@@ -22,53 +22,58 @@ from esnlm.training.state import State
 
 @dataclass(frozen=True)
 class Likelihood:
-    """What a model gives a text: the sum of -log p over its predicted tokens, EOS included."""
+    """How likely a text is under a model."""
 
-    nats: float
+    nats: float  # the sum of -log p over the predicted tokens, EOS included
     tokens: int  # predicted
-    bytes: int  # UTF-8, of the sentences' text
+    bytes: int  # of the sentences' text in UTF-8
     words: int
 
     @property
     def nll(self) -> float:
-        """Nats per predicted token."""
+        """The mean of -log p, in nats per predicted token."""
         return self.nats / self.tokens
 
     @property
     def bits_per_byte(self) -> float:
-        """Comparable across vocabularies."""
+        """What can be compared across vocabularies, as tokens cannot."""
         return self.nats / math.log(2) / self.bytes
 
     @property
     def nats_per_word(self) -> float:
-        """Comparable across vocabularies."""
+        """Likewise."""
         return self.nats / self.words
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
-    """S2's rule [ours]: a train or validation NLL that is not finite, or above 10 ln V."""
+    """Returns whether a train or validation NLL is not finite, or above 10 ln V.
+
+    Ueda et al. 2025b report the losses of diverged networks but give no rule for them: this one is [ours].
+    """
     losses = [loss for loss in (train_nll, validation_nll) if loss is not None]
     return not all(math.isfinite(loss) and loss <= 10 * math.log(vocab_size) for loss in losses)
 
 
 def perplexity(nll: float) -> float:
-    """exp of an NLL in nats per token; inf where it is too large."""
+    """Returns exp of an NLL in nats per token; inf where it is too large for a float."""
     with np.errstate(over="ignore"):
         return float(np.exp(np.float64(nll)))
 
 
-def summarize(experiment: Experiment, corpus: Corpus, model, state: State, validation: Likelihood | None) -> dict:
-    """The values of summary.json; losses in nats per token."""
-    # The plain mean of the last epoch's batch losses (S1).
-    train_nll = state.epoch_loss / state.epoch_updates if state.epoch_updates else math.nan
+def summarize(
+    experiment: Experiment, corpus: Corpus, model: Any, state: State, validation: Likelihood | None
+) -> dict[str, Any]:
+    """Returns the values of summary.json; losses are in nats per token."""
+    train_nll = state.train_nll  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     val_nll = validation.nll if validation else None
     counts = families.of(experiment.model).actual_counts(model)
-    stopped = state.skipped > 0 and experiment.training.on_nonfinite == "stop"
+    training = experiment.training
+    stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
-        "epochs": experiment.training.epochs,
+        "epochs": training.epochs,
         "tokens": state.tokens,
         "words": state.words,
         "skipped_updates": state.skipped,
@@ -76,7 +81,7 @@ def summarize(experiment: Experiment, corpus: Corpus, model, state: State, valid
         "val_nll": val_nll,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
-        "perplexity": perplexity(val_nll) if validation else None,
+        "perplexity": perplexity(validation.nll) if validation else None,
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,
@@ -92,27 +97,26 @@ def summarize(experiment: Experiment, corpus: Corpus, model, state: State, valid
     } | ({"regression": state.regression} if state.regression else {})
 
 
-def write_summary(directory: RunDirectory, summary: dict) -> None:
+def write_summary(directory: RunDirectory, summary: dict[str, Any]) -> None:
     """Writes summary.json."""
     write_json(directory.summary, summary)
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that decide a number."""
+    """Returns the versions of Python and of the packages on which a number may depend."""
     packages = ("esnlm", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "tiktoken")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
 
 
 def describe_device() -> dict[str, str | int]:
-    """What the numbers were computed on."""
+    """Returns what the numbers were computed on; the cores are those that JAX may use."""
     device = jax.devices()[0]
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    )  # those that JAX may use
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
 
 
 def hash_config(experiment: Experiment) -> str:
-    """sha256 of the configuration, but for the name of the run directory."""
-    tree = configuration.as_dict(experiment) | {"run": None}
+    """Returns the sha256 of what decides the result: the configuration without the run directory's name and trackers."""
+    tree = as_dict(experiment) | {"run": None}
+    del tree["tracking"]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

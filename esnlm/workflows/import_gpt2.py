@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment
 from esnlm.data.sources import ImportedData
@@ -51,7 +51,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
             with directory.begin():
                 tokenizer.save(directory.tokenizer)
                 checkpoint.save(directory.checkpoints / "0", {"params": model.params}, {"step": 0})
-                configuration.write(experiment, directory.config)
+                config_io.write(experiment, directory.config)
                 write_json(directory.summary, summary)
                 directory.manifest.add(*directory.initial_files, directory.summary)
             new.commit()

@@ -26,8 +26,8 @@ def test_a_kill_s_place_is_the_innermost_that_has_a_name():
 
 Thread 0x02 (most recent call first):
   File "/x/esnlm/runs/checkpoint.py", line 80 in save
-  File "/x/esnlm/training/loop.py", line 120 in _epochs
-  File "/x/esnlm/training/loop.py", line 70 in _train
+  File "/x/esnlm/training/loop.py", line 120 in _train_by_gradients
+  File "/x/esnlm/workflows/train.py", line 70 in _train_run
   File "/x/esnlm/commands/base.py", line 29 in exit_with
 """
     assert kills.phase(dump) == "save"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
-from esnlm.training import loop
+from esnlm import config_io
+from esnlm.workflows.train import train_run
 
 SMALL = """
 data: {kind: grammar, sentences: 200, validation_sentences: 50, pairs: 2}
@@ -21,7 +21,7 @@ model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "small.yaml").write_text(f"run: {folder / 'small'}\n{SMALL}")
-    loop.train(config.read(folder / "small.yaml"))
+    train_run(config_io.read(folder / "small.yaml"))
     return folder / "small"
 
 

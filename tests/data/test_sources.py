@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from esnlm import config
+from esnlm import config_io
 from esnlm.data import grammar
 from esnlm.data.corpus import fingerprints, open_corpus
 from esnlm.data.sources import SOURCES, CorpusSize, DataSource, GrammarData, ImportedData, StoreData
@@ -59,7 +59,7 @@ def test_a_new_source_needs_one_line(directory, tmp_path, monkeypatch):
     monkeypatch.setitem(SOURCES, "echoes", Echoes)
     file = tmp_path / "echoes.yaml"
     file.write_text(f"run: {directory.path}\ndata: {{kind: echoes, sentences: 20}}\n")
-    experiment = config.read(file)
+    experiment = config_io.read(file)
     assert experiment.data == Echoes(sentences=20)
     corpus = open_corpus(experiment.data, experiment.seed, directory)
     size = experiment.data.size()

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from esnlm import config
+from esnlm import config_io
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.diagnose import diagnose
 from esnlm.diagnosis.measures import verdict
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import loop
+from esnlm.workflows.train import train_run
 
 MODEL = "{reservoir: {state_size: 32, mean_degree: 4, input_connectivity: 0.3}, readout: {rank: 4}}"
 DATA = "{kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}"
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("diagnose")
     (folder / "trained.yaml").write_text(f"run: {folder / 'trained'}\ndata: {DATA}\nmodel: {MODEL}\n")
     (folder / "other.yaml").write_text(f"run: {folder / 'other'}\ndata: {DATA}\nmodel: {MODEL}\n")
-    loop.train(config.read(folder / "trained.yaml"))
+    train_run(config_io.read(folder / "trained.yaml"))
     return folder
 
 
@@ -152,9 +152,9 @@ def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
     (tmp_path / "lstm.yaml").write_text(f"run: {tmp_path / 'lstm'}\ndata: {DATA}\nmodel: {{family: lstm, width: 8}}\n")
     (tmp_path / "lstm").mkdir()
     with RunDirectory(tmp_path / "lstm").begin():
-        config.write(config.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
+        config_io.write(config_io.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
     (tmp_path / "jaeger.yaml").write_text(f"run: {tmp_path / 'jaeger'}\ndata: {DATA}\nmodel: {{family: jaeger}}\n")
-    title = config.read(tmp_path / "lstm.yaml").model.title
+    title = config_io.read(tmp_path / "lstm.yaml").model.title
     assert "has output feedback, and the echo state property is defined without it only" in refusal(
         config=tmp_path / "jaeger.yaml"
     )

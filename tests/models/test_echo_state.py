@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config as configuration
+from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import Ring
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import loop
+from esnlm.workflows.train import train_run
 from tests import oracle
 from tests.training.test_precomputed import dense
 
@@ -164,7 +164,7 @@ def test_a_deep_run_is_trained_and_brought_back(tmp_path):
         "model:\n  reservoir: {state_size: 32, mean_degree: 4, embedding: 8, layers: 2, update_rule: leaky_membrane}\n"
         "  readout: {rank: null}\n  dropout: 0.1\n"
     )
-    assert loop.train(configuration.read(tmp_path / "deep.yaml")) == 0
+    assert train_run(config_io.read(tmp_path / "deep.yaml")) == 0
     run = esnlm.load(tmp_path / "deep")
     layers, readout = run.model.reservoir.layers, run.model.readout
     assert readout.w.shape == (run.tokenizer.vocab_size, 64) and layers[1].w_in.shape == (32, 32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.diagnosis import diagnose
 from esnlm.errors import InputError
@@ -17,7 +17,8 @@ from esnlm.features.layout import pack_batch
 from esnlm.models import families, jaeger
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, end_to_end, loop
+from esnlm.training import batches, end_to_end
+from esnlm.workflows.train import train_run
 from tests import oracle
 
 V, N, R, LONGEST = 23, 40, 7, 20
@@ -182,7 +183,7 @@ training: {epochs: 1, learning_rate: 0.01, log_every: 5, checkpoint_every: 7}
 def test_a_run_trains_loads_scores_and_generates(tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(f"run: {tmp_path / 'run'}\n{SMALL}")
-    assert loop.train(config.read(path)) == 0
+    assert train_run(config_io.read(path)) == 0
     summary, run = json.loads((tmp_path / "run" / "summary.json").read_text()), esnlm.load(tmp_path / "run")
     before = esnlm.load(tmp_path / "run", untrained=True)
     text = "The cats sleep."
@@ -214,10 +215,10 @@ def test_what_cannot_be_is_refused(tmp_path):
     }.items():
         path.write_text(f"run: {tmp_path}\nmodel: {model}\n")
         with pytest.raises(InputError, match=message):
-            config.read(path)
+            config_io.read(path)
 
 
 def test_the_configuration_is_what_is_written(tmp_path):
-    experiment = config.read(Path(__file__).resolve().parents[2] / "configs" / "jaeger" / "esn_feedback.yaml")
-    config.write(experiment, tmp_path / "again.yaml")
-    assert config.read(tmp_path / "again.yaml") == experiment and isinstance(experiment.model, JaegerConfig)
+    experiment = config_io.read(Path(__file__).resolve().parents[2] / "configs" / "jaeger" / "esn_feedback.yaml")
+    config_io.write(experiment, tmp_path / "again.yaml")
+    assert config_io.read(tmp_path / "again.yaml") == experiment and isinstance(experiment.model, JaegerConfig)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm import config
+from esnlm import config_io
 from esnlm.models import families
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -40,7 +40,7 @@ FROZEN |= {"esn_i_n2048": (205, 210), "gpt2": (124, 124), "lstm": (53, 53)}
 
 
 def counts(folder, name):
-    model = config.read(CONFIGS / folder / f"{name}.yaml").model
+    model = config_io.read(CONFIGS / folder / f"{name}.yaml").model
     return families.of(model).expected_counts(model, V)
 
 
@@ -80,4 +80,4 @@ def test_the_tables_are_the_reference_files(papers_table):
     ids=lambda file: str(file.relative_to(CONFIGS)),
 )
 def test_every_configuration_can_be_read(file):
-    config.read(file)
+    config_io.read(file)

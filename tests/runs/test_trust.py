@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
-from esnlm.training import loop
 from esnlm.training.interruption import interruptible
-from esnlm.training.log import Ledger
+from esnlm.training.log import TrainingLog
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = """
@@ -38,14 +38,14 @@ def write_config(folder, run):
 
 
 def train(run, *overrides, allowed=()):
-    return loop.train(config.read(write_config(run.parent, run), list(overrides)), allowed)
+    return train_run(config_io.read(write_config(run.parent, run), list(overrides)), allowed)
 
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
     """A run that is finished, and the same stopped after update 9 of 14."""
     folder = tmp_path_factory.mktemp("runs")
-    settle = Ledger._settle
+    settle = TrainingLog._record
 
     def settle_and_stop(self, call):
         settle(self, call)
@@ -53,10 +53,10 @@ def originals(tmp_path_factory):
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ledger, "updates_per_call", property(lambda self: 1, lambda self, value: None), raising=False)
+        patch.setattr(TrainingLog, "updates_per_call", lambda self: 1)
         assert train(folder / "run") == 0
         (folder / "run").rename(folder / "finished")
-        patch.setattr(Ledger, "_settle", settle_and_stop)
+        patch.setattr(TrainingLog, "_record", settle_and_stop)
         assert train(folder / "run") == 75
         (folder / "run").rename(folder / "stopped")
     return folder

@@ -17,8 +17,8 @@ import yaml
 
 from esnlm.errors import InputError
 from esnlm.studies import grid, grid_plot, grid_table, study
-from esnlm.training.loop import INTERRUPTED
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import INTERRUPTED
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
 BASE = """

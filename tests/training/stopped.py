@@ -2,14 +2,14 @@
 
 import signal
 
-from esnlm import config
-from esnlm.training import loop
-from esnlm.training.log import Ledger
+from esnlm import config_io
+from esnlm.training.log import TrainingLog
+from esnlm.workflows.train import train_run
 
 
 def train_with_stops(path, monkeypatch, every, updates_per_call):
     """Trains the configuration at `path` to its end, stopped after every so many calls and resumed each time; how often."""
-    enter, calls = Ledger.enter, []
+    enter, calls = TrainingLog.push, []
 
     def enter_and_stop(self, *arguments):
         enter(self, *arguments)
@@ -17,12 +17,10 @@ def train_with_stops(path, monkeypatch, every, updates_per_call):
         if len(calls) % every == 0:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(Ledger, "enter", enter_and_stop)
-    monkeypatch.setattr(
-        Ledger, "updates_per_call", property(lambda self: updates_per_call, lambda self, value: None), raising=False
-    )
+    monkeypatch.setattr(TrainingLog, "push", enter_and_stop)
+    monkeypatch.setattr(TrainingLog, "updates_per_call", lambda self: updates_per_call)
     statuses = []
     while not statuses or statuses[-1] == 75:
-        statuses.append(loop.train(config.read(path)))
+        statuses.append(train_run(config_io.read(path)))
     assert statuses[-1] == 0
     return len(statuses) - 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
@@ -17,8 +17,9 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches, loop
+from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.workflows.train import train_run
 from tests import oracle
 from tests.training.stopped import train_with_stops
 from tests.training.test_loop import same_run
@@ -134,7 +135,7 @@ def write_config(folder, name):
 def finished(request, tmp_path_factory):
     """A finished run and its name."""
     folder = tmp_path_factory.mktemp("run")
-    assert loop.train(config.read(write_config(folder, request.param))) == 0
+    assert train_run(config_io.read(write_config(folder, request.param))) == 0
     return folder / "run", request.param
 
 
@@ -201,7 +202,7 @@ def test_a_run_that_diverges_finishes_loads_and_scores(tmp_path):
     """S2, table 2: above a radius of sqrt 2 ReLU states grow with every token. That is a result, with its figures."""
     path = write_config(tmp_path, "ESN+i")
     overrides = ["--model.reservoir.spectral_radius", "1.7", "--training.learning_rate", "10", "--training.epochs", "1"]
-    assert loop.train(config.read(path, overrides)) == 0
+    assert train_run(config_io.read(path, overrides)) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["status"], summary["step"], summary["skipped_updates"]) == ("diverged", 8, 0)
     run = esnlm.load(tmp_path / "run")

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
-from esnlm.training import loop
 from esnlm.training.update import look, no_fault
 from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
 
 DATA = """
 data: {kind: grammar, sentences: 60, validation_sentences: 10, pairs: 4}
@@ -31,7 +31,7 @@ model:
 
 def train(folder, model, *overrides):
     (folder / "small.yaml").write_text(f"run: {folder / 'run'}\n{DATA}\n{model}")
-    assert loop.train(config.read(folder / "small.yaml", list(overrides))) == 0
+    assert train_run(config_io.read(folder / "small.yaml", list(overrides))) == 0
     return folder / "run"
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import loop
 from esnlm.training.summary import has_diverged
+from esnlm.workflows.train import train_run
 from tests import oracle
 from tests.training.stopped import train_with_stops
 
@@ -42,7 +42,7 @@ def finished(tmp_path_factory):
     """A finished run and its configuration file."""
     folder = tmp_path_factory.mktemp("run")
     path = write_config(folder, folder / "small")
-    assert loop.train(config.read(path)) == 0
+    assert train_run(config_io.read(path)) == 0
     return folder / "small", path
 
 
@@ -123,7 +123,7 @@ def test_the_validation_nll_is_the_oracle_s(finished):
 def test_a_finished_run_is_left_as_it_is(finished, capsys):
     run, path = finished
     before = {file: file.stat().st_mtime_ns for file in run.rglob("*") if file.name != ".lock"}
-    assert loop.train(config.read(path)) == 0
+    assert train_run(config_io.read(path)) == 0
     assert capsys.readouterr().err == f"{run} is finished (update 44); nothing to do\n"
     assert before == {file: file.stat().st_mtime_ns for file in run.rglob("*") if file.name != ".lock"}
 
@@ -131,7 +131,7 @@ def test_a_finished_run_is_left_as_it_is(finished, capsys):
 def test_another_configuration_in_the_same_run_directory_is_refused(finished):
     run, path = finished
     with pytest.raises(InputError) as caught:
-        loop.train(config.read(path, ["--training.learning_rate", "0.02"]))
+        train_run(config_io.read(path, ["--training.learning_rate", "0.02"]))
     assert str(caught.value) == (
         f"{run / 'config.yaml'}: the run was begun with another configuration (training.learning_rate 0.01 -> 0.02);"
         " give the same one, or another run directory with --run"
@@ -144,7 +144,7 @@ def test_a_second_training_in_the_same_run_directory_is_refused(finished):
         RunDirectory(run).locked(),
         pytest.raises(InputError, match="another training is writing to this run directory"),
     ):
-        loop.train(config.read(path))
+        train_run(config_io.read(path))
 
 
 def test_checkpoints_at_word_counts_are_kept(finished):
@@ -164,7 +164,7 @@ def test_checkpoints_at_word_counts_are_kept(finished):
 def test_a_run_is_what_its_settings_say(tmp_path):
     """Two epochs with a cosine, clipping, decay and a partial batch, replayed in NumPy from the store and the seed."""
     path = write_config(tmp_path, tmp_path / "run")
-    loop.train(config.read(path, ["--training.schedule", "cosine", "--training.clip_norm", "0.2", "--seed", "5"]))
+    train_run(config_io.read(path, ["--training.schedule", "cosine", "--training.clip_norm", "0.2", "--seed", "5"]))
     untrained, trained = esnlm.load(tmp_path / "run", untrained=True), esnlm.load(tmp_path / "run")
     store = open_store(tmp_path / "run" / "stores" / "train")
     frozen = untrained.model.reservoir
@@ -223,7 +223,7 @@ def test_data_changed_under_a_run_is_refused(finished, tmp_path):
     shutil.rmtree(tmp_path / "small" / "stores" / "validation")
     shutil.copytree(tmp_path / "small" / "stores" / "train", tmp_path / "small" / "stores" / "validation")
     with pytest.raises(InputError, match="not the validation store that .* was begun with"):
-        loop.train(config.read(finished[1], ["--run", str(tmp_path / "small")]))
+        train_run(config_io.read(finished[1], ["--run", str(tmp_path / "small")]))
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path):
@@ -239,25 +239,25 @@ def test_a_start_that_fails_leaves_nothing(tmp_path):
         "model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}"
     )
     with pytest.raises(InputError, match="dev was made with tokenizer bpe-280 .* not bpe-270"):
-        loop.train(config.read(path))
+        train_run(config_io.read(path))
     assert {file.name for file in (tmp_path / "run").iterdir()} <= {".lock"}
-    assert loop.train(config.read(path, ["--data.validation", str(tmp_path / "train")])) == 0
+    assert train_run(config_io.read(path, ["--data.validation", str(tmp_path / "train")])) == 0
 
 
 def test_a_start_that_fails_decides_nothing(tmp_path):
     """What a refused command asked for is not what the next one gets."""
     path = write_config(tmp_path, tmp_path / "run")
     with pytest.raises(InputError, match="compute.precision is tf32: a CPU has no such products"):
-        loop.train(config.read(path, ["--compute.precision", "tf32", "--data.sentences", "100"]))
-    loop.train(config.read(path, ["--training.epochs", "1"]))
+        train_run(config_io.read(path, ["--compute.precision", "tf32", "--data.sentences", "100"]))
+    train_run(config_io.read(path, ["--training.epochs", "1"]))
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["step"] == 22
 
 
 def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):
     """States ahead of the optimizer, in any amount: the trajectory is the one of an update at a time."""
     path = write_config(tmp_path, tmp_path / "other")
-    loop.train(
-        config.read(path, ["--compute.window_tokens", "1", "--compute.batch_slots", "8", "--compute.kernel", "bcoo"])
+    train_run(
+        config_io.read(path, ["--compute.window_tokens", "1", "--compute.batch_slots", "8", "--compute.kernel", "bcoo"])
     )
     first, second = esnlm.load(finished[0]).arrays(), esnlm.load(tmp_path / "other").arrays()
     for name in ("readout.a", "readout.b", "readout.bias"):
@@ -268,7 +268,7 @@ def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):
 def test_a_diverged_run_finishes_and_says_so(tmp_path, capsys):
     """S2: it reports its losses, however large or undefined, and is marked."""
     path = write_config(tmp_path, tmp_path / "diverged")
-    assert loop.train(config.read(path, ["--training.learning_rate", "1e30"])) == 0
+    assert train_run(config_io.read(path, ["--training.learning_rate", "1e30"])) == 0
     summary = json.loads((tmp_path / "diverged" / "summary.json").read_text())
     assert (summary["status"], summary["val_nll"]) == ("diverged", "nan")
     printed = capsys.readouterr().out
@@ -309,13 +309,13 @@ def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, number):
     if number != signal.SIGKILL:
         assert process.returncode == 75 and "the same command resumes" in told
         assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
-    assert loop.train(config.read(path)) == 0
+    assert train_run(config_io.read(path)) == 0
     same_run(finished[0], run)
 
 
 def test_two_runs_of_one_seed_are_the_same(finished, tmp_path):
     path = write_config(tmp_path, tmp_path / "again")
-    loop.train(config.read(path))
+    train_run(config_io.read(path))
     same_run(finished[0], tmp_path / "again")
 
 

@@ -2,8 +2,9 @@
 
 import re
 
-from esnlm import config
-from esnlm.training import loop, plan
+from esnlm import config_io
+from esnlm.training import plan
+from esnlm.workflows.train import train_run
 
 
 def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
@@ -12,11 +13,11 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
         f"run: {tmp_path / 'run'}\ndata: {{kind: grammar, sentences: 100, validation_sentences: 20, pairs: 2}}\n"
         "model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}"
     )
-    experiment = config.read(path)
+    experiment = config_io.read(path)
     assert plan.show(experiment) == 0
     planned = capsys.readouterr().out
     assert not (tmp_path / "run").exists()
-    loop.train(experiment)
+    train_run(experiment)
     trained = re.search(r"([\d,]+) trained of", capsys.readouterr().out)[1]
     assert re.search(rf"trained parameters +{trained}\b", planned)
     assert re.search(r"updates +4 of 32 sentences", planned)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm import config
+from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
@@ -18,10 +18,11 @@ from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches, loop
-from esnlm.training.log import Ledger
+from esnlm.training import batches
+from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_apply, make_optimizer
+from esnlm.workflows.train import train_run
 
 V, N = 40, 32
 POISON = V - 1  # a token whose features are not finite, in the one sentence that has it
@@ -191,11 +192,9 @@ def train(tmp_path, monkeypatch):
 
     def train(on_nonfinite, updates_per_call):
         monkeypatch.setattr(PrecomputedUpdates, "load", load_and_spoil)
-        monkeypatch.setattr(
-            Ledger, "updates_per_call", property(lambda self: updates_per_call, lambda self, value: None), raising=False
-        )
+        monkeypatch.setattr(TrainingLog, "updates_per_call", lambda self: updates_per_call)
         (tmp_path / "small.yaml").write_text(f"run: {tmp_path / 'run'}\n{SMALL}")
-        assert loop.train(config.read(tmp_path / "small.yaml", ["--training.on_nonfinite", on_nonfinite])) == 0
+        assert train_run(config_io.read(tmp_path / "small.yaml", ["--training.on_nonfinite", on_nonfinite])) == 0
         return tmp_path / "run", json.loads((tmp_path / "run" / "summary.json").read_text())
 
     return train

@@ -6,14 +6,15 @@ import signal
 
 import numpy as np
 import pytest
-from esnlm.runs.console import Progress
 
 import esnlm
-from esnlm import config
+from esnlm import config, config_io
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel
-from esnlm.training import loop, plan, regression
+from esnlm.runs.console import Progress
+from esnlm.training import plan, regression
+from esnlm.workflows.train import train_run
 from tests import oracle
 from tests.training.test_loop import metrics, same_run
 
@@ -34,7 +35,7 @@ def experiment(folder, name, *overrides):
     path = folder / f"{name}.yaml"
     path.write_text(f"run: {folder / name}\n{SMALL}training: {SETTINGS[name]}\n")
     rank = ["--model.readout.rank", "12"] if name == "low rank" else []
-    return config.read(path, [*rank, *overrides])
+    return config_io.read(path, [*rank, *overrides])
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def finished(tmp_path_factory):
     """Trains each of SETTINGS once: name -> run directory."""
     folder = tmp_path_factory.mktemp("regression")
     for name in SETTINGS:
-        assert loop.train(experiment(folder, name)) == 0
+        assert train_run(experiment(folder, name)) == 0
     return {name: folder / name for name in SETTINGS}
 
 
@@ -107,14 +108,14 @@ def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, monkeypatch,
     monkeypatch.setattr(Progress, "show", show_and_stop)
     statuses = []
     while not statuses or statuses[-1] == 75:
-        statuses.append(loop.train(experiment(tmp_path, name)))
+        statuses.append(train_run(experiment(tmp_path, name)))
     assert statuses[-1] == 0 and len(statuses) > 3
     same_run(finished[name], tmp_path / name)
 
 
 def test_an_interrupted_run_has_no_readout_yet(tmp_path, monkeypatch):
     monkeypatch.setattr(Progress, "show", lambda self, *arguments, **options: signal.raise_signal(signal.SIGTERM))
-    assert loop.train(experiment(tmp_path, "ridge")) == 75
+    assert train_run(experiment(tmp_path, "ridge")) == 75
     with pytest.raises(InputError, match="no checkpoint yet; train it with train.py"):
         esnlm.load(tmp_path / "ridge")
 
@@ -134,7 +135,7 @@ def test_sums_are_saved_every_so_many_windows(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Progress, "show", show)
     with pytest.raises(Killed):
-        loop.train(experiment(tmp_path, "ridge", "--training.checkpoint_every", "2"))
+        train_run(experiment(tmp_path, "ridge", "--training.checkpoint_every", "2"))
     assert saved == [0, 0, 1, 1]
 
 
@@ -144,8 +145,8 @@ def test_what_is_held_out_is_training_text_with_or_without_validation_text(finis
         f"run: {tmp_path / 'run'}\n{SMALL.replace('kind: grammar, sentences: 500, validation_sentences: 80, pairs: 2', 'kind: store')}"
         f"training: {SETTINGS['ridge']}\n"
     )
-    chosen = config.read(tmp_path / "store.yaml", ["--data.train", str(stores / "train")])
-    assert loop.train(chosen) == 0
+    chosen = config_io.read(tmp_path / "store.yaml", ["--data.train", str(stores / "train")])
+    assert train_run(chosen) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     whole = json.loads((finished["ridge"] / "summary.json").read_text())
     assert summary["val_nll"] is None
@@ -155,7 +156,7 @@ def test_what_is_held_out_is_training_text_with_or_without_validation_text(finis
 
 
 def test_a_delta_rule_that_diverges_ends_as_one(tmp_path):
-    assert loop.train(experiment(tmp_path, "lms", "--training.learning_rate", "1e6")) == 0
+    assert train_run(experiment(tmp_path, "lms", "--training.learning_rate", "1e6")) == 0
     summary = json.loads((tmp_path / "lms" / "summary.json").read_text())
     assert (summary["status"], summary["val_nll"]) == ("diverged", "nan")
 
@@ -203,7 +204,7 @@ def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypat
     with pytest.raises(
         InputError, match="at 40 features and .* it needs 1,000,000.0 GB of memory and this machine has "
     ):
-        loop.train(experiment(tmp_path, "ridge"))
+        train_run(experiment(tmp_path, "ridge"))
 
 
 @pytest.mark.parametrize("name", ["ridge", "rls", "lms"])
@@ -215,5 +216,5 @@ def test_a_plan_can_be_made(tmp_path, capsys, name):
 
 def test_the_default_is_adamw(tmp_path):
     (tmp_path / "plain.yaml").write_text("run: runs/x")
-    assert config.read(tmp_path / "plain.yaml").training == config.TrainingConfig()
+    assert config_io.read(tmp_path / "plain.yaml").training == config.TrainingConfig()
     assert config.TrainingConfig().kind == "adamw"

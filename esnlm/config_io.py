@@ -1,0 +1,163 @@
+"""Reading a configuration from a YAML file and the command line, and writing it; every mistake is named in one line."""
+
+import contextlib
+import dataclasses
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonargparse
+import yaml
+
+from esnlm.compute import ComputeConfig
+from esnlm.config import MODELS, TRAINING, Experiment, as_dict
+from esnlm.data.sources import SOURCES
+from esnlm.errors import InputError, require
+from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.runs.atomic import write_file
+from esnlm.runs.yaml_file import read_tree
+
+RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
+
+_SCALARS = {"run": str, "seed": int, "tracking": tuple[str, ...]}  # the settings that lie in no section
+
+
+def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Reads the experiment of a YAML file, with `--section.key value` overrides, which win.
+
+    Raises:
+        InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
+    """
+    tree = _read_yaml(Path(file))
+    overrides = [_with_new_name(argument) for argument in overrides]
+    choose = _Choice(file, tree, overrides)
+    sections = {
+        "data": choose("data", "kind", SOURCES, "grammar"),
+        "model": choose("model", "family", MODELS, "esn"),
+        "training": choose("training", "kind", TRAINING, "adamw"),
+        "compute": ComputeConfig,
+    }
+    if "reservoir" in _settings(sections["model"]):
+        sections["model.reservoir"] = ReservoirConfig
+        kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
+        sections["model.reservoir.topology"] = kind
+    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
+    for name, kind in _SCALARS.items():
+        parser.add_argument(f"--{name}", type=kind, default=getattr(Experiment, name))
+    for name, section in sections.items():
+        inner = {other.rpartition(".")[2] for other in sections if other.rpartition(".")[0] == name}
+        parser.add_class_arguments(section, name, skip=inner)
+    with readable_errors(f"{file}: "):
+        from_file = parser.parse_object(tree)
+    with readable_errors("command line: "):
+        parsed = parser.instantiate(parser.parse_args(overrides, namespace=from_file))
+    experiment = Experiment(**{each: getattr(parsed, each) for each in _settings(Experiment)})
+    experiment.check()
+    return experiment
+
+
+def write(experiment: Experiment, file: Path) -> None:
+    """Writes the experiment as YAML that `read` gives back."""
+    write_file(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
+
+
+@contextlib.contextmanager
+def readable_errors(where: str) -> Iterator[None]:
+    """Turns what jsonargparse says of a value within it into an InputError of one line.
+
+    Args:
+        where: what the line begins with: the file, or the command line, and a colon.
+    """
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
+        message = re.sub(r"\s+", " ", str(error)).strip()
+        wrong_type = r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)'
+        raise InputError(where + re.sub(wrong_type, r"\1 is \3: it must be \2", message)) from None
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    """Returns the tree of a configuration file, with keys of an experiment only."""
+    tree = read_tree(file, "give a configuration file with --config")
+    if not isinstance(tree, dict):
+        raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
+    known = _settings(Experiment)
+    for key, value in tree.items():
+        require(key in known, f"{file}: unknown key {key!r}: choose from {', '.join(known)}")
+        is_section = key not in _SCALARS
+        require(
+            not is_section or isinstance(value, dict), f"{file}: {key} is {value!r}: it must be a section of settings"
+        )
+    for old, new in RENAMED.items():
+        (section, old_key), (_, new_key) = old.split("."), new.split(".")
+        inside = tree.get(section, {})
+        if old_key in inside:
+            require(new_key not in inside, f"{file}: {old} and {new} are one setting: leave {old} out")
+            inside[new_key] = inside.pop(old_key)
+    return tree
+
+
+def _with_new_name(argument: str) -> str:
+    """Returns a command-line argument, `--section.key` or `--section.key=value`, with the key's spelling of today."""
+    flag, equals, value = argument.partition("=")
+    name = RENAMED.get(flag.removeprefix("--")) if flag.startswith("--") else None
+    return f"--{name}{equals}{value}" if name else argument
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """Finds the dataclass that a section's own setting names, before the section is parsed.
+
+    So a typo is answered with the settings of that one dataclass, and never with those of all that could be chosen.
+    """
+
+    file: str | Path
+    tree: dict[str, Any]  # of the file
+    overrides: Sequence[str]
+
+    def __call__(self, section: str, key: str, choices: Mapping[str, type], default: str) -> type:
+        """Returns the one of `choices` that `section.key` names, after a check of the names of the section's settings."""
+        in_file = self._section(section)
+        default = in_file.get(key, default)
+        name, given = self._arguments(section, key, default)
+        if not isinstance(name, str) or name not in choices:
+            raise InputError(f"{section}.{key} is {name!r}: choose {', '.join(choices)}")
+        if name != default and in_file.keys() - {key}:
+            raise InputError(
+                f"{section}.{key} is {name!r} on the command line, but the settings in {self.file} are for {default!r};"
+                f" give a --config with {section}.{key}: {name}"
+            )
+        known = _settings(choices[name])
+        for where, settings in ((self.file, in_file), ("command line", given)):
+            for each in settings:
+                line = f"{where}: {section}.{each}: {name} has no such setting; choose from {', '.join(known)}"
+                require(each in known, line)
+        return choices[name]
+
+    def _arguments(self, section: str, key: str, default: Any) -> tuple[Any, list[str]]:
+        """Returns what the command line says `section.key` is, or the default, and the settings it has of the section."""
+        name, given = default, []
+        for i, argument in enumerate(self.overrides):
+            flag, _, value = argument.partition("=")
+            is_section = f"--{section}.".startswith(f"{flag}.")
+            require(not is_section, f"command line: {flag} is a section: give its settings, as {flag}.KEY value")
+            if flag == f"--{section}.{key}":
+                name = value or (self.overrides[i + 1] if i + 1 < len(self.overrides) else "")
+            if flag.startswith(f"--{section}."):
+                given.append(flag.split(".")[section.count(".") + 1])
+        return name, given
+
+    def _section(self, section: str) -> dict[str, Any]:
+        """Returns the file's settings in a section, which may lie inside another one."""
+        outer, _, last = section.rpartition(".")
+        inside = (self._section(outer) if outer else self.tree).get(last, {})
+        require(isinstance(inside, dict), f"{self.file}: {section} is {inside!r}: it must be a section of settings")
+        return inside
+
+
+def _settings(section: type) -> list[str]:
+    return [each.name for each in dataclasses.fields(section)]

@@ -1,0 +1,89 @@
+"""Training, from a configuration to a finished run directory."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from esnlm import config
+from esnlm.config import Experiment
+from esnlm.data.corpus import open_corpus
+from esnlm.reporting.run_results import references, show_results
+from esnlm.runs import checkpoint
+from esnlm.runs.console import say, warn
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import Metrics
+from esnlm.runs.trackers import TRACKERS, Trackers
+from esnlm.training import loop
+from esnlm.training.interruption import Interruption, interruptible
+from esnlm.training.resume import require_same, resolve
+from esnlm.training.state import note_changes, warn_of_damage
+from esnlm.training.summary import summarize, write_summary
+
+INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
+
+
+def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
+    """Runs an experiment, or what is left of it, in its run directory.
+
+    Args:
+        experiment: what to run, and where.
+        allowed: settings that may differ from those that the run was begun with (training/resume.py).
+
+    Returns:
+        The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
+        call resumes it.
+
+    Raises:
+        InputError: the data, the configuration or the run directory cannot be used.
+    """
+    directory = RunDirectory(Path(experiment.run))
+    try:
+        with interruptible() as interruption, directory.locked():
+            return _train_run(experiment, directory, interruption, allowed)
+    except KeyboardInterrupt:  # There was nothing to save.
+        say("stopped; the same command resumes")
+        return INTERRUPTED
+
+
+def _train_run(
+    experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]
+) -> int:
+    # 1. A run that came to its end is left as it is.
+    directory.verify(*directory.initial_files, warn=warn)
+    if (before := directory.read_summary(warn)) is not None:
+        require_same(experiment, directory, allowed)
+        warn_of_damage(directory, before["step"])
+        say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
+        return 0
+
+    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.
+    with directory.begin():
+        experiment, changes = resolve(experiment, directory, allowed)
+        corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+        model, state = loop.resume(experiment, corpus, directory)
+        if not directory.manifest_file.exists():
+            frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
+            directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
+    note_changes(state, changes)
+    chosen = {name: TRACKERS[name] for name in experiment.tracking}
+    with (
+        Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics,
+        Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,
+    ):
+        metrics.listeners.append(trackers.log)
+
+        # 3. Train. From here on there is something to save when the process is asked to stop.
+        with interruption.awaited():
+            validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption)
+        if interruption:
+            write_summary(directory, {"status": "interrupted", "step": state.step})
+            say(f"stopped at update {state.step} and saved; the same command resumes")
+            return INTERRUPTED
+
+        # 4. Show the results. The summary is written last: a run that was killed before resumes here.
+        summary = summarize(experiment, corpus, model, state, validation)
+        summary["references"] = references(experiment.data, corpus)
+        show_results(directory, corpus, summary)
+        write_summary(directory, summary)
+        directory.manifest.add(directory.metrics, directory.summary)
+        trackers.summary(summary)
+    return 0
