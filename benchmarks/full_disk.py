@@ -189,7 +189,7 @@ def try_all(disk: Disk, folder: Path, args: argparse.Namespace) -> list[dict]:
         ]
         faults += [
             f"{step}: {problem}"
-            for step in checkpoint.steps(run / "checkpoints")
+            for step in checkpoint.all_steps(run / "checkpoints")
             if (problem := checkpoint.verify(run / "checkpoints" / str(step)))
         ]
         disk.release()

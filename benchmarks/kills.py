@@ -300,7 +300,7 @@ class Watch:
 
 def half_saved(run: Path) -> set[Path]:
     """The temporary folders of saves that are under way, or were cut off."""
-    return set((run / "checkpoints").glob(".tmp-checkpoint-*"))
+    return set((run / "checkpoints").glob(".*.partial-*"))
 
 
 def last_line(run: RunDirectory) -> dict:
@@ -325,7 +325,7 @@ def window_edges(folder: Path, args: argparse.Namespace) -> dict[int, bool]:
 
 def position(run: Path, edges: dict[int, bool]) -> dict:
     """The update that was logged last, the one that the next start resumes at, and whether that is inside a window."""
-    resumes = checkpoint.newest_good(run / "checkpoints", lambda line: None) if (run / "checkpoints").exists() else None
+    resumes = checkpoint.latest_step(run / "checkpoints", lambda line: None) if (run / "checkpoints").exists() else None
     inside = bool(resumes) and resumes not in edges
     return {
         "logged": last_line(RunDirectory(run)).get("step", 0),
@@ -339,13 +339,13 @@ def compare_runs(one: Path, other: Path) -> list[str]:
     found = compare_files(
         one, other, ["data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "tokenizer/tokenizer.json"]
     )
-    for folder in ("frozen", *(f"checkpoints/{step}" for step in checkpoint.steps(one / "checkpoints"))):
+    for folder in ("frozen", *(f"checkpoints/{step}" for step in checkpoint.all_steps(one / "checkpoints"))):
         if not (other / folder).exists():
             continue  # checkpoints are kept by age: which older one is there depends on where a run was stopped
         (arrays, metadata), (arrays_2, metadata_2) = (checkpoint.restore(run / folder) for run in (one, other))
         if checkpoint.digest(arrays) != checkpoint.digest(arrays_2) or timeless(metadata) != timeless(metadata_2):
             found.append(f"{other / folder}")
-    if max(checkpoint.steps(one / "checkpoints")) != max(checkpoint.steps(other / "checkpoints")):
+    if max(checkpoint.all_steps(one / "checkpoints")) != max(checkpoint.all_steps(other / "checkpoints")):
         found.append(f"{other}: last checkpoint")
     for name in ("metrics.jsonl", "summary.json"):
         texts = [(run / name).read_text() for run in (one, other)]

@@ -194,7 +194,7 @@ def judge(file: Path, status: int, told: str, same) -> str:
 
 def end_of_run(run: Path) -> tuple:
     """Step, parameters, summary and metrics."""
-    newest = checkpoint.newest_good(run / "checkpoints", lambda line: None)
+    newest = checkpoint.latest_step(run / "checkpoints", lambda line: None)
     arrays = checkpoint.restore(run / "checkpoints" / str(newest))[0]
     metrics = (
         [timeless(json.loads(line)) for line in (run / "metrics.jsonl").read_text(errors="replace").splitlines()]

@@ -28,7 +28,7 @@ def draw(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 
 def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
     """Minimal pairs, good and bad in turn: as long as BLiMP's (12 tokens, standard deviation 3), the two alike up to
-    a token, and with fixed_files that recur, so that about 60 % of the prefixes are distinct, as in BLiMP."""
+    a token, and with beginnings that recur, so that about 60 % of the prefixes are distinct, as in BLiMP."""
     rng = np.random.default_rng(seed)
     ends, lexicon = vocab_size - 1, min(100, vocab_size - 1)
     frequency = 1 / np.arange(1, lexicon + 1)

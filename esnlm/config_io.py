@@ -17,7 +17,7 @@ from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.yaml_file import read_tree
 
 RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
@@ -61,7 +61,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as YAML that `read` gives back."""
-    write_atomically(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
+    write_file(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
 
 
 @contextlib.contextmanager

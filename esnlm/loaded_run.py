@@ -191,7 +191,7 @@ class Run:
         if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
-        directory.require_intact(directory.unigram)
+        directory.verify(directory.unigram)
         return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
 
     @cached_property
@@ -241,7 +241,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         early = esnlm.load("runs/quickstart", step=500)
     """
     directory = RunDirectory(Path(run))
-    directory.require_intact(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
+    directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
     if not directory.config.exists():
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
@@ -260,14 +260,14 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     if untrained:
         return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
     if step is None:
-        newest = checkpoint.restore_newest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
+        newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
             raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
         step, arrays, _ = newest
-    elif step in checkpoint.steps(directory.checkpoints):
+    elif step in checkpoint.all_steps(directory.checkpoints):
         arrays, _ = checkpoint.restore(directory.checkpoints / str(step))
     else:
-        there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
+        there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     _require_same_shapes(model.params, arrays["params"], f"{directory.path}: step {step}")
     return Run(directory.path, _for_this_machine(experiment), step, model.with_params(arrays["params"]), tokenizer)

@@ -28,7 +28,8 @@ from esnlm.evaluation import conventions, minimal_pairs, sequences
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.models import families, gpt2, huggingface
 from esnlm.reporting import blimp_report, run_table
-from esnlm.runs import checkpoint, yaml_file
+from esnlm.runs import checkpoint, json_file, yaml_file
+from esnlm.runs.directory import RunDirectory
 
 LONGEST_LINE = 2005  # characters of a message: a person has to read it
 Files = dict[str, bytes]
@@ -358,7 +359,7 @@ def _seal_checkpoint(files: Files) -> Files:
     try:
         tree, content = json.loads(files["7/manifest.json"]), files["7/metadata.json"]
         tree["files"]["metadata.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        return files | {"7/manifest.json": checkpoint._manifest(tree["files"], tree["empty_arrays"])}
+        return files | {"7/manifest.json": json_file.add_seal({key: tree[key] for key in ("files", "empty_arrays")})}
     except (ValueError, KeyError, TypeError, RecursionError):
         return files
 
@@ -378,8 +379,9 @@ RUN = "model: {family: lstm, width: 2}\ndata: {kind: imported, source: x}\n"
 
 def _make_run(folder: Path) -> None:
     experiment = folder / "config.yaml"
-    experiment.write_text(RUN)
-    config_io.write(config_io.read(experiment), experiment)
+    with RunDirectory(folder).begin():
+        experiment.write_text(RUN)
+        config_io.write(config_io.read(experiment), experiment)
     small_tokenizer().save(folder / "tokenizer")
     summary = {
         "status": "finished",

@@ -18,6 +18,7 @@ import safetensors.numpy
 
 from esnlm import commands, config, config_io
 from esnlm.process import exit_with
+from esnlm.runs.directory import FORMAT
 from esnlm.signals import network
 from esnlm.workflows.train import train_run
 from tests import hostile
@@ -368,6 +369,22 @@ TABLE = {
             "no such run",
             "python -m esnlm score --run none --input text.txt",
             "none: not a run directory: it has no config.yaml; give one that train.py wrote",
+        ),
+        *(
+            Row(
+                f"a run of another format, {what}",
+                command,
+                f"run: a run directory of format 1, and this version of esnlm reads format {FORMAT} only; use the version that "
+                "wrote it, or train the run again in another directory",
+                write("run/format.json", '{"format": 1}'),
+            )
+            for what, command in {
+                "trained on": f"{TRAIN} --run run",
+                "evaluated": "python eval_blimp.py --run run",
+                "loaded": "python -m esnlm score --run run --input text.txt",
+                "reported": "python -m esnlm report run",
+                "diagnosed": "python -m esnlm diagnose --run run",
+            }.items()
         ),
         Row(
             "no such step",

@@ -19,7 +19,7 @@ from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, scoring
 from esnlm.reporting import blimp_report
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
@@ -115,9 +115,9 @@ def test_links_laid_in_a_folder_are_not_written_through(tmp_path):
     (tmp_path / "mine").write_text("mine")
     folder = tmp_path / "run"
     folder.mkdir()
-    for name in (".summary.json.part", "summary.json"):
+    for name in (".summary.json.partial-00000000", "summary.json"):
         (folder / name).symlink_to(tmp_path / "mine")
-    write_atomically(folder / "summary.json", "{}")
+    write_file(folder / "summary.json", "{}")
     assert (tmp_path / "mine").read_text() == "mine" and (folder / "summary.json").read_text() == "{}"
     assert not (folder / "summary.json").is_symlink() and os.listdir(folder) == ["summary.json"]
 

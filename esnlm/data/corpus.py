@@ -10,8 +10,9 @@ from esnlm.data.sources import DataSource
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import write_json
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
     tokenizer.save(directory.tokenizer)
     counts = io.BytesIO()
     np.save(counts, unigram_counts(train, tokenizer))
-    write_atomically(directory.unigram, counts.getvalue())
+    write_file(directory.unigram, counts.getvalue())
     # This file comes last: where it lies, the tokenizer and the counts are whole and belong to this data.
-    write_atomically(directory.data, json.dumps(fingerprints(corpus), indent=1) + "\n")
+    write_json(directory.data, fingerprints(corpus))
     return corpus
 
 

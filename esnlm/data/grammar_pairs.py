@@ -18,8 +18,6 @@ import json
 import math
 import os
 import random
-import shutil
-import tempfile
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ from typing import NamedTuple
 
 from esnlm.data.grammar import ENGLISH, Lexicon, spell
 from esnlm.errors import InputError
+from esnlm.runs.atomic import NewFolder, writing
 
 # Forms of a noun (singular, plural) or of a verb (singular, plural, past).
 Forms = tuple[str, ...]
@@ -266,14 +265,8 @@ def write_pairs(pairs: dict[str, list[dict]], folder: str | os.PathLike) -> None
     folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f"{folder}: exists already: choose another folder or remove it")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with writing(folder), NewFolder(folder) as new:
         for uid, rows in pairs.items():
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            (unfinished / f"{uid}.jsonl").write_text(lines, encoding="utf-8")
-        unfinished.chmod(0o755)
-        os.replace(unfinished, folder)
-    except BaseException:
-        shutil.rmtree(unfinished)
-        raise
+            (new.path / f"{uid}.jsonl").write_text(lines, encoding="utf-8")
+        new.commit()

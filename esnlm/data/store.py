@@ -11,13 +11,10 @@ manifest.json   counts, tokenizer, what the maker of the store has to say, and t
 """
 
 import contextlib
-import fcntl
-import glob
 import hashlib
 import json
 import os
-import secrets
-import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,7 +27,9 @@ from numpy.typing import ArrayLike
 
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import parse_json, writing
+from esnlm.runs.atomic import NewFolder, writing
+from esnlm.runs.json_file import parse_json
+from esnlm.runs.manifest import file_sha256
 
 FORMAT = {"format": "esnlm token store", "version": 1}
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
@@ -106,7 +105,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
             raise InputError(f"{path}: missing; the store is not whole: prepare it again")
         if path.stat().st_size != size:
             raise InputError(f"{path}: {path.stat().st_size} bytes where {size} belong; prepare the store again")
-        if verify and _sha256(path) != manifest["sha256"][name]:
+        if verify and file_sha256(path) != manifest["sha256"][name]:
             raise InputError(f"{path}: changed since it was made (its sha256 differs); prepare the store again")
 
     for name, head in heads.items():  # the only head that this file can have, so nothing in it is interpreted
@@ -129,8 +128,8 @@ class StoreWriter:
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    Everything is written to a hidden sibling of `folder`, which takes its name in `finish` and is removed if that is
-    not reached. A sibling that a killed process left behind is removed by the next writer of the same folder.
+    Everything is written to a hidden folder (runs/atomic.py), which takes the name `folder` in `finish` and is removed if
+    that is not reached.
 
     Raises InputError if `folder` is not empty, unless `overwrite` is given and it holds a token store.
     """
@@ -138,24 +137,19 @@ class StoreWriter:
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False):
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         refuse_target(self.folder, overwrite)
-        self._target = self.folder.resolve()
-        self._partial = _sibling(self._target)
         try:
-            self._target.parent.mkdir(parents=True, exist_ok=True)
-            _remove_abandoned(self._target)
-            self._partial.mkdir()
+            self._new = NewFolder(self.folder)
         except OSError as error:
             raise InputError(f"{folder}: cannot be written: {error.strerror}; name another place") from None
-        self._lock = _lock(self._partial)
         self._dtype = _token_dtype(tokenizer.vocab_size)
         self._counts = dict.fromkeys(("sentences", "tokens", "words", "bytes"), 0)
         self._files = {}
         try:
             with writing(folder):
-                tokenizer.save(self._partial / "tokenizer")
-                self._files |= {name: open(self._partial / name, "wb") for name in ("tokens.bin", *ARRAYS)}
+                tokenizer.save(self._new.path / "tokenizer")
+                self._files |= {name: open(self._new.path / name, "wb") for name in ("tokens.bin", *ARRAYS)}
         except BaseException:
-            self.__exit__()
+            self.__exit__(*sys.exc_info())
             raise
         for name, kind in ARRAYS.items():
             self._files[name].write(npy_header(kind, 0))
@@ -168,9 +162,7 @@ class StoreWriter:
         for file in self._files.values():
             with contextlib.suppress(OSError):  # of a full disk, for what is still to be written
                 file.close()
-        if self._lock is not None:
-            os.close(self._lock)
-        shutil.rmtree(self._partial, ignore_errors=True)  # after `finish` there is none
+        self._new.__exit__(*exception)
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
         """Adds n sentences.
@@ -203,15 +195,15 @@ class StoreWriter:
                 file.close()
         tokenizer = {name: getattr(self.tokenizer, name) for name in ("name", "vocab_size", "bos", "eos", "sha256")}
         counts = self._counts | {"predicted_tokens": self._counts["tokens"] - self._counts["sentences"]}
-        hashes = {name: _sha256(self._partial / name) for name in self._files}
+        hashes = {name: file_sha256(self._new.path / name) for name in self._files}
         manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
         hashes["manifest.json"] = _manifest_sha256(manifest)
         with writing(self.folder):
-            (self._partial / "manifest.json").write_text(
+            (self._new.path / "manifest.json").write_text(
                 json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8"
             )
             refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
-            _move(self._partial, self._target)
+            self._new.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
 
     def _append(self, name: str, values: ArrayLike) -> None:
@@ -285,40 +277,3 @@ def npy_header(kind: str, length: int) -> bytes:
     head = BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": (length,)})
     return head.getvalue()
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sibling(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
-
-
-def _lock(folder: Path) -> int | None:
-    """Locks `folder` until the descriptor is closed or this process ends, however it ends; None if it cannot be."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another writer's, or the file system has no locks
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _remove_abandoned(folder: Path) -> None:
-    for path in folder.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
-        if (lock := _lock(path)) is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
-
-
-def _move(partial: Path, folder: Path) -> None:
-    if not folder.exists():
-        os.rename(partial, folder)
-        return
-    former = _sibling(folder)
-    os.rename(folder, former)
-    os.rename(partial, folder)
-    shutil.rmtree(former)

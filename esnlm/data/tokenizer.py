@@ -23,7 +23,8 @@ import tiktoken
 import tiktoken.load
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import parse_json
+from esnlm.runs.atomic import write_files
+from esnlm.runs.json_file import parse_json
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 ENDOFTEXT = "<|endoftext|>"
@@ -115,8 +116,8 @@ class Tokenizer:
         """Writes `tokenizer.json` and `ranks.tiktoken` to `folder`, for `load_tokenizer(folder)` on any machine."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "ranks.tiktoken", _dump_ranks(self.ranks))
-        _replace(folder / "tokenizer.json", json.dumps(self._description(), indent=2).encode() + b"\n")
+        description = json.dumps(self._description(), indent=2) + "\n"
+        write_files({folder / "ranks.tiktoken": _dump_ranks(self.ranks), folder / "tokenizer.json": description})
 
     def _description(self) -> dict[str, Any]:
         return FORMAT | {
@@ -305,9 +306,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; a saved tokenizer needs it: copy the folder again") from None
-
-
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    os.replace(partial, path)

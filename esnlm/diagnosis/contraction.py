@@ -9,6 +9,7 @@ update rule has them, and of all layers of a stack together.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +120,7 @@ def _curve(distance, norm) -> DistanceCurve:
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
 
 
-def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
+def plot_contraction(curves: dict[str, DistanceCurve], file: Path | BinaryIO) -> str | None:
     """Draws distance against steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
 
     A curve that ends at a triangle is exactly 0 in some slot from the next step on. Gives None, or the one line that

@@ -4,7 +4,7 @@ A run's reservoir, that of a configuration, or both side by side. Text runs on o
 model starts each sentence at the state 0: only so is there time to forget.
 """
 
-import json
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,9 +23,10 @@ from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
 from esnlm.reservoir import weights
 from esnlm.reservoir.arrays import Reservoir, Stack
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_files
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import write_json
 from esnlm.training.summary import describe_device, versions
 
 SLOTS = 8
@@ -189,14 +190,13 @@ def _markdown(result: dict, note: str | None) -> str:
 
 def _write(result: dict, curves: dict[str, DistanceCurve], folder: Path) -> str | None:
     """Writes the three files; gives a line that says why there is no plot, or None."""
-    picture = folder / "contraction.png"
-    finite = json.loads(json.dumps(result), parse_constant=lambda name: str(float(name)))  # JSON has no inf and no nan
+    picture = io.BytesIO()
     try:
         note = contraction.plot_contraction(curves, picture)
-        if note:
-            picture.unlink(missing_ok=True)  # of an earlier report
-        write_atomically(folder / "diagnostics.md", _markdown(result, note))
-        write_atomically(folder / "diagnostics.json", json.dumps(finite, indent=1) + "\n")
+        # The picture of an earlier report is removed where there is none now.
+        pages = {"contraction.png": None if note else picture.getvalue(), "diagnostics.md": _markdown(result, note)}
+        write_files({folder / name: content for name, content in pages.items()})
+        write_json(folder / "diagnostics.json", result)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     return note

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import parse_json
+from esnlm.runs.json_file import parse_json
 
 
 class Pair(NamedTuple):

@@ -17,7 +17,7 @@ from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
-from esnlm.runs.atomic import parse_json
+from esnlm.runs.json_file import parse_json
 
 # What config.json may say. Hugging Face's default comes first. The two activations are two names of one formula.
 ACCEPTED = {

@@ -4,8 +4,8 @@ A report is four files of one name: NAME.json (the result), NAME.pairs.jsonl (a 
 matplotlib, NAME.png.
 """
 
-import glob
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,9 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, ScorableRun, config_sha256
 from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
-from esnlm.runs.atomic import alive, parse_json, seal, writing
+from esnlm.runs.atomic import abandoned, write_files
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import parse_json, seal
 
 
 def write(evaluation: Evaluation, path: str | Path) -> str | None:
@@ -37,26 +39,18 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
     names = _names(Path(path))
     result = evaluation.result
     _make_folder(names["json"].parent)
-    parts = {kind: name.with_name(f".{name.name}.{os.getpid()}.part") for kind, name in names.items()}
-    try:
-        with writing(names["json"]):
-            parts["pairs"].write_text("".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)), "utf-8")
-            pairs_sha256 = hashlib.sha256(parts["pairs"].read_bytes()).hexdigest()
-            result["pairs_file"] = {"name": names["pairs"].name, "sha256": pairs_sha256}
-            result["sha256"] = seal(result)
-            parts["json"].write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", "utf-8")
-            parts["md"].write_text(markdown(result), "utf-8")
-            note = blimp_plot.save(result, parts["png"])
-            if note:
-                names["png"].unlink(missing_ok=True)  # of an earlier report
-                del parts["png"]
-            for kind in sorted(parts, key=lambda kind: kind == "json"):
-                os.replace(parts[kind], names[kind])
-            for left in _left_by_a_kill(names):
-                left.unlink()
-    finally:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
+    pairs = "".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)).encode()
+    result["pairs_file"] = {"name": names["pairs"].name, "sha256": hashlib.sha256(pairs).hexdigest()}
+    result["sha256"] = seal(result)
+    picture = io.BytesIO()
+    note = blimp_plot.save(result, picture)
+    contents = {
+        names["pairs"]: pairs,
+        names["md"]: markdown(result),
+        names["png"]: None if note else picture.getvalue(),  # that of an earlier report is removed
+        names["json"]: json.dumps(result, indent=2, allow_nan=False) + "\n",
+    }
+    write_files(contents)
     return note
 
 
@@ -97,7 +91,7 @@ def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair])
         InputError: there is no such report, it is damaged, or it cannot be compared.
     """
     if path.is_dir():
-        path = path / "evaluation" / f"blimp-{scoring}.json"
+        path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
         if not path.exists():
             raise InputError(f"{path}: no such report to compare with: score that run first, or name a report's .json")
     result = read(path)
@@ -155,7 +149,8 @@ def _require_free(names: dict[str, Path], run: ScorableRun, scoring: str, data_s
                 f"{path}: holds a report of another {', '.join(differing)}: name another file with --out, or replace "
                 "it with --overwrite"
             )
-    elif (stray := [name for name in names.values() if name.exists()]) and not _left_by_a_kill(names):
+    # A killed process may have written some files of a report, but not its JSON: these are no one else's.
+    elif (stray := [name for name in names.values() if name.exists()]) and not any(map(abandoned, names.values())):
         raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")
 
 
@@ -210,12 +205,6 @@ def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
             "right": None if np.isnan(evaluation.outcome[i]) else bool(right[i]),
             "tie": bool(evaluation.outcome[i] == 0.5),
         }
-
-
-def _left_by_a_kill(names: dict[str, Path]) -> list[Path]:
-    """Returns parts of the report that a dead process left. Where there are some, files without JSON are the report's."""
-    parts = [part for name in names.values() for part in name.parent.glob(f".{glob.escape(name.name)}.*.part")]
-    return [part for part in parts if (owner := part.name.split(".")[-2]).isdecimal() and not alive(int(owner))]
 
 
 def _finite(value: float) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.runs.atomic import write_atomically, writing
+from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.directory import RunDirectory
 
 POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; the losses between two are averaged
@@ -63,7 +63,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     pyplot.close(figure)
     with writing(file):
         directory.plots.mkdir(exist_ok=True)
-    write_atomically(file, picture.getvalue())
+    write_file(file, picture.getvalue())
     return str(file)
 
 

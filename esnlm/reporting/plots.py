@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,4 +58,4 @@ def png(figure: "Figure") -> bytes:
 def save_png(figure: "Figure", path: Path) -> None:
     """Writes the figure to a PNG file, whole or not at all. Raises InputError where there is no room or no right."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, png(figure))
+    write_file(path, png(figure))

@@ -1,14 +1,14 @@
 """The table of several runs: what they are, their losses and their scores."""
 
-import json
 from pathlib import Path
 
 from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.reporting.blimp_report import read as read_report
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import write_json
 
 
 def report(runs: list[Path], out: Path | None = None) -> str:
@@ -26,8 +26,8 @@ def report(runs: list[Path], out: Path | None = None) -> str:
     rows = [row(Path(run)) for run in runs]
     table = "\n".join([*_losses(rows), "", *_scores(rows)]) + "\n"
     if out is not None:
-        write_atomically(out.with_suffix(".json"), json.dumps(rows, indent=1) + "\n")
-        write_atomically(out, table)
+        write_json(out.with_suffix(".json"), rows)
+        write_file(out, table)
     return table
 
 

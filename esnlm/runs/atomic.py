@@ -1,17 +1,25 @@
-"""Files that are whole or not there, JSON that is read or refused, and errors that say what to free or change."""
+"""Writes files and folders so that a reader finds the old one or the new one, never a part of one.
+
+This holds whenever the process is killed. What is written has a hidden name beside its target first,
+`.NAME.partial-XXXXXXXX`, and takes the target's name when it is complete. Its writer holds a lock on it, which the
+system releases when the process ends, however it ends. The next writer of the same target removes the partial files and
+folders that nobody holds.
+"""
 
 import contextlib
 import errno
-import hashlib
-import json
+import fcntl
+import glob
 import os
-from collections.abc import Iterator
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 from esnlm.errors import InputError
 
-# Where the person who called can mend it, and how. Any other error of the system is a fault of the program.
+# The errors of the system that the user can mend, and how. Any other one is a fault of the program.
 ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space there, or choose another disk"),
     **dict.fromkeys(
@@ -22,85 +30,211 @@ ADVICE = {
 }
 
 
-def refusal(error: OSError, file: Path | str) -> str:
-    """One line: the file, what the system says, and what to free or change."""
-    return f"{file}: {error.strerror}; {ADVICE[error.errno]}"
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes a file, or replaces it, all or nothing.
+
+    Raises:
+        InputError: There is no room, or no right to write there. The old file is as it was.
+    """
+    write_files({path: content})
+
+
+def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
+    """Writes a group of files of which the last one vouches for the others.
+
+    All contents are on the disk before the first file takes its name, and the files take their names in the order given.
+    If the process is killed between two of these, then partial files are left, and `abandoned` finds them.
+
+    Args:
+        contents: The content of each file. None removes a file of this name.
+
+    Raises:
+        InputError: There is no room, or no right to write there. The old files are as they were.
+    """
+    partial: dict[Path, Path] = {}
+    with writing(list(contents)[-1]), contextlib.ExitStack() as stack:
+        for path, content in contents.items():
+            if content is not None:
+                partial[path], lock = _create(path, lambda hidden: hidden.touch(exist_ok=False))
+                stack.callback(_discard, partial[path], lock)
+                with open(partial[path], "wb") as file:
+                    file.write(content.encode() if isinstance(content, str) else content)
+                    file.flush()
+                    os.fsync(file.fileno())
+        for path in contents:
+            if path in partial:
+                os.replace(partial[path], path)
+            else:
+                path.unlink(missing_ok=True)
+        for path in contents:  # last, so that what a killed process left marks the group until it is complete
+            remove_abandoned(path.parent, path.name)
+
+
+class NewFolder:
+    """A folder that is written under a hidden name and takes its own name in `commit`, all or nothing.
+
+    Without `commit`, leaving the `with` block removes what was written. An InputError that is raised inside names the
+    target where it named the hidden folder.
+
+    Example:
+        with NewFolder(target) as new:
+            (new.path / "file").write_text("content")
+            new.commit()
+    """
+
+    def __init__(self, target: Path):
+        """Makes the hidden folder, `path`, and the parents of the target. Raises OSError where it cannot be made."""
+        self.given, self.target = target, target.resolve()  # a link to a folder goes on pointing at it
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(self.target.parent, self.target.name)
+        self.path, self._lock = _create(self.target, Path.mkdir)
+
+    def __enter__(self) -> "NewFolder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        _discard(self.path, self._lock)
+        self._lock = None
+        if isinstance(error, InputError) and str(self.path) in str(error):
+            raise InputError(str(error).replace(str(self.path), str(self.given))) from None
+
+    def commit(self, replace: bool = False) -> None:
+        """Gives the folder its name, once every byte of it is on the disk.
+
+        An empty folder of that name is replaced.
+
+        Args:
+            replace: Whether to replace a folder that is not empty, too. It is moved aside first: a process that is
+                killed at that very moment leaves neither the old folder nor the new one under the name.
+
+        Raises:
+            OSError: Something of that name exists, or the disk refuses.
+        """
+        for parent, _, names in os.walk(self.path, topdown=False):
+            for name in (*names, ""):
+                _sync(Path(parent, name))
+        former = _hidden(self.target)
+        if replace and self.target.exists():
+            self.target.rename(former)
+        self.path.rename(self.target)
+        _sync(self.target.parent)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder. It loses its name first, so that a killed process leaves no folder with files missing."""
+    hidden = _hidden(folder)
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def abandoned(path: Path) -> list[Path]:
+    """Returns what processes that have ended left of unfinished writes to `path`."""
+    found = []
+    for hidden in path.parent.glob(f".{glob.escape(path.name)}.partial-????????"):
+        with _locked(hidden) as held:
+            found += [hidden] if held else []
+    return found
+
+
+def remove_abandoned(parent: Path, name: str | None = None) -> None:
+    """Removes what processes that have ended left of unfinished writes in a folder.
+
+    Args:
+        parent: The folder.
+        name: The name of the file or folder that was to be written; None stands for any.
+    """
+    for hidden in parent.glob(f".{'*' if name is None else glob.escape(name)}.partial-????????"):
+        with _locked(hidden) as held:
+            if held:
+                _discard(hidden, None)
 
 
 @contextlib.contextmanager
-def writing(file: Path | str) -> Iterator[None]:
-    """Want of room or of rights within it raises an InputError that names `file`."""
+def writing(path: Path | str) -> Iterator[None]:
+    """Turns the system's errors that the user can mend into an InputError that names `path`."""
     try:
         yield
     except OSError as error:
         if error.errno not in ADVICE:
             raise
-        raise InputError(refusal(error, file)) from None
+        raise InputError(refusal(error, path)) from None
 
 
-def write_atomically(file: Path, content: str | bytes) -> None:
-    """Writes a small file so that a reader sees the old one or the new one, never a part.
+def refusal(error: OSError, path: Path | str) -> str:
+    """Returns one line: the file, what the system says, and what to free or change."""
+    return f"{path}: {error.strerror}; {ADVICE[error.errno or 0]}"
+
+
+def _hidden(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+
+
+def _create(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
+    """Makes a hidden sibling of `target` and locks it. Returns its path and the lock (None: there are no locks here)."""
+    while True:
+        hidden = _hidden(target)
+        make(hidden)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):
+            lock = _lock(hidden)
+            if lock is None or hidden.exists():
+                return hidden, lock
+            os.close(lock)
+        # Another process saw it before it was locked, took it for an abandoned one, and removes it.
+
+
+def _lock(path: Path) -> int | None:
+    """Locks a file or folder. Returns the descriptor, or None where the file system has no locks.
 
     Raises:
-        InputError: no room, or no right to write there; the old file is as it was.
+        BlockingIOError: Another one holds the lock.
     """
-    part = file.with_name(f".{file.name}.part")
-    with writing(file):
-        part.unlink(missing_ok=True)  # of a killed process; or a link, which "x" would not follow either
-        try:
-            with open(part, "xb") as handle:
-                handle.write(content.encode() if isinstance(content, str) else content)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(part, file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
             raise
-
-
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for anything that is none, however deep its brackets."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def alive(process: int) -> bool:
-    """Whether there is a process of this id."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def seal(content: dict[str, Any]) -> str:
-    """The sha256 of a JSON object, but for the key "sha256", where the seal itself stands."""
-    return hashlib.sha256(
-        json.dumps({key: content[key] for key in content if key != "sha256"}, sort_keys=True).encode()
-    ).hexdigest()
-
-
-def sealed(content: dict[str, Any]) -> bytes:
-    """A JSON object with the sha256 of its content. This is its only spelling: any other bytes are damaged ones."""
-    return json.dumps(content | {"sha256": seal(content)}, sort_keys=True, indent=1).encode()
-
-
-def unsealed(raw: bytes) -> dict[str, Any] | None:
-    """The content of what `sealed` gave; None where a byte of it has changed."""
-    try:
-        content = parse_json(raw)
-        del content["sha256"]
-    except (ValueError, KeyError, TypeError):
         return None
-    return content if sealed(content) == raw else None
+    return descriptor
 
 
-def sha256(file: Path) -> str:
-    """Hex digest of a file."""
-    with open(file, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+@contextlib.contextmanager
+def _locked(hidden: Path) -> Iterator[bool]:
+    """Yields whether nobody holds a hidden file or folder. Nobody takes it meanwhile. A link is never held."""
+    try:
+        lock = None if hidden.is_symlink() else _lock(hidden)
+    except OSError:
+        yield False
+        return
+    try:
+        yield lock is not None or hidden.is_symlink()
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _discard(hidden: Path, lock: int | None) -> None:
+    """Removes a hidden file or folder, where it still is, and gives back its lock."""
+    if hidden.is_dir() and not hidden.is_symlink():
+        shutil.rmtree(hidden, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+    if lock is not None:
+        os.close(lock)
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

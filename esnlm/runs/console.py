@@ -1,4 +1,4 @@
-"""What a person sees while a command works: lines, warnings and one line of progress, all on standard error."""
+"""What a person sees on standard error while a command works: lines, warnings and one line of progress."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ LOG_EVERY_SECONDS = 15
 
 
 class Progress:
-    """A line that says how far, how fast and how long still: rewritten on a terminal, repeated in a log."""
+    """A line that says how far, how fast and how much longer: rewritten on a terminal, repeated in a log file."""
 
     def __init__(self, total: int, done: int = 0, unit: str = "tokens"):
         self.total, self.first, self.unit = total, done, unit
@@ -18,8 +18,9 @@ class Progress:
         """Shows the line if it is due.
 
         Args:
-            done: of the total, in units.
-            text: what stands before speed and time left.
+            done: How much of the total is done, in units.
+            text: What stands before the speed and the time left.
+            final: Whether this is the last line, which is always due.
         """
         now = time.monotonic()
         due = 0.2 if self.terminal else LOG_EVERY_SECONDS
@@ -29,25 +30,23 @@ class Progress:
         speed = (done - self.first) / max(now - self.began, 1e-9)
         left = (self.total - done) / speed if speed else 0
         line = f"{text}  {speed:,.0f} {self.unit}/s  {clock(left)} left"
-        print(
-            f"\r\033[K{line}" if self.terminal else line,
-            end="" if self.terminal and not final else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        if self.terminal:
+            line = f"\r\033[K{line}"
+        print(line, end="" if self.terminal and not final else "\n", file=sys.stderr, flush=True)
 
 
 def say(line: str) -> None:
-    """A line to the person who watches: on stderr, as stdout is for results."""
+    """Prints a line for the person who watches: on standard error, as standard output is for results."""
     print(line, file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:
+    """Prints a line that begins with "warning: "."""
     say(f"warning: {line}")
 
 
 def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss or m:ss."""
+    """Returns seconds as h:mm:ss or m:ss."""
     minutes, seconds = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

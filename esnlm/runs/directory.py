@@ -1,4 +1,4 @@
-"""What lies where in a run directory, and who may write there."""
+"""What lies where in a run directory, who may write there, and the number of its format."""
 
 import contextlib
 import fcntl
@@ -10,128 +10,91 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import parse_json, sealed, sha256, unsealed, write_atomically
+from esnlm.runs.json_file import parse_json, write_json
+from esnlm.runs.manifest import Manifest
+
+FORMAT = 2  # of the run directories that this version writes and reads; those of format 1 did not name theirs
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or folder of a run directory; read as an attribute of `RunDirectory` it is a path."""
+
+    name: str  # with a slash at its end where it is a folder
+    meaning: str  # one sentence
+
+    def __get__(self, directory: "RunDirectory", owner: type | None = None) -> Path:
+        return directory.path / self.name
 
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run. A run directory moves to another machine and still loads."""
+    """The files of one run. A run directory moves to another machine and still loads.
+
+    Raises:
+        InputError: The run was written in another format.
+    """
 
     path: Path
 
-    @property
-    def config(self) -> Path:  # resolved: what was asked for, and what was chosen for the device
-        return self.path / "config.yaml"
+    format = Entry("format.json", "The number of the run directory's format, written before everything else.")
+    config = Entry("config.yaml", "The configuration as asked for, with what was chosen for the device filled in.")
+    data = Entry("data.json", "The sha256 of the token stores and of the tokenizer that the run was begun with.")
+    tokenizer = Entry("tokenizer/", "The tokenizer, a copy of the token store's.")
+    unigram = Entry("unigram.npy", "How often each token is predicted in the training text, (V,) int64.")
+    stores = Entry("stores/", "The token stores of a corpus that was generated for the run.")
+    minimal_pairs = Entry("minimal_pairs/", "The minimal pairs of a corpus that was generated for the run.")
+    frozen = Entry("frozen/", "The reservoir, which no optimizer trains, saved once as a checkpoint.")
+    checkpoints = Entry("checkpoints/", "A checkpoint of what is trained and of the optimizer for each saved step.")
+    sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
+    metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
+    metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, where the tracker csv is named.")
+    summary = Entry(
+        "summary.json", "The results and how they were made, or the step at which training was interrupted."
+    )
+    plots = Entry("plots/", "The plot of the losses.")
+    evaluation = Entry("evaluation/", "The reports on minimal pairs.")
+    diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")
+    manifest_file = Entry("manifest.json", "The sha256 of the files that no longer change.")
+    lock = Entry(".lock", "An empty file that a training holds locked, so that a second one stays out.")
+
+    def __post_init__(self) -> None:
+        found = self._read_format()
+        if found not in (None, FORMAT):
+            raise InputError(
+                f"{self.path}: a run directory of format {found}, and this version of esnlm reads format {FORMAT} only; use"
+                " the version that wrote it, or train the run again in another directory"
+            )
 
     @property
-    def tokenizer(self) -> Path:
-        return self.path / "tokenizer"
+    def manifest(self) -> Manifest:
+        """The content of manifest.json, to read, to add to and to check files against."""
+        return Manifest(self.manifest_file)
 
     @property
-    def data(self) -> Path:  # sha256 of the token stores and the tokenizer that the run was begun with
-        return self.path / "data.json"
-
-    @property
-    def frozen(self) -> Path:  # the reservoir, saved once
-        return self.path / "frozen"
-
-    @property
-    def checkpoints(self) -> Path:  # one folder a step
-        return self.path / "checkpoints"
-
-    @property
-    def sums(self) -> Path:  # of a regression that is under way, one folder a step
-        return self.path / "sums"
-
-    @property
-    def unigram(self) -> Path:  # how often each token is predicted in the training text, (V,) int64
-        return self.path / "unigram.npy"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def plots(self) -> Path:
-        return self.path / "plots"
-
-    @property
-    def minimal_pairs(self) -> Path:  # the run's own, where its corpus was generated
-        return self.path / "minimal_pairs"
-
-    @property
-    def stores(self) -> Path:  # token stores of a generated corpus
-        return self.path / "stores"
-
-    @property
-    def manifest(self) -> Path:  # sha256 of the files that no longer change
-        return self.path / "manifest.json"
-
-    @property
-    def fixed_files(self) -> tuple[Path, ...]:  # what is there before the first update, and stays as it is
+    def initial_files(self) -> tuple[Path, ...]:
+        """What is there before the first update and stays as it is."""
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
-    def update_manifest(self, *paths: Path, **facts: Any) -> None:
-        """Puts the sha256 of files, and of all files in folders, into manifest.json, and what else is to be remembered."""
-        known = self.read_manifest() or {}
-        found = [
-            file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()
-        ]
-        files = known.get("files", {}) | {file.relative_to(self.path).as_posix(): sha256(file) for file in found}
-        write_atomically(self.manifest, sealed(known | facts | {"files": files}))
-
-    def read_manifest(self) -> dict | None:
-        """What manifest.json holds; None where there is none.
+    def verify(self, *paths: Path, warn: Callable[[str], Any] = warnings.warn) -> None:
+        """Checks files, and the files in folders, against the manifest. Calls `warn` with a line where there is none.
 
         Raises:
-            InputError: it is damaged.
+            InputError: A file is damaged or missing.
         """
-        try:
-            raw = self.manifest.read_bytes()
-        except FileNotFoundError:
+        if self.manifest.read() is None and self.checkpoints.exists():
+            warn(f"{self.manifest_file}: missing: nothing vouches for the files of this run")
+        if damage := self.manifest.find_damage(*paths):
+            raise InputError(f"{damage[0]}; restore it from a copy of the run")
+
+    def read_summary(self, warn: Callable[[str], Any] = warnings.warn) -> dict[str, Any] | None:
+        """Returns the summary of a run that came to its end, or None. Calls `warn` with a line where it is damaged."""
+        if damage := self.manifest.find_damage(self.summary):
+            warn(f"{damage[0]}; the command that made the run makes it again")
             return None
-        if (content := unsealed(raw)) is None:
-            raise InputError(
-                f"{self.manifest}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
-                " files that nothing vouches for"
-            )
-        return content
-
-    def find_damage(self, *paths: Path) -> list[str]:
-        """A line for each file that is not as manifest.json has it, of `paths` (files, and folders for all in them)."""
-        problems = []
-        for name, expected in (self.read_manifest() or {"files": {}})["files"].items():
-            file = self.path / name
-            if file in paths or any(path in file.parents for path in paths):
-                if not file.is_file():
-                    problems.append(f"{file}: missing")
-                elif sha256(file) != expected:
-                    problems.append(f"{file}: changed since it was written")
-        return problems
-
-    def require_intact(self, *paths: Path, warn: Callable[[str], Any] = warnings.warn) -> None:
-        """Calls `warn` with a line where the run has no manifest.json to check `paths` against.
-
-        Raises:
-            InputError: a file is damaged or missing.
-        """
-        if self.read_manifest() is None and self.checkpoints.exists():
-            warn(f"{self.manifest}: missing: nothing vouches for the files of this run")
-        if problems := self.find_damage(*paths):
-            raise InputError(f"{problems[0]}; restore it from a copy of the run")
-
-    def read_summary(self, warn: Callable[[str], Any] = warnings.warn) -> dict | None:
-        """The summary of a run that came to its end, or None. Calls `warn` with a line where it is damaged."""
-        if problems := self.find_damage(self.summary):
-            warn(f"{problems[0]}; the command that made the run makes it again")
-            return None
-        known = self.read_manifest()
+        known = self.manifest.read()
         if known is not None and self.summary.name not in known["files"]:
-            return None  # interrupted, or killed before it was whole
+            return None  # interrupted, or killed before the results were complete
         try:
             summary = parse_json(self.summary.read_bytes())
             return summary if summary["status"] in ("finished", "diverged") else None
@@ -139,15 +102,21 @@ class RunDirectory:
             return None
 
     @contextlib.contextmanager
-    def rollback_on_error(self) -> Iterator[None]:
-        """Takes back what a start wrote that failed on bad input, so that the corrected command starts afresh."""
+    def begin(self) -> Iterator[None]:
+        """Begins a run, or goes on with one that was begun.
+
+        If a run fails to begin because of bad input, then what it wrote is removed, and the corrected command starts
+        afresh.
+        """
         begun = self.config.exists()
         try:
+            if not begun:
+                write_json(self.format, {"format": FORMAT})
             yield
         except InputError:
             if not begun:
                 with contextlib.suppress(OSError):  # where nothing can be written, nothing was
-                    for path in (self.config, self.data, self.unigram, self.manifest):
+                    for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
                         path.unlink(missing_ok=True)
                 for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen):
                     shutil.rmtree(path, ignore_errors=True)
@@ -155,14 +124,14 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run directory against a second training; the lock goes with the process, however it ends.
+        """Holds the run directory against a second training. The lock goes with the process, however it ends.
 
         Raises:
-            InputError: another process holds it.
+            InputError: Another process holds it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = open(self.path / ".lock", "a")
+            handle = open(self.lock, "a")  # noqa: SIM115 (closed below, at the end of the hold)
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run"
@@ -180,3 +149,16 @@ class RunDirectory:
                     stacklevel=3,
                 )
             yield
+
+    def _read_format(self) -> int | None:
+        """Returns the number of the format, 1 for a run without one, or None where no run was begun."""
+        try:
+            text = self.format.read_bytes()
+        except OSError:  # no such file, or one of the errors that the next reader will tell of
+            return 1 if self.config.exists() else None
+        try:
+            if type(number := parse_json(text)["format"]) is int:
+                return number
+            raise ValueError
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{self.format}: damaged; restore it from a copy of the run") from None

@@ -1,71 +1,72 @@
-"""metrics.jsonl: what a training run tells programs, one JSON object a line."""
+"""Writes metrics.jsonl, in which a training run tells other programs how it goes: one JSON object a line."""
 
 import contextlib
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from esnlm.runs.atomic import write_atomically, writing
+from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.console import warn
+from esnlm.runs.json_file import parse_json, spell_nonfinite
 
 
 class Metrics:
-    """metrics.jsonl: one JSON object a line, appended as training goes.
+    """Appends lines to metrics.jsonl as training goes.
 
     A resumed run first drops the lines that it will write again: those after the step that it resumes from, and the
-    validation at that step. What is left must have the sha256 that the checkpoint knows, or a warning tells.
+    validation at that step.
     """
 
     def __init__(self, file: Path, resume_step: int, sha256: str | None = None):
+        """Opens the file.
+
+        Args:
+            file: metrics.jsonl. It may be there already.
+            resume_step: The step that the run resumes from, 0 for a new run.
+            sha256: What `Metrics.sha256` was at that step. A warning tells where the lines up to there have another one.
+
+        Raises:
+            InputError: There is no room, or no right to write there.
+        """
         lines = file.read_text(errors="replace").splitlines() if file.exists() else []
-        kept = "".join(f"{line}\n" for line in lines if _place(line) <= (resume_step, False)).encode()
+        kept = "".join(f"{line}\n" for line in lines if _order(line) <= (resume_step, False)).encode()
         self._digest = hashlib.sha256(kept)
         if sha256 not in (None, self.sha256):
             warn(f"{file}: changed since update {resume_step} was saved: lines up to there are missing or wrong")
-        write_atomically(file, kept)
-        self._file, self._handle = file, open(file, "ab")
+        write_file(file, kept)
+        self._file, self._handle = file, open(file, "ab")  # noqa: SIM115 (`__exit__` closes it)
         self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
 
     def __enter__(self) -> "Metrics":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
             self._handle.close()
 
     @property
     def sha256(self) -> str:
-        """Of all lines so far."""
+        """The sha256 of all lines that were written so far, those before a resumption among them."""
         return self._digest.hexdigest()
 
-    def write(self, **values) -> None:
+    def write(self, **values: Any) -> None:
         """Appends a line. Raises InputError where it cannot be written."""
-        line = (json.dumps(plain(values)) + "\n").encode()
+        values = spell_nonfinite(values)
+        line = (json.dumps(values) + "\n").encode()
         with writing(self._file):
             self._handle.write(line)
             self._handle.flush()
         self._digest.update(line)
         for tell in self.listeners:
-            tell(plain(values))
+            tell(values)
 
 
-def plain(values: dict) -> dict:
-    """Values for JSON, which has no inf and no nan: such a number becomes the string "inf", "-inf" or "nan"."""
-
-    def one(value):
-        if isinstance(value, dict):
-            return plain(value)
-        return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-    return {key: one(value) for key, value in values.items()}
-
-
-def _place(line: str) -> tuple[float, bool]:
+def _order(line: str) -> tuple[float, bool]:
+    """Returns what sorts a line: its step, and whether it is of a validation, which comes after the updates."""
     try:
-        values = json.loads(line)
+        values = parse_json(line)
         return values["step"], "val_nll" in values
     except (ValueError, KeyError, TypeError):
         return float("inf"), True  # a crash cut this line short

@@ -1,4 +1,4 @@
-"""YAML that is read or refused: in bounded time, and no key twice."""
+"""Reads YAML in bounded time, or refuses it; no key may stand twice in one section."""
 
 from pathlib import Path
 from typing import Any
@@ -7,18 +7,19 @@ import yaml
 
 from esnlm.errors import InputError
 
-LARGEST = 10_000  # values
-DEEPEST = 50  # sections within sections; the time that PyYAML takes grows with the square of it
+LARGEST = 10_000  # values in a file
+DEEPEST = 50  # sections within sections: the time that PyYAML takes grows with the square of the depth
 
 
 def read_tree(file: Path, advice: str) -> Any:
-    """The value of a YAML file.
+    """Returns the value of a YAML file.
 
     Args:
-        advice: what to do where there is no such file.
+        file: The file.
+        advice: What to do where there is no such file, for the error message.
 
     Raises:
-        InputError: it cannot be read, is not YAML, too large or too deep, or a key stands twice in one section.
+        InputError: It cannot be read, is not YAML, is too large or too deep, or a key stands twice in one section.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -38,16 +39,18 @@ def read_tree(file: Path, advice: str) -> Any:
     return tree
 
 
-def _require_shallow(text):
+def _require_shallow(text: str) -> None:
+    """Raises a YAMLError if sections lie too deep within each other."""
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise yaml.YAMLError(f"more than {DEEPEST} sections within each other, at line {event.start_mark.line + 1}")
+            line = event.start_mark.line + 1 if event.start_mark else "?"
+            raise yaml.YAMLError(f"more than {DEEPEST} sections within each other, at line {line}")
 
 
-def _is_small(tree) -> bool:
-    """Whether a tree can be walked: aliases of YAML can make one that is without end."""
+def _is_small(tree: Any) -> bool:
+    """Returns whether a tree can be walked: the aliases of YAML can make one that has no end."""
     waiting, seen = [tree], 0
     while waiting and seen <= LARGEST:
         value, seen = waiting.pop(), seen + 1
@@ -55,8 +58,8 @@ def _is_small(tree) -> bool:
     return seen <= LARGEST
 
 
-def _require_keys_once(file, node):
-    """YAML itself would quietly keep the last: of two learning rates, or two cells of one name, one would be lost."""
+def _require_keys_once(file: Path, node: yaml.Node | None) -> None:
+    """Raises InputError if a key stands twice. YAML itself would keep the last one: one of two learning rates is lost."""
     for child in node.value if isinstance(node, yaml.CollectionNode) else ():
         for inner in child if isinstance(child, tuple) else (child,):
             _require_keys_once(file, inner)

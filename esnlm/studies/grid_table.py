@@ -1,6 +1,5 @@
 """The table of a grid: mean and standard error of each cell's runs, beside what was published."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.reporting import run_table
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import plain
+from esnlm.runs.json_file import write_json
 from esnlm.studies.grid import MEASURES, Grid, Run
 
 
@@ -56,24 +55,17 @@ def write(grid: Grid, cells: list[dict], command: str, plot: str | None) -> str:
         plot: a picture in the same folder, or None.
     """
     table = _markdown(grid, cells, command, plot)
-    write_atomically(grid.out / "table.md", table)
+    write_file(grid.out / "table.md", table)
     tree = {
         "format": "esnlm study",
         "study": grid.name,
         "note": grid.note,
         "command": command,
         "units": "NLL in nats per token, blimp in percent; means over seeds with one standard error, sd (n - 1) / sqrt n",
-        "cells": [
-            cell
-            | {
-                "runs": [plain(run) for run in cell["runs"]],
-                "means": {name: plain(value) for name, value in cell["means"].items()},
-            }
-            for cell in cells
-        ],
+        "cells": cells,
         "reference": {"source": grid.source, "cells": grid.published},
     }
-    write_atomically(grid.out / "table.json", json.dumps(tree, indent=1, allow_nan=False) + "\n")
+    write_json(grid.out / "table.json", tree)
     return table
 
 

@@ -12,9 +12,10 @@ from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.process import exit_with
 from esnlm.reporting import blimp_report
-from esnlm.runs.atomic import parse_json, write_atomically
+from esnlm.runs.atomic import write_file
 from esnlm.runs.console import clock, say
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import parse_json
 from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import grid as grids
 from esnlm.studies import grid_plot, grid_table
@@ -207,7 +208,7 @@ def _write(grid: Grid, runs: list[Run], command: str) -> str:
     cells = grid_table.collect(grid, runs)
     picture = grid_plot.draw(grid, cells)
     if picture is not None:
-        write_atomically(grid.out / "table.png", picture)
+        write_file(grid.out / "table.png", picture)
     return grid_table.write(grid, cells, command, None if picture is None else "table.png")
 
 

@@ -63,7 +63,7 @@ def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDire
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
-    newest = checkpoint.restore_newest(directory.checkpoints, warn) or checkpoint.restore_newest(directory.sums, warn)
+    newest = checkpoint.restore_latest(directory.checkpoints, warn) or checkpoint.restore_latest(directory.sums, warn)
     if newest is None:
         method, vocab_size = METHODS[experiment.training.kind], corpus.tokenizer.vocab_size
         sums = method.start(experiment.training, experiment.model.feature_size, vocab_size)

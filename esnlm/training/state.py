@@ -77,7 +77,7 @@ def open_model(config: Any, vocab_size: int, seed: int, directory: RunDirectory)
     if (damage := checkpoint.verify(directory.frozen)) is None:
         arrays, _ = checkpoint.restore(directory.frozen)
         return family.untrained(config, vocab_size, seed, arrays)
-    expected = (directory.read_manifest() or {}).get("frozen_sha256")  # None for a run that begins now
+    expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a run that begins now
     began = time.monotonic()
     arrays, record = family.draw_frozen(config, vocab_size, seed)
     if arrays:
@@ -108,7 +108,7 @@ def open_state(
         InputError: no checkpoint is good, or the disk is too full.
     """
     fresh = optimizer.init(params)
-    newest = checkpoint.restore_newest(directory.checkpoints, warn)
+    newest = checkpoint.restore_latest(directory.checkpoints, warn)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
@@ -146,12 +146,12 @@ def note_changes(state: State, changes: Sequence[str]) -> None:
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:
     """Warns of files of a run that ended at update `step` which are damaged, though training would not read them again."""
-    for line in directory.find_damage(directory.metrics):
+    for line in directory.manifest.find_damage(directory.metrics):
         warn(f"{line}; restore it from a copy of the run")
     again = f"delete {directory.summary.name} and give the same command"
-    if (directory.read_manifest() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
+    if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
         warn(f"{directory.frozen}: {problem}; to draw it again, {again}")
-    if checkpoint.newest_good(directory.checkpoints, warn) != step:
+    if checkpoint.latest_step(directory.checkpoints, warn) != step:
         warn(
             f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete"
             f" {directory.summary.name}"

@@ -15,9 +15,8 @@ import numpy as np
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.models import families
-from esnlm.runs.atomic import write_atomically
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import plain
+from esnlm.runs.json_file import write_json
 from esnlm.training.state import State
 
 
@@ -100,7 +99,7 @@ def summarize(
 
 def write_summary(directory: RunDirectory, summary: dict[str, Any]) -> None:
     """Writes summary.json."""
-    write_atomically(directory.summary, json.dumps(plain(summary), indent=1) + "\n")
+    write_json(directory.summary, summary)
 
 
 def versions() -> dict[str, str]:

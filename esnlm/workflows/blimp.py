@@ -65,7 +65,7 @@ def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Pair]:
     """Returns the run's own minimal pairs. Raises InputError where it has none, or they have changed."""
     if not directory.minimal_pairs.is_dir():
         raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")
-    directory.require_intact(directory.minimal_pairs)
+    directory.verify(directory.minimal_pairs)
     return minimal_pairs.load(directory.minimal_pairs)
 
 

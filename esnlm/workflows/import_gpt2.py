@@ -1,9 +1,6 @@
 """Makes a run directory of a GPT-2 that was trained elsewhere."""
 
 import dataclasses
-import json
-import os
-import shutil
 from pathlib import Path
 
 import jax
@@ -16,8 +13,9 @@ from esnlm.errors import InputError
 from esnlm.models import families
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import write_atomically
+from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import write_json
 from esnlm.training.summary import describe_device, hash_config, versions
 
 
@@ -47,21 +45,18 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
         "device": describe_device(),
         "config_sha256": hash_config(experiment),
     }
-    partial = RunDirectory(out.with_name(f".{out.name}.partial-{os.getpid()}"))
     try:
-        partial.path.mkdir(parents=True)
-        tokenizer.save(partial.tokenizer)
-        checkpoint.save(partial.checkpoints / "0", {"params": model.params}, {"step": 0})
-        config_io.write(experiment, partial.config)
-        write_atomically(partial.summary, json.dumps(summary, indent=1) + "\n")
-        partial.update_manifest(*partial.fixed_files, partial.summary)
-        if out.exists():
-            out.rmdir()
-        partial.path.rename(out)
+        with NewFolder(out) as new:
+            directory = RunDirectory(new.path)
+            with directory.begin():
+                tokenizer.save(directory.tokenizer)
+                checkpoint.save(directory.checkpoints / "0", {"params": model.params}, {"step": 0})
+                config_io.write(experiment, directory.config)
+                write_json(directory.summary, summary)
+                directory.manifest.add(*directory.initial_files, directory.summary)
+            new.commit()
     except OSError as error:
         raise InputError(
             f"{out}: cannot write the run directory: {error.strerror}; choose another with --out"
         ) from None
-    finally:
-        shutil.rmtree(partial.path, ignore_errors=True)
     return experiment

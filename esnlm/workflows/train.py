@@ -48,7 +48,7 @@ def _train_run(
     experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    directory.require_intact(*directory.fixed_files, warn=warn)
+    directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is not None:
         require_same(experiment, directory, allowed)
         warn_of_damage(directory, before["step"])
@@ -56,13 +56,13 @@ def _train_run(
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.
-    with directory.rollback_on_error():
+    with directory.begin():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         model, state = loop.resume(experiment, corpus, directory)
-        if not directory.manifest.exists():
+        if not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
-            directory.update_manifest(*directory.fixed_files, frozen_sha256=frozen_sha256)
+            directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     chosen = {name: TRACKERS[name] for name in experiment.tracking}
     with (
@@ -84,6 +84,6 @@ def _train_run(
         summary["references"] = references(experiment.data, corpus)
         show_results(directory, corpus, summary)
         write_summary(directory, summary)
-        directory.update_manifest(directory.metrics, directory.summary)
+        directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
     return 0

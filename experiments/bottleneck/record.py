@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import parse_json, write_atomically, writing
+from esnlm.runs.atomic import write_file, writing
+from esnlm.runs.json_file import parse_json, spell_nonfinite
 from esnlm.training.summary import describe_device, versions
 
 
@@ -31,19 +32,19 @@ class Record:
 
     def add(self, name: str, values: Any) -> None:
         """Keeps a cell."""
-        self.cells[name] = _plain(values)
+        self.cells[name] = spell_nonfinite(values)
         self._write()
 
     def finish(self, report: dict[str, Any], markdown: str, picture: bytes | None) -> None:
         """Writes KIND.md and KIND.png, and the report into KIND.json."""
-        write_atomically(self.file.with_suffix(".md"), markdown)
+        write_file(self.file.with_suffix(".md"), markdown)
         if picture is not None:
-            write_atomically(self.file.with_suffix(".png"), picture)
-        self.content["report"] = _plain(report)
+            write_file(self.file.with_suffix(".png"), picture)
+        self.content["report"] = spell_nonfinite(report)
         self._write()
 
     def _write(self) -> None:
-        write_atomically(self.file, json.dumps(self.content) + "\n")
+        write_file(self.file, json.dumps(self.content) + "\n")
 
     def _begun(self) -> tuple[dict[str, Any], bool]:
         if not self.file.exists():
@@ -64,8 +65,3 @@ class Record:
                 f"{self.file}: holds the results of other settings; delete it, or name another folder with --out"
             )
         return cells, done
-
-
-def _plain(values: Any) -> Any:
-    """JSON has no inf and no nan: they become the strings "inf", "-inf" and "nan"."""
-    return json.loads(json.dumps(values), parse_constant=lambda constant: str(float(constant)))

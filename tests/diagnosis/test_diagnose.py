@@ -11,6 +11,7 @@ from esnlm.diagnosis.diagnose import diagnose
 from esnlm.diagnosis.measures import verdict
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
+from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.train import train_run
 
 MODEL = "{reservoir: {state_size: 32, mean_degree: 4, input_connectivity: 0.3}, readout: {rank: 4}}"
@@ -150,7 +151,8 @@ def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
     (tmp_path / "short.txt").write_text("The cats sleep.\n")
     (tmp_path / "lstm.yaml").write_text(f"run: {tmp_path / 'lstm'}\ndata: {DATA}\nmodel: {{family: lstm, width: 8}}\n")
     (tmp_path / "lstm").mkdir()
-    config_io.write(config_io.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
+    with RunDirectory(tmp_path / "lstm").begin():
+        config_io.write(config_io.read(tmp_path / "lstm.yaml"), tmp_path / "lstm" / "config.yaml")
     (tmp_path / "jaeger.yaml").write_text(f"run: {tmp_path / 'jaeger'}\ndata: {DATA}\nmodel: {{family: jaeger}}\n")
     title = config_io.read(tmp_path / "lstm.yaml").model.title
     assert "has output feedback, and the echo state property is defined without it only" in refusal(

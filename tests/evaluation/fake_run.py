@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from esnlm.runs.directory import RunDirectory
+
 
 def no_unigram(ids):
     return np.zeros(len(ids) - 1)
@@ -22,7 +24,8 @@ def fake_run(directory, token_log_probs_of, unigram=no_unigram, encode=character
         unigram: log-probabilities of ids, (T - 1,).
     """
     if not (directory / "config.yaml").exists():
-        (directory / "config.yaml").write_text("seed: 0\n")
+        with RunDirectory(directory).begin():
+            (directory / "config.yaml").write_text("seed: 0\n")
     return SimpleNamespace(
         name=name,
         step=step,

@@ -24,7 +24,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def sequences():
-    """Many share fixed_files, some are whole fixed_files of others, some are equal, one is empty and one is one id."""
+    """Many share beginnings, some are whole beginnings of others, some are equal, one is empty and one is one id."""
     rng = np.random.default_rng(0)
     found = [np.append(rng.integers(0, 3, rng.integers(2, 20)), V - 1).astype(np.int32) for _ in range(60)]
     return [*found, found[3][:-4], found[5], np.array([], np.int32), np.array([7], np.int32)]

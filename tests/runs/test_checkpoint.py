@@ -1,6 +1,7 @@
 """Nothing damaged is ever loaded in silence, and a killed process leaves whole checkpoints only."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import logging
@@ -23,7 +24,16 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs.checkpoint import newest_good, prune, require_free_space, restore, restore_newest, save, steps, verify
+from esnlm.runs.checkpoint import (
+    all_steps,
+    latest_step,
+    prune,
+    require_free_space,
+    restore,
+    restore_latest,
+    save,
+    verify,
+)
 
 
 def tree(seed: int = 0) -> dict:
@@ -40,7 +50,7 @@ def tree(seed: int = 0) -> dict:
 def assert_same(restored, saved) -> None:
     """The same names, dtypes, shapes and bytes (so that nan, -0.0 and bfloat16 count too)."""
     assert jax.tree.structure(restored) == jax.tree.structure(saved)
-    for ours, theirs in zip(jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved))):
+    for ours, theirs in zip(jax.tree.leaves(restored), map(np.asarray, jax.tree.leaves(saved)), strict=True):
         assert type(ours) is np.ndarray
         assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
 
@@ -50,7 +60,7 @@ def files_of(folder: Path) -> list[str]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    return list(folder.rglob(".tmp-*"))
+    return list(folder.rglob(".*"))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +91,19 @@ def test_round_trip(tmp_path):
 
 
 def test_every_dtype_and_shape_comes_back_exactly(tmp_path):
-    names = "bool int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 complex64".split()
+    names = [
+        "bool",
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+    ]
     dtypes = [np.dtype(name) for name in (*names, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)]
     shapes = [(), (1,), (5,), (2, 3), (2, 1, 4), (0,), (0, 2), (3, 0, 2)]
     rng = np.random.default_rng(0)
@@ -189,23 +211,6 @@ def test_metadata_that_is_not_json(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_template(checkpoints):
-    template = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), tree())
-    assert_same(restore(checkpoints / "200", template)[0], tree(200))
-
-    template["params"]["readout"]["a"] = jax.ShapeDtypeStruct((7, 4), np.float32)
-    with pytest.raises(InputError) as caught:
-        restore(checkpoints / "200", template)
-    assert str(caught.value) == (
-        f"{checkpoints}/200: params.readout.a is float32 (7, 3) in the checkpoint and float32 (7, 4) "
-        "in this configuration; use the configuration it was saved with"
-    )
-
-    del template["params"]["readout"]["a"]
-    with pytest.raises(InputError, match=r"params.readout.a is float32 \(7, 3\) in the checkpoint and absent in this"):
-        restore_newest(checkpoints, template=template)
-
-
 # Damage.
 
 
@@ -252,7 +257,7 @@ def test_damage_to_any_file_is_named_and_the_step_before_is_used(pristine, tmp_p
             f"{checkpoints}/200: damaged checkpoint: {problem}; use another step or a copy of this one"
         )
         with pytest.warns(UserWarning) as warned:
-            step, arrays, metadata = restore_newest(checkpoints)
+            step, arrays, metadata = restore_latest(checkpoints)
         assert [str(warning.message) for warning in warned] == [
             f"{checkpoints}/200: damaged checkpoint, not used: {problem}"
         ]
@@ -301,7 +306,7 @@ def test_an_empty_folder_a_missing_one_and_a_file_are_no_checkpoints(checkpoints
     assert verify(checkpoints / "300") == verify(checkpoints / "400") == "the folder is empty"
     assert verify(checkpoints / "500") == verify(checkpoints / "600") == "no such folder"
     lines = []
-    assert newest_good(checkpoints, warn=lines.append) == 200
+    assert latest_step(checkpoints, warn=lines.append) == 200
     assert lines == [
         f"{checkpoints}/400: damaged checkpoint, not used: the folder is empty",
         f"{checkpoints}/300: damaged checkpoint, not used: the folder is empty",
@@ -332,7 +337,7 @@ def test_nothing_good_left(checkpoints):
     (checkpoints / "100" / "metadata.json").unlink()
     truncate(checkpoints / "200" / "metadata.json")
     lines = []
-    for newest in (newest_good, restore_newest):
+    for newest in (latest_step, restore_latest):
         with pytest.raises(InputError) as caught:
             newest(checkpoints, lines.append)
         assert str(caught.value) == (
@@ -346,17 +351,17 @@ def test_nothing_good_left(checkpoints):
 
 
 def test_steps_ignores_other_names(checkpoints):
-    for name in (".tmp-checkpoint-1-00000000", "0100", "best", "12.orbax", "-3", "٣"):
+    for name in (".300.partial-00000000", "0100", "best", "12.orbax", "-3", "٣"):
         (checkpoints / name).mkdir()
     (checkpoints / "0").mkdir()
     (checkpoints / "7").write_text("a file")
-    assert steps(checkpoints) == [0, 100, 200]
+    assert all_steps(checkpoints) == [0, 100, 200]
 
 
 def test_no_step_yet(tmp_path):
-    assert steps(tmp_path / "none") == []
-    assert newest_good(tmp_path / "none") is None
-    assert restore_newest(tmp_path / "none") is None
+    assert all_steps(tmp_path / "none") == []
+    assert latest_step(tmp_path / "none") is None
+    assert restore_latest(tmp_path / "none") is None
 
 
 def test_prune_keeps_the_newest_and_the_permanent(tmp_path):
@@ -364,11 +369,11 @@ def test_prune_keeps_the_newest_and_the_permanent(tmp_path):
     for step in (9, 10, 20, 100, 200):
         save(checkpoints / str(step), tree(step), {"permanent": step == 10})
     prune(checkpoints)
-    assert steps(checkpoints) == [10, 100, 200]
+    assert all_steps(checkpoints) == [10, 100, 200]
     prune(checkpoints, keep=3)
-    assert steps(checkpoints) == [10, 100, 200]
+    assert all_steps(checkpoints) == [10, 100, 200]
     prune(checkpoints, keep=1)
-    assert steps(checkpoints) == [10, 200]
+    assert all_steps(checkpoints) == [10, 200]
     assert restore(checkpoints / "10")[1] == {"permanent": True}
     assert leftovers(tmp_path) == []
 
@@ -381,8 +386,8 @@ def test_prune_never_counts_a_damaged_step(pristine, tmp_path):
         shutil.copytree(pristine / "200", checkpoints / str(step))
         flip_a_bit(checkpoints / str(step) / "arrays" / "_METADATA")
     prune(checkpoints, keep=2)
-    assert steps(checkpoints) == [2, 3, 4, 5]
-    assert newest_good(checkpoints, warn=lambda line: None) == 3
+    assert all_steps(checkpoints) == [2, 3, 4, 5]
+    assert latest_step(checkpoints, warn=lambda line: None) == 3
 
 
 def test_prune_leaves_what_might_be_permanent(checkpoints):
@@ -390,7 +395,7 @@ def test_prune_leaves_what_might_be_permanent(checkpoints):
     (checkpoints / "2").mkdir()
     (checkpoints / "2" / "metadata.json").write_text('{"permanent": fals')
     prune(checkpoints, keep=1)
-    assert steps(checkpoints) == [1, 2, 200]
+    assert all_steps(checkpoints) == [1, 2, 200]
 
 
 def test_prune_to_nothing_is_refused(checkpoints):
@@ -477,47 +482,55 @@ def test_killed_while_saving(tmp_path):
     )
     for run, saved in enumerate(map(int, acknowledged.split())):
         checkpoints = tmp_path / str(run)
-        step, arrays, metadata = restore_newest(checkpoints)  # without a warning, which would be an error
+        step, arrays, metadata = restore_latest(checkpoints)  # without a warning, which would be an error
         assert step in (saved, saved + 1)
         assert metadata == {"step": step}
         assert_same(arrays, {str(i): np.full((50, 50), step + i) for i in range(8)})
-        assert all(verify(checkpoints / str(step)) is None for step in steps(checkpoints))
+        assert all(verify(checkpoints / str(step)) is None for step in all_steps(checkpoints))
         save(checkpoints / str(step + 1), tree(), {})
         assert leftovers(checkpoints) == []
     assert run == 4
 
 
-@pytest.mark.parametrize("function", ["_manifest", "_sync_tree", "_remove", "_sync"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        "sealed_folder.write_manifest",
+        "atomic.NewFolder.commit",
+        "atomic._sync",
+        "atomic.Path.rename",
+        "atomic.shutil.rmtree",
+    ],
+)
 def test_interrupted_while_saving(checkpoints, monkeypatch, function):
     """Ctrl-C at each stage: the damaged step 200 is still there, or gone, or the new one is; never a half of it."""
 
-    def interrupt(*arguments):
+    def interrupt(*arguments, **options):
+        monkeypatch.undo()
         raise KeyboardInterrupt
 
     truncate(checkpoints / "200" / "manifest.json")
-    monkeypatch.setattr(f"esnlm.runs.checkpoint.{function}", interrupt)
+    monkeypatch.setattr(f"esnlm.runs.{function}", interrupt)
     with pytest.raises(KeyboardInterrupt):
         save(checkpoints / "200", tree(1), {})
-    monkeypatch.undo()
+    step, arrays, _ = restore_latest(checkpoints, warn=lambda line: None)
+    assert_same(arrays, tree(1 if step == 200 else step))
+    save(checkpoints / "300", tree(300), {})
     assert leftovers(checkpoints) == []
-    step, arrays, _ = restore_newest(checkpoints, warn=lambda line: None)
-    assert_same(arrays, tree(step))
 
 
-def test_only_dead_owners_temporaries_are_removed(checkpoints):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    alive = checkpoints / f".tmp-checkpoint-{os.getppid()}-0123abcd"
-    other = checkpoints / ".tmp-notes"
-    for path in (
-        alive,
-        other,
-        checkpoints / f".tmp-checkpoint-{ended.pid}-0123abcd",
-        checkpoints / f".tmp-checkpoint-{os.getpid()}-0123abcd",
-    ):
+def test_only_what_ended_processes_left_is_removed(checkpoints):
+    """Of any step; a folder that is locked belongs to a process that still writes it."""
+    ended, held, other = (checkpoints / name for name in (".7.partial-0123abcd", ".8.partial-0123abcd", ".notes"))
+    for path in (ended, held, other):
         path.mkdir()
+    descriptor = os.open(held, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     save(checkpoints / "300", tree(), {})
-    assert sorted(leftovers(checkpoints)) == sorted([alive, other])
+    assert sorted(leftovers(checkpoints)) == [held, other]
+    os.close(descriptor)
+    prune(checkpoints)
+    assert leftovers(checkpoints) == [other]
 
 
 def test_a_file_size_limit_leaves_the_last_good_step(checkpoints):
@@ -541,7 +554,7 @@ def test_a_file_size_limit_leaves_the_last_good_step(checkpoints):
         r"\(earlier checkpoints are untouched\)\n",
         line,
     ), line
-    assert steps(checkpoints) == [100, 200] and newest_good(checkpoints) == 200
+    assert all_steps(checkpoints) == [100, 200] and latest_step(checkpoints) == 200
 
 
 @pytest.mark.parametrize(
@@ -560,7 +573,7 @@ def test_a_write_that_fails_half_way(checkpoints, monkeypatch, told, reason):
     with pytest.raises(InputError) as caught:
         save(checkpoints / "300", tree(), {})
     assert str(caught.value).startswith(f"{checkpoints}/300: checkpoint not saved: {reason}; 0.0 MB needed, ")
-    assert steps(checkpoints) == [100, 200] and newest_good(checkpoints) == 200
+    assert all_steps(checkpoints) == [100, 200] and latest_step(checkpoints) == 200
     assert leftovers(checkpoints) == []
 
 
@@ -579,7 +592,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(checkpoints, monkeypa
     with pytest.raises(InputError) as caught:
         save(checkpoints / "300", tree(), {})
     assert str(caught.value).startswith(f"{checkpoints}/300: 0.0 MB of disk needed and 0.0 MB free; free 0.1 MB there")
-    assert steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
+    assert all_steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
 
 
 def test_require_free_space(tmp_path, monkeypatch):

@@ -181,7 +181,7 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
     for position in range(0, len(whole), 97):
         manifest.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
         with pytest.raises(InputError, match="manifest.json: changed since it was written; restore it from a copy"):
-            RunDirectory(stopped).read_manifest()
+            RunDirectory(stopped).manifest.read()
     manifest.unlink()
     with pytest.warns(UserWarning, match="manifest.json: missing: nothing vouches for the files of this run"):
         esnlm.load(stopped)
@@ -236,7 +236,7 @@ def test_a_full_disk_while_logging_is_one_line(tmp_path):
     with Metrics(tmp_path / "metrics.jsonl", 0) as metrics:
         metrics.write(step=1)
         metrics._handle.close()
-        metrics._handle = open("/dev/full", "ab")
+        metrics._handle = open("/dev/full", "ab")  # noqa: SIM115
         with pytest.raises(InputError, match="metrics.jsonl: No space left on device; free some space there"):
             metrics.write(step=2)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'

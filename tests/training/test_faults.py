@@ -94,7 +94,7 @@ def trained(tmp_path_factory):
 def with_readout(run, folder, change):
     """A copy of the run whose newest checkpoint has another readout."""
     shutil.copytree(run, folder / "run")
-    newest = checkpoint.steps(folder / "run" / "checkpoints")[-1]
+    newest = checkpoint.all_steps(folder / "run" / "checkpoints")[-1]
     place = folder / "run" / "checkpoints" / str(newest)
     arrays, metadata = checkpoint.restore(place)
     shutil.rmtree(place)

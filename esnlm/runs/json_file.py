@@ -1,0 +1,51 @@
+"""JSON that is read or refused, that holds any float, and that notices a changed byte."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from esnlm.runs.atomic import write_file
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Returns the value of a JSON text. Raises ValueError for anything else, however deep its brackets."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`.
+
+    Raises:
+        InputError: There is no room, or no right to write there.
+    """
+    write_file(path, json.dumps(spell_nonfinite(value), indent=1) + "\n")
+
+
+def spell_nonfinite(value: Any) -> Any:
+    """Returns a value as JSON has it, with "inf", "-inf" and "nan" for the numbers that JSON does not know."""
+    return json.loads(json.dumps(value), parse_constant=lambda constant: str(float(constant)))
+
+
+def seal(content: dict[str, Any]) -> str:
+    """Returns the sha256 of a JSON object without its key "sha256", where the seal itself stands."""
+    unsealed = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
+
+
+def add_seal(content: dict[str, Any]) -> bytes:
+    """Returns the text of a JSON object with its seal. It has no other spelling: any other bytes are damaged ones."""
+    return json.dumps(content | {"sha256": seal(content)}, sort_keys=True, indent=1).encode()
+
+
+def remove_seal(text: bytes) -> dict[str, Any] | None:
+    """Returns the content of what `add_seal` returned, or None where a byte of it has changed."""
+    try:
+        content = parse_json(text)
+        del content["sha256"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return content if add_seal(content) == text else None

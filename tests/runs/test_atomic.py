@@ -1,0 +1,168 @@
+"""A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays for ever."""
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.runs import atomic
+from esnlm.runs.atomic import NewFolder, abandoned, remove_folder, write_file, write_files, writing
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def fail(*arguments, **options):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_file_is_written_and_replaced(tmp_path):
+    write_file(tmp_path / "file", "old")
+    write_file(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new" and names(tmp_path) == ["file"]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    write_file(tmp_path / "file", "old")
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(InputError, match=f"^{tmp_path}/file: No space left on device; free some space there"):
+        write_file(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "old" and names(tmp_path) == ["file"]
+
+
+def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk(tmp_path, monkeypatch):
+    replaced, replace = [], os.replace
+
+    def note(partial, path):
+        assert len(list(tmp_path.glob(".*.partial-*"))) == 2 - len(replaced)
+        replaced.append(path.name)
+        replace(partial, path)
+
+    (tmp_path / "removed").write_text("old")
+    monkeypatch.setattr(os, "replace", note)
+    write_files({tmp_path / "first": "1", tmp_path / "removed": None, tmp_path / "last": "2"})
+    assert replaced == ["first", "last"] and names(tmp_path) == ["first", "last"]
+
+
+def test_a_group_killed_before_its_last_file_is_known_by_what_it_left(tmp_path):
+    program = """
+        import os, signal, sys
+        from pathlib import Path
+        from esnlm.runs.atomic import write_files
+        first, last = map(Path, sys.argv[1:])
+        replace = os.replace
+        os.replace = lambda a, b: replace(a, b) if b == first else os.kill(os.getpid(), signal.SIGKILL)
+        write_files({first: "new", last: "new"})
+    """
+    first, last = tmp_path / "first", tmp_path / "last"
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), first, last])
+    assert done.returncode == -signal.SIGKILL and first.read_text() == "new" and not last.exists()
+    assert abandoned(first) == [] and len(abandoned(last)) == 1
+    write_files({first: "newer", last: "newer"})
+    assert names(tmp_path) == ["first", "last"]
+
+
+def test_a_folder_is_there_when_it_is_committed_and_not_before(tmp_path):
+    target = tmp_path / "a" / "folder"
+    with NewFolder(target) as new:
+        (new.path / "file").write_text("content")
+        assert not target.exists()
+        new.commit()
+    assert (target / "file").read_text() == "content" and names(target.parent) == ["folder"]
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_a_folder_that_is_not_committed_is_removed(tmp_path, error):
+    try:
+        with NewFolder(tmp_path / "folder"):
+            if error:
+                raise error
+    except KeyboardInterrupt:
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_folder_is_replaced_only_where_it_is_empty_or_that_is_asked_for(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for content, replace in (("first", False), ("second", True)):
+        with NewFolder(tmp_path / "folder") as new:
+            (new.path / "file").write_text(content)
+            new.commit(replace)
+    with pytest.raises(OSError), NewFolder(tmp_path / "folder") as new:
+        new.commit()
+    assert (tmp_path / "folder" / "file").read_text() == "second" and names(tmp_path) == ["folder"]
+
+
+def test_an_error_within_names_the_target(tmp_path):
+    line = f"^{tmp_path}/folder/file: No space left"
+    with pytest.raises(InputError, match=line), NewFolder(tmp_path / "folder") as new, writing(new.path / "file"):
+        fail()
+
+
+def test_a_removed_folder_loses_its_name_first(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(atomic.shutil, "rmtree", lambda path: None)  # as if it was killed there
+    remove_folder(tmp_path / "folder")
+    assert [re.fullmatch(r"\.folder\.partial-[0-9a-f]{8}", name) is None for name in names(tmp_path)] == [False]
+
+
+def test_what_a_living_writer_has_is_left_alone_and_what_a_killed_one_left_is_not(tmp_path):
+    program = """
+        import sys, time
+        from pathlib import Path
+        from esnlm.runs.atomic import NewFolder
+        with NewFolder(Path(sys.argv[1])):
+            print("writing", flush=True)
+            time.sleep(60)
+    """
+    target = tmp_path / "folder"
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), target], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "writing\n"
+        with NewFolder(target):
+            assert len(names(tmp_path)) == 2
+        assert len(names(tmp_path)) == 1 and abandoned(target) == []
+        other.kill()
+    assert len(abandoned(target)) == 1
+    with NewFolder(target):
+        assert len(names(tmp_path)) == 1
+
+
+def test_links_and_pipes_in_the_way_are_not_followed_or_waited_for(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".file.partial-00000000").symlink_to(tmp_path / "mine")
+    os.mkfifo(tmp_path / ".file.partial-11111111")
+    write_file(tmp_path / "file", "new")
+    assert (tmp_path / "mine").read_text() == "mine" and names(tmp_path) == ["file", "mine"]
+
+
+def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    lock, calls = fcntl.flock, []
+
+    def steal_the_first(descriptor, operation):
+        calls.append(descriptor)
+        if len(calls) == 1:
+            raise BlockingIOError  # another process has it, to remove it
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", steal_the_first)
+    with NewFolder(tmp_path / "folder") as new:
+        new.commit()
+    assert len(calls) == 2 and (tmp_path / "folder").is_dir()
+
+
+def test_without_locks_nothing_is_swept_and_all_else_works(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", fail)
+    (tmp_path / ".folder.partial-00000000").mkdir()
+    with NewFolder(tmp_path / "folder") as new:
+        new.commit()
+    write_file(tmp_path / "file", "content")
+    assert names(tmp_path) == [".folder.partial-00000000", "file", "folder"]

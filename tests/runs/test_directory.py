@@ -1,0 +1,72 @@
+"""The entries of a run directory, and the number of its format."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import esnlm
+from esnlm.errors import InputError
+from esnlm.runs.directory import FORMAT, Entry, RunDirectory
+
+
+def test_an_entry_is_a_path_in_the_directory():
+    directory = RunDirectory(Path("runs/a"))
+    assert directory.config == Path("runs/a/config.yaml") and directory.frozen == Path("runs/a/frozen")
+
+
+def test_every_entry_has_one_sentence():
+    entries = [entry for entry in vars(RunDirectory).values() if isinstance(entry, Entry)]
+    assert len({entry.name for entry in entries}) == len(entries) == 18
+    for entry in entries:
+        assert entry.meaning[0].isupper() and entry.meaning.endswith(".") and ". " not in entry.meaning
+
+
+def begun(path, number=FORMAT):
+    directory = RunDirectory(path)
+    path.mkdir()
+    with directory.begin():
+        directory.config.write_text("run: x\n")
+    directory.format.write_text(json.dumps({"format": number}))
+    return path
+
+
+def test_a_run_has_a_number_from_the_start(tmp_path):
+    assert json.loads(RunDirectory(begun(tmp_path / "run")).format.read_text()) == {"format": FORMAT}
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path):
+    directory = RunDirectory(tmp_path)
+    with pytest.raises(InputError), directory.begin():
+        directory.config.write_text("run: x\n")
+        directory.manifest.add(directory.config)
+        directory.tokenizer.mkdir()
+        raise InputError("bad data")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [1, 3, 99])
+def test_another_format_is_refused_in_a_line_that_names_both(tmp_path, number):
+    run = begun(tmp_path / "run", number)
+    for read in (RunDirectory, esnlm.load):
+        with pytest.raises(
+            InputError, match=f"^{run}: a run directory of format {number}, and .* reads format {FORMAT}"
+        ):
+            read(run)
+
+
+def test_a_run_without_a_number_is_of_format_1(tmp_path):
+    run = begun(tmp_path / "run")
+    (run / "format.json").unlink()
+    with pytest.raises(InputError, match=f"^{run}: a run directory of format 1, and .* reads format {FORMAT}"):
+        RunDirectory(run)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "2"}', '{"format": 1e999}', '{"format": true}', "[" * 10**5]
+)
+def test_a_damaged_number_is_refused(tmp_path, text):
+    run = begun(tmp_path / "run")
+    (run / "format.json").write_text(text)
+    with pytest.raises(InputError, match=f"^{run}/format.json: damaged; restore it from a copy of the run$"):
+        RunDirectory(run)
