@@ -71,15 +71,15 @@ OTHERS = [
 
 
 DIGESTS = {
-    "erdos_renyi": "?",
-    "fixed_in_degree": "?",
-    "ring": "?",
-    "small_world": "?",
-    "scale_free": "?",
-    "block_diagonal": "?",
-    "orthogonal": "?",
-    "erdos_renyi dense": "?",
-    "fixed_in_degree dense": "?",
+    "erdos_renyi": "947580b8a2297a4991b92cf72ff9fdabec5af00662bffcc30a979062967bda76",
+    "fixed_in_degree": "3f30c29f12ad7672555a77c63deac57f0b40ef417660cccb74e0bf22ff1fbcc6",
+    "ring": "f7b7e8c87ffcda827f03a50aba253fa227fa355f20643374ec76693132316abb",
+    "small_world": "54bbc20f3f94f4ca75f7b8fcc1f1d4ce141545e0f9c187d53141afdb78cc6ea4",
+    "scale_free": "830e9e73ace28f28bbc4d4db9c610285a191663c32285696c29ad14ba8306480",
+    "block_diagonal": "191487245abf897e70f51c5506d4cdf158645f372f846922b44cce5ec9ca5ef8",
+    "orthogonal": "80e005d4176cae96f91a5c6f577ba29395160276129f2a27776a34ac61a379b1",
+    "erdos_renyi dense": "78ea45094b2beb4af3a9736825192b0a32704d044a4acb7240c233fca052ff31",
+    "fixed_in_degree dense": "f4b8d9b4374f38d40b7c3a47d3dda0ef62b8c11d5e4940b57d71aae2f878ef75",
 }
 
 
