@@ -33,7 +33,8 @@ from jax import lax
 from esnlm.errors import require
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
-from esnlm.reservoir.topology import ErdosRenyi, Topology
+from esnlm.reservoir.topology import Topology
+from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
 
@@ -116,7 +117,7 @@ def draw(
         state_size, mean_degree=mean_degree, input_connectivity=1.0, leak_min=leak, leak_max=leak, **settings
     )
     config.check("network")
-    w = scipy.sparse.csr_array(as_scipy(weights.draw(config, 1, seed).reservoir.stored_w_rec))
+    w = scipy.sparse.csr_array(as_scipy(weights.initialize_reservoir(config, 1, seed).reservoir.stored_w_rec))
 
     def uniform(scale: float, columns: int, stream: Stream) -> np.ndarray:
         return generator(seed, stream).uniform(-scale, scale, (state_size, columns))
