@@ -18,9 +18,8 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.models.lstm import LstmConfig
-from esnlm.regression.lms import LmsConfig
-from esnlm.regression.ridge import RidgeConfig
-from esnlm.regression.rls import RlsConfig
+from esnlm.regression.base import Fitter
+from esnlm.regression.fitters import FITTERS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs.atomic import write_atomically
@@ -121,7 +120,7 @@ class Experiment:
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
     data: StoreData | GrammarData | ImportedData = field(default_factory=GrammarData)
     model: ModelConfig = field(default_factory=EchoStateConfig)
-    training: TrainingConfig | RidgeConfig | RlsConfig | LmsConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig | Fitter = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
 
     @property
@@ -142,7 +141,7 @@ class Experiment:
         self.data.check()
         self.model.check("model")
         self.training.check()
-        if self.training.kind != "adamw":
+        if isinstance(self.training, Fitter):
             self._check_regression()
         self.compute.check()
 
@@ -158,7 +157,7 @@ class Experiment:
         )
         rank, most = model.readout.rank, model.feature_size
         require(
-            rank is None or kind == "ridge",
+            rank is None or self.training.makes_low_rank,
             f"model.readout.rank is {rank}: training.kind {kind} makes a readout of full rank; set it to null, or choose ridge or adamw",
         )
         require(
@@ -173,7 +172,7 @@ class Experiment:
 
 
 DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
-TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
+TRAINING = {"adamw": TrainingConfig, **FITTERS}
 MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
 
 

@@ -10,13 +10,14 @@ from esnlm.config import Experiment
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.models import families
+from esnlm.regression.base import Fitter
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, regression
-from esnlm.training.corpus import Corpus, open_corpus
+from esnlm.training.corpus import Corpus, open_corpus, unigram_counts
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.log import Ledger
@@ -59,11 +60,15 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
     with directory.rollback_on_error():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment, directory)
-        is_regression = experiment.training.kind in regression.METHODS
+        is_regression = isinstance(experiment.training, Fitter)
+        features, vocab_size = experiment.model.feature_size, corpus.tokenizer.vocab_size
         if is_regression:
-            regression.require_memory(experiment, corpus.tokenizer.vocab_size)
+            regression.require_memory(experiment.training, features, vocab_size, experiment.model.readout.rank)
         model = open_model(experiment, corpus, directory)
-        state = (regression.open_state if is_regression else open_state)(experiment, corpus, model, directory)
+        if is_regression:
+            state = regression.open_state(experiment.training, model.params, features, vocab_size, directory)
+        else:
+            state = open_state(experiment, corpus, model, directory)
         if not directory.manifest.exists():
             directory.update_manifest(
                 *directory.fixed_files, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256")
@@ -180,7 +185,18 @@ def _epochs(
 def _regression(experiment, corpus, frozen, state, metrics, directory, interruption) -> Likelihood | None:
     """What is left of a regression, then validation."""
     stream = families.stream(experiment.model, frozen, state.params, experiment.compute)
-    regression.fit(experiment, corpus, stream, state, metrics, directory, interruption)
+    training, compute, counts = experiment.training, experiment.compute, unigram_counts(corpus.train, corpus.tokenizer)
+    regression.ReadoutRegression(
+        training,
+        experiment.model.readout.rank,
+        experiment.seed,
+        corpus.train,
+        counts,
+        stream,
+        compute.precision,
+        compute.window_tokens,
+        compute.chunk_tokens,
+    ).run(state, metrics, directory, interruption)
     validation = None if interruption else _validate(experiment, corpus.validation, stream, state.params, interruption)
     if validation is not None:
         epoch, nll, bits = experiment.training.epochs, validation.nll, validation.bits_per_byte

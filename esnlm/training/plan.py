@@ -18,6 +18,7 @@ from esnlm.data.store import open_store
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.models import families
 from esnlm.readout.cross_entropy import product
+from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
 from esnlm.training import regression
 
@@ -31,12 +32,13 @@ def show(experiment: Experiment) -> int:
     sentences, tokens, vocab_size = _size_of_corpus(experiment.data)
     compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
     family = families.of(experiment.model)
-    training, is_regression = experiment.training, experiment.training.kind in regression.METHODS
+    training, is_regression = experiment.training, isinstance(experiment.training, Fitter)
     counts, epochs = family.expected_counts(experiment.model, vocab_size), training.epochs
     frozen, logits = family.frozen_bytes(experiment.model, vocab_size), 4 * 2 * vocab_size * compute.chunk_tokens
     states = 4 * experiment.model.feature_size * (compute.window_tokens + compute.batch_slots)
     if is_regression:
-        how, trained, kept, size = training.kind, regression.memory(experiment, vocab_size), 1, 4 * counts.trainable
+        trained = regression.memory(training, experiment.model.feature_size, vocab_size, experiment.model.readout.rank)
+        how, kept, size = training.kind, 1, 4 * counts.trainable
     else:
         how, trained, size = "AdamW", 16 * counts.trainable, 12 * counts.trainable
         kept = training.keep_checkpoints + len(training.checkpoint_words) + 1
@@ -68,19 +70,15 @@ def flops(experiment: Experiment) -> int:
     """
     _, tokens, vocab_size = _size_of_corpus(experiment.data)
     model, training = experiment.model, experiment.training
-    if training.kind in regression.METHODS:
-        return regression.METHODS[training.kind].flops(model.feature_size, vocab_size, training.epochs * tokens)
+    if isinstance(training, Fitter):
+        return training.flops(model.feature_size, vocab_size, training.epochs * tokens)
     return training.epochs * tokens * families.of(model).flops_per_token(model, vocab_size)
 
 
 def _updates(experiment: Experiment, sentences: int) -> dict[str, str]:
     training = experiment.training
-    if training.kind in regression.METHODS:
-        return {
-            "readout": {"ridge": "in closed form", "rls": "by recursive least squares", "lms": "by least mean squares"}[
-                training.kind
-            ]
-        }
+    if isinstance(training, Fitter):
+        return {"readout": training.description}
     return {
         "updates": f"{training.epochs * math.ceil(sentences / training.batch_size):,} of {training.batch_size} sentences"
     }

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 from flax import serialization
@@ -23,7 +24,7 @@ class State:
     """What changes as training goes, and is in every checkpoint."""
 
     params: dict
-    optimizer: tuple
+    optimizer: Any  # the optimizer's state, or a regression's accumulators
     step: int = 0  # updates done
     tokens: int = 0  # predicted tokens seen
     words: int = 0  # words of training text seen
