@@ -6,6 +6,7 @@ import scipy.linalg
 
 from esnlm.diagnosis import capacity
 from esnlm.errors import InputError
+from esnlm.regression.solvers import predict_ridge
 from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.cell import prepare
 from tests import oracle
@@ -64,7 +65,7 @@ def test_both_forms_of_the_ridge_regression_are_the_same():
             level = 0.1 * np.trace(smaller) / len(smaller)
             weights = np.linalg.solve(centred.T @ centred + level * np.eye(columns), centred.T @ target)
             expected = (xs[ts] - mean) @ weights + ys[~ts].mean(0)
-            np.testing.assert_allclose(capacity._ridge_predictions(xs, ys, ts, 0.1), expected, atol=1e-10)
+            np.testing.assert_allclose(predict_ridge(xs, ys, ts, 0.1), expected, atol=1e-10)
 
 
 def test_memory_capacity_with_fewer_samples_than_units():
