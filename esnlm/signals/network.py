@@ -21,7 +21,7 @@ The echo state property is defined without feedback only (Jaeger 2001, definitio
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,13 +117,19 @@ def draw(
     )
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
     require(decay > 0, f"decay is {decay}: it must be above 0")
-    settings = {"topology": topology or ErdosRenyi(), "spectral_radius": spectral_radius, "activation": activation}
-    # The library draws W_in by token; signals have a W_in of their own, so it is asked for one of a single token.
+    # The library draws W_in by token. Signals have a W_in of their own, so it is asked for one of a single token.
     config = ReservoirConfig(
-        state_size, mean_degree=mean_degree, input_connectivity=1.0, leak_min=leak, leak_max=leak, **settings
+        state_size,
+        topology or ErdosRenyi(),
+        mean_degree=mean_degree,
+        input_connectivity=1.0,
+        spectral_radius=spectral_radius,
+        leak_min=leak,
+        leak_max=leak,
+        activation=activation,
     )
     config.check("network")
-    w = scipy.sparse.csr_array(as_scipy(weights.initialize_reservoir(config, 1, seed).reservoir.stored_w_rec))
+    w = scipy.sparse.csr_array(as_scipy(weights.initialize_reservoir(config, 1, seed).reservoir.layers[0].stored_w_rec))
 
     def uniform(scale: float, columns: int, stream: Stream) -> np.ndarray:
         return generator(seed, stream).uniform(-scale, scale, (state_size, columns))
@@ -195,7 +201,8 @@ def train(
     x = _scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1]
     y = np.concatenate([np.zeros_like(teacher[:1]), teacher[:-1]])  # y(n) beside x(n+1)
     seen = np.concatenate([{"u": u, "x": x, "y": y}[name] for name in network.reads], axis=1)[washout:]  # (T, F, B)
-    w_out = solve_by_svd(*(np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target)), ridge)
+    samples, targets = (np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target))
+    w_out = solve_by_svd(samples, targets, ridge)
     return dataclasses.replace(network, w_out=w_out)
 
 
@@ -239,7 +246,7 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
 
 def _sequences(
     network: Network, u: np.ndarray | None, teacher: np.ndarray | None, start: State | None, own: bool = False
-) -> tuple[np.ndarray, np.ndarray | None, bool]:
+) -> tuple[np.ndarray, Any, bool]:
     """Checks sequences and returns them as u (T, K, B) and teacher (T, L, B) or None.
 
     The third result says whether the user gave no B, so that it is left out of what is returned.
@@ -253,8 +260,10 @@ def _sequences(
         u is not None or network.w_in.shape[1] == 0, f"u is missing: the network has {network.w_in.shape[1]} input(s)"
     )
     require(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
-    given = {"u": np.zeros((len(teacher), 0)) if u is None else u, "teacher": teacher}
-    given = {name: np.asarray(array, np.float64) for name, array in given.items() if array is not None}
+    u = np.zeros((len(np.asarray(teacher)), 0)) if u is None else u
+    given = {
+        name: np.asarray(array, np.float64) for name, array in (("u", u), ("teacher", teacher)) if array is not None
+    }
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
     columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
     wide = next(iter(columns), 1)
@@ -316,7 +325,7 @@ def _compiled(
     f, f_out, reads = ACTIVATIONS[names[0]], OUTPUTS[names[1]], names[2]
     multiply = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
-    def step(state: State, at: tuple) -> tuple[State, jax.Array]:
+    def step(state: Any, at: tuple) -> tuple[State, jax.Array]:
         u, taught, noise = at  # (K, B), (L, B), (N, B)
         drive = multiply(arrays["w_in"], u) + sparse.matmul(arrays["w"], state.x)
         if arrays["w_back"] is not None:
