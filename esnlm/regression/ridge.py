@@ -42,7 +42,11 @@ class Ridge(Fitter):
         super().check()
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
-        """Returns sums over no tokens: "gram" sum h h^T, its upper triangle (F, F), "cross" sum d h^T (V, F), "counts" sum d (V,)."""
+        """Returns sums over no tokens.
+
+        Returns:
+            {"gram" sum h h^T, its upper triangle (F, F), "cross" sum d h^T (V, F), "counts" sum d (V,)}.
+        """
         return {
             "gram": np.zeros((features, features)),
             "cross": np.zeros((vocab_size, features)),

@@ -1,4 +1,4 @@
-"""Jaeger's echo state network for real-valued sequences (Jaeger 2001, eq. 1 and 2).
+"""Jaeger's network for real-valued sequences (Jaeger 2001, as summarised by Ichimura 2019, eq. 1 and 2).
 
     x(n+1) = (1 - alpha a) x(n) + a f(W_in u(n+1) + W x(n) + W_back y(n))
     y(n+1) = f_out(W_out (u(n+1), x(n+1), y(n)))
@@ -14,7 +14,7 @@ forcing), the network's own in `generate`. W_out alone is trained, by ridge regr
 Everything is float64. A network that feeds on its own output is a loop, and the roundings of float32 would be the floor
 of its error. A sequence is (T, K), or (T, K, B) for B sequences side by side, each from a state of its own.
 
-The echo state property is defined without feedback only (Jaeger 2001, definition 1). With W_back a spectral radius below
+The echo state property is defined without feedback only (Ichimura 2019, definition 1). With W_back a spectral radius below
 1 is a habit and guarantees nothing.
 """
 

@@ -11,7 +11,7 @@ from esnlm.reservoir.topology.base import Connections, Topology
 
 @dataclass(frozen=True)
 class ErdosRenyi(Topology):
-    """Every connection is there with the same probability, independently (Ueda et al. 2025a, eq. 2).
+    """Every connection is there with the same probability, independently (Ueda et al. 2025a, section 2.1).
 
     The probability is the reservoir's own connectivity.
     """
