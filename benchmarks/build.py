@@ -15,11 +15,11 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def build(size: int, vocab: int, pipe) -> None:
-    from esnlm.reservoir.weights import ReservoirConfig, draw
+    from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
-    drawn = draw(ReservoirConfig(state_size=size), vocab, seed=0)
+    drawn = initialize_reservoir(ReservoirConfig(state_size=size), vocab, seed=0)
     seconds = time.monotonic() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     pipe.send(

@@ -29,7 +29,7 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.features.stream import default_batch_slots
 from esnlm.reservoir import cell, sparse
-from esnlm.reservoir.topology import erdos_renyi
+from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import Reservoir
 
 if measure.torch is not None:
@@ -80,7 +80,7 @@ def random_reservoir(size: int, vocab_size: int, degree: float, seed: int) -> Re
     rng = np.random.default_rng([seed, size])
 
     def matrix(columns, scale):
-        row, column = erdos_renyi(size, columns, degree / size, rng)
+        row, column = bernoulli_positions(size, columns, degree / size, rng)
         values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
         parts = (values, np.stack([row, column], axis=1))
         return BCOO(parts, shape=(size, columns), indices_sorted=True, unique_indices=True)

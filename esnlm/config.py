@@ -13,9 +13,8 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.models.lstm import LstmConfig
-from esnlm.regression.lms import LmsConfig
-from esnlm.regression.ridge import RidgeConfig
-from esnlm.regression.rls import RlsConfig
+from esnlm.regression.base import Fitter
+from esnlm.regression.fitters import FITTERS
 from esnlm.runs.trackers import TRACKERS
 
 
@@ -78,7 +77,7 @@ class Experiment:
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
     data: DataSource = field(default_factory=GrammarData)
     model: ModelConfig = field(default_factory=EchoStateConfig)
-    training: TrainingConfig | RidgeConfig | RlsConfig | LmsConfig = field(default_factory=TrainingConfig)
+    training: TrainingConfig | Fitter = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     tracking: tuple[str, ...] = ()  # what follows the run beside metrics.jsonl (runs/trackers/)
 
@@ -100,15 +99,15 @@ class Experiment:
         self.data.check()
         self.model.check("model")
         self.training.check()
-        if self.training.kind != "adamw":
-            self._check_regression()
+        if isinstance(self.training, Fitter):
+            self._check_regression(self.training)
         self.compute.check()
         for name in self.tracking:
             require(name in TRACKERS, f"tracking has {name!r}: choose from {', '.join(TRACKERS)}")
 
-    def _check_regression(self) -> None:
+    def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""
-        kind = self.training.kind
+        kind = fitter.kind
         model: Any = self.model
         require(
             model.features_are_frozen,
@@ -120,7 +119,7 @@ class Experiment:
         )
         rank, most = model.readout.rank, model.feature_size
         require(
-            rank is None or kind == "ridge",
+            rank is None or fitter.makes_low_rank,
             f"model.readout.rank is {rank}: training.kind {kind} makes a readout of full rank; set it to null, or choose ridge or adamw",
         )
         require(
@@ -135,7 +134,7 @@ class Experiment:
 
 
 # What `training.kind` and `model.family` can name; `data.kind` has data/sources, and the topology's kind reservoir/topology.
-TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
+TRAINING = {"adamw": TrainingConfig, **FITTERS}
 MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
 
 

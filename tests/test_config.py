@@ -8,7 +8,9 @@ import pytest
 from esnlm import config, config_io
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir.topology import ErdosRenyi, Ring, SmallWorld
+from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
+from esnlm.reservoir.topology.ring import Ring
+from esnlm.reservoir.topology.small_world import SmallWorld
 from esnlm.reservoir.weights import ReservoirConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -172,7 +174,7 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
         ("ring", "{file}: {at} is 'ring': it must be a section of settings"),
         (
             "{kind: rings}",
-            "{at}.kind is 'rings': choose erdos_renyi, fixed_in_degree, ring, small_world, scale_free, block_diagonal, orthogonal",
+            "{at}.kind is 'rings': choose block_diagonal, erdos_renyi, fixed_in_degree, orthogonal, ring, scale_free, small_world",
         ),
         (
             "{kind: small_world, degre: 4}",

@@ -12,10 +12,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jax import lax
 
 from esnlm.errors import InputError
+from esnlm.regression.solvers import gram_of_samples, predict_ridge
 from esnlm.reservoir.cell import EchoStateCell, StackedCell
 
 SATURATED = 0.99  # |f(.)|
@@ -68,7 +68,7 @@ def memory_capacity(
     x = states.reshape(length * runs, -1)  # (T B, N)
     y = np.stack([u[before - k : before - k + length] for k in range(1, delays + 1)], axis=-1).reshape(len(x), delays)
     test = np.tile(np.arange(runs) >= runs - held_out, length)
-    predicted = _ridge_predictions(x, y, test, ridge)
+    predicted = predict_ridge(x, y, test, ridge)
     correlation = np.array(
         [np.corrcoef(p, t)[0, 1] if np.ptp(p) else 0.0 for p, t in zip(predicted.T, y[test].T, strict=True)]
     )
@@ -93,30 +93,6 @@ def _driven(cell, vector, u, washout):
 
     h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.zeros(u.shape[1]))
     return lax.scan(record, h, u[washout:])[1]
-
-
-def _ridge_predictions(x, y, test, ridge):
-    """Ridge regression of y (S, K) on x (S, N) with an intercept, fitted where not `test`, evaluated where it is."""
-    train = ~test
-    mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
-    y_train = y[train] - mean[1]
-    if x.shape[1] <= train.sum():
-        x = x - mean[0]
-        solve = _regularised(x[train].T @ x[train], ridge)
-        return x[test] @ solve(x[train].T @ y_train) + mean[1]
-    gram = _gram(x, mean[0])  # the dual, with K of samples: y = K (K + lambda I)^-1 y_train
-    solve = _regularised(gram[np.ix_(train, train)], ridge)
-    return gram[np.ix_(test, train)] @ solve(y_train) + mean[1]
-
-
-def _regularised(gram, ridge):
-    level = ridge * np.trace(gram) / len(gram)
-    if not level > 0:
-        raise InputError(
-            f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0"
-        )
-    factor = scipy.linalg.cho_factor(gram + level * np.eye(len(gram)))
-    return lambda right: scipy.linalg.cho_solve(factor, right)
 
 
 @dataclass(frozen=True)
@@ -162,7 +138,7 @@ def effective_rank(states: np.ndarray) -> float:
         InputError: all states are 0, or one is not finite.
     """
     _require_finite(states, "effective rank")
-    gram = _gram(states if states.shape[0] <= states.shape[1] else states.T, 0.0)
+    gram = gram_of_samples(states if states.shape[0] <= states.shape[1] else states.T, 0.0)
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0))
     if not singular.any():
         raise InputError("effective rank: all states are 0; sample the states of a network that is driven")
@@ -174,13 +150,3 @@ def effective_rank(states: np.ndarray) -> float:
 def _require_finite(states, what) -> None:
     if not np.isfinite(states).all():
         raise InputError(f"{what}: the states grow beyond float32; lower the spectral radius")
-
-
-def _gram(x, mean) -> np.ndarray:
-    """(x - mean) (x - mean)^T in float64, (S, S), without a float64 copy of x (S, N)."""
-    mean = np.broadcast_to(mean, x.shape[1])
-    total = np.zeros((len(x), len(x)))
-    for start in range(0, x.shape[1], 4096):
-        part = x[:, start : start + 4096] - mean[start : start + 4096]
-        total += part @ part.T
-    return total

@@ -90,7 +90,9 @@ def diagnose(
     if drawn:
         say(f"{Path(config).name}: drawing the reservoir")
         measure(
-            Path(config).name, drawn, weights.draw(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir
+            Path(config).name,
+            drawn,
+            weights.initialize_reservoir(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir,
         )
     result = {
         "reservoirs": found,

@@ -194,7 +194,7 @@ def _frozen_nonzeros(reservoir: Reservoir | Stack) -> int:
 
 def draw_frozen(config: EchoStateConfig, vocab_size: int, seed: int) -> tuple[dict, dict]:
     """The arrays of a reservoir, and a record of how it came about, to be saved with them."""
-    drawn = weights.draw(config.reservoir, vocab_size, seed)
+    drawn = weights.initialize_reservoir(config.reservoir, vocab_size, seed)
     record = {
         "seed": seed,
         "redraws": drawn.redraws,

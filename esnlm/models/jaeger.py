@@ -38,7 +38,7 @@ from esnlm.reservoir import arrays as held
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, Reservoir, Stack
-from esnlm.reservoir.topology import erdos_renyi
+from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
 
@@ -237,7 +237,7 @@ def draw_frozen(config: JaegerConfig, vocab_size: int, seed: int) -> tuple[dict,
     arrays, record = echo_state.draw_frozen(config.without_feedback, vocab_size, seed)
     rng = generator(seed, Stream.FEEDBACK)
     places = np.stack(
-        erdos_renyi(config.reservoir.state_size, vocab_size, config.reservoir.input_gamma, rng), axis=1
+        bernoulli_positions(config.reservoir.state_size, vocab_size, config.reservoir.input_gamma, rng), axis=1
     ).astype(np.int32)
     values = rng.standard_normal(len(places), dtype=np.float32) * np.float32(config.feedback_scale)
     return arrays | {"feedback": {"values": values, "indices": places}}, record | {

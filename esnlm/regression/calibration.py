@@ -1,22 +1,31 @@
-"""From linear scores to log-probabilities: one rule, affine in the features, the same for ridge, LMS and RLS.
+"""From linear scores to log-probabilities by one rule, affine in the features, the same for ridge, LMS and RLS.
 
 A regression onto one-hot next tokens scores every token v by y_v(h) = w_v h + c_v, an estimate of p(v | h) that may be
-negative and need not sum to 1. As each rule makes logits o that are affine in h, what is saved is an ordinary readout.
+negative and need not sum to 1. Each rule makes logits o that are affine in h, so what is saved is an ordinary readout.
 
-softmax      o_v = y_v, the literal reading of S3. Scores lie near 0 .. 1, so this is nearly uniform: NLL about ln V.
+softmax      o_v = y_v, the literal reading of Fujimaki 2026. Scores lie near 0 .. 1, so this is nearly uniform: its NLL
+             is about ln V.
 
-calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma
+calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma [ours]
 
-with f_v the share of v in the training text, p its add-one unigram probabilities, s_v the mean of y_v - f_v over the training
-tokens that v follows, and beta and gamma fitted to the NLL of held-out text. At beta = gamma = 1 this is linear discriminant analysis with
-the total covariance S: of an exact regression w_v = p_v S^-1 (mu_v - m), where mu_v is the mean feature before v, so that
-o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma below 1 shrinks the means of rare tokens,
-which are mostly noise.
+Here f_v is the share of v in the training text, p its add-one unigram probabilities, and s_v the mean of y_v - f_v over
+the training tokens that v follows. beta and gamma are fitted to the NLL of held-out text. At beta = gamma = 1 this is
+linear discriminant analysis with the total covariance S: an exact regression has w_v = p_v S^-1 (mu_v - m), where mu_v
+is the mean feature before v, so that
+o_v = log p_v + (mu_v - m) S^-1 (h - m) - (mu_v - m) S^-1 (mu_v - m) / 2. A gamma below 1 shrinks the means of rare
+tokens, which are mostly noise.
 
-Tried in nats per token of 2,048 held-out tokens that the rule was fitted to and of 2,048 others (one million words of
-training text, V 8,192, 512 units, ridge): the unigram model 7.04, 6.89; this rule without s, at a gamma of 0.5 6.56, 6.31, of
-0.7 6.50, 6.29, of 1 6.76, 6.63; with p_v + 100 / n in place of p_v^gamma 6.60, 6.40; with s under a coefficient of its own
-6.35, 6.14, its fitted values 1.37 for y and 1.32 for s: so near that they share one here. Softmax gave 8.96.
+What was tried, in nats per token of the 2,048 held-out tokens that the rule was fitted to and of 2,048 others (one
+million words of training text, V 8,192, 512 units, ridge):
+
+    softmax                                    8.96
+    unigram model                              7.04, 6.89
+    s with a coefficient of its own            6.35, 6.14   fitted: 1.37 for y and 1.32 for s, so near that they share
+                                                            one coefficient here
+    without s, gamma 0.5                       6.56, 6.31
+    without s, gamma 0.7                       6.50, 6.29
+    without s, gamma 1                         6.76, 6.63
+    without s, p_v + 100 / n for p_v^gamma     6.60, 6.40
 """
 
 from dataclasses import dataclass, replace
@@ -26,8 +35,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
-
-from esnlm.errors import InputError
 
 RULES = ("calibrated", "softmax")
 CHUNK = 512  # predictions whose logits are worked on at once
@@ -41,12 +48,12 @@ class HeldOut(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Linear scores y = w h + intercept, and their means over each token's own places in the training text."""
+    """Linear scores y = w h + intercept, and the mean of each over the tokens that it is the score of."""
 
     w: np.ndarray  # (V, F) float32
     intercept: np.ndarray  # (V,)
-    own: np.ndarray  # (V,): of y_v over the tokens that v follows
-    share: np.ndarray  # (V,): f, of each token among them
+    own: np.ndarray  # (V,): mean of y_v over the training tokens that v follows
+    share: np.ndarray  # (V,): f, share of each token in the training text
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,8 @@ class Rule:
     gamma: float = 0.7
     nll: float = np.nan
 
-    def readout(self, scores: Scores, log_p: np.ndarray) -> dict:
-        """The logits as a readout of full rank: {"w" (V, F), "bias" (V,)} float32."""
+    def readout(self, scores: Scores, log_p: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the logits as a readout of full rank: {"w" (V, F), "bias" (V,)} float32."""
         if self.kind == "softmax":
             return {"w": scores.w, "bias": scores.intercept.astype(np.float32)}
         scale = self.beta * np.exp(-self.gamma * log_p)
@@ -67,25 +74,17 @@ class Rule:
         return {"w": scores.w * scale[:, None].astype(np.float32), "bias": bias.astype(np.float32)}
 
     def record(self) -> dict:
-        """What the summary tells of it."""
+        """Returns what the summary tells of it."""
         numbers = {"beta": self.beta, "gamma": self.gamma} if self.kind == "calibrated" else {}
         return {"log_probs": self.kind, **numbers, "held_out": self.nll}
 
 
-def check(config) -> None:
-    """Raises InputError for what no rule can have in the settings that all regressions share."""
-    if config.log_probs not in RULES:
-        raise InputError(f"training.log_probs is {config.log_probs!r}: choose {', '.join(RULES)}")
-    for name in ("held_out_tokens", "checkpoint_every"):
-        if getattr(config, name) < 1:
-            raise InputError(f"training.{name} is {getattr(config, name)}: it must be at least 1")
-
-
 def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> Scores:
-    """The scores of a regression; a token that never follows anything has its intercept for its own mean.
+    """Returns the scores of a regression. A token that never follows anything has its intercept for its own mean.
 
     Args:
         w: (V, F).
+        intercept: (V,).
         sums: of the features that v follows, (V, F).
         counts: how many those are, (V,).
     """
@@ -93,23 +92,30 @@ def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts
     return Scores(np.asarray(w, np.float32), intercept, own, counts / counts.sum())
 
 
-def fit(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
-    """The rule with beta and gamma fitted to held-out text, from those it has; where scores are not finite, with an NLL of nan.
+def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
+    """Fits beta and gamma to held-out text, starting from those of `rule`.
 
     Args:
-        log_p: log of the unigram probabilities (V,).
+        scores: of the regression.
+        held_out: text to fit to.
+        log_p: log of the unigram probabilities, (V,).
+        rule: where to start.
+        gamma_too: False keeps gamma as it is.
+
+    Returns:
+        The fitted rule; where scores are not finite, `rule` with an NLL of nan.
     """
     softmax = rule.kind == "softmax"
-    offset = scores.intercept if softmax else _centred(scores)
+    offset = jnp.asarray(scores.intercept if softmax else _centred(scores), jnp.float32)
     base = jnp.zeros(len(log_p), jnp.float32) if softmax else jnp.asarray(log_p, jnp.float32)
-    w, offset = jnp.asarray(scores.w), jnp.asarray(offset, jnp.float32)
-    starts = range(0, len(held_out.targets), CHUNK)
-    parts = [
-        (_scores(held_out.features[i : i + CHUNK], w, offset), held_out.targets[i : i + CHUNK].astype(np.int32))
-        for i in starts
-    ]
+    w = jnp.asarray(scores.w)
+    parts = []
+    for start in range(0, len(held_out.targets), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        parts.append((_scores(held_out.features[chunk], w, offset), held_out.targets[chunk].astype(np.int32)))
 
-    def mean_nll(numbers):
+    def mean_nll(numbers: np.ndarray | list[float]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the NLL at (log beta, gamma), and its gradient."""
         found = [_nll_and_gradient(jnp.asarray(numbers, jnp.float32), *part, base) for part in parts]
         loss, gradient = (
             np.sum([np.asarray(one, np.float64) for one in column], axis=0) for column in zip(*found, strict=True)
@@ -123,34 +129,34 @@ def fit(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_
         return replace(rule, nll=np.nan)
     free = slice(0, 2 if gamma_too else 1)
 
-    def of_free(numbers):
+    def of_free(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss, gradient = mean_nll([*numbers, *begin[len(numbers) :]])
         return loss, gradient[free]
 
     found = optimize.minimize(of_free, begin[free], jac=True, method="L-BFGS-B", options={"maxiter": 30, "ftol": 1e-7})
-    log_beta, gamma = [*found.x, *begin[len(found.x) :]]
+    log_beta, gamma = np.concatenate([found.x, begin[len(found.x) :]])
     return Rule("calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun))
 
 
-def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict, dict]:
-    """(readout, record) of scores under a rule fitted to held-out text."""
-    rule = fit(scores, held_out, log_p, Rule(kind))
+def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
+    """Returns the readout that scores give under a rule fitted to held-out text, and a record of the rule."""
+    rule = fit_rule(scores, held_out, log_p, Rule(kind))
     return rule.readout(scores, log_p), rule.record()
 
 
-def _centred(scores):
-    """c_v - f_v - s_v / 2, with s_v = own_v - f_v."""
+def _centred(scores: Scores) -> np.ndarray:
+    """Returns c_v - f_v - s_v / 2, (V,), with s_v = own_v - f_v."""
     return scores.intercept - (scores.own + scores.share) / 2
 
 
 @jax.jit
-def _scores(features, w, offset):
+def _scores(features: jax.Array, w: jax.Array, offset: jax.Array) -> jax.Array:
     return jnp.dot(features, w.T, precision=jax.lax.Precision.HIGHEST) + offset  # (C, V)
 
 
 @jax.jit
 @jax.value_and_grad
-def _nll_and_gradient(numbers, scores, targets, base):
-    """Summed -log p of the targets, and its slope in log beta and gamma; base is log p_v, or 0 where nothing is scaled."""
+def _nll_and_gradient(numbers: jax.Array, scores: jax.Array, targets: jax.Array, base: jax.Array) -> jax.Array:
+    """Returns summed -log p of the targets and its slope in (log beta, gamma); base is log p_v, or 0 for softmax."""
     o = base + scores * jnp.exp(numbers[0] - numbers[1] * base)
     return jnp.sum(jax.nn.logsumexp(o, axis=1) - jnp.take_along_axis(o, targets[:, None], axis=1)[:, 0])

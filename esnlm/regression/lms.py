@@ -2,63 +2,108 @@
 
     W_out(t + 1) = W_out(t) + mu / B * sum_k e_k(t) r_k(t)^T,    e_k(t) = d_k(t) - y_k(t),    y_k(t) = W_out(t) r_k(t)
 
-(S3), one update a time step, over the B sentences k; d is the one-hot next token and r the features. With `intercept` a 1 is
-appended to r [ours]. B sentences are always under way, for a new one begins in a slot as soon as one ends.
+(Fujimaki 2026). One time step makes one update, over the B sentences k; d is the one-hot next token and r the features.
+With `intercept` a 1 is appended to r [ours]. B sentences are always under way, since a new one begins in a batch slot
+as soon as one ends there.
 """
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from esnlm.errors import InputError
+from esnlm.errors import require
 from esnlm.ops.matmul import matmul
-from esnlm.regression import calibration
-from esnlm.regression.calibration import HeldOut, linear_scores
-from esnlm.regression.ridge import add_by_target, blocks
+from esnlm.regression.base import Accumulators, Fitter, Window
+from esnlm.regression.calibration import HeldOut, calibrate, linear_scores
+from esnlm.regression.sums import add_by_target, row_blocks
 
 
 @dataclass(frozen=True)
-class LmsConfig:
-    """The delta rule of S3."""
+class LeastMeanSquares(Fitter):
+    """The delta rule (Fujimaki 2026)."""
 
     kind: str = "lms"
     epochs: int = 1
     batch_size: int = 32  # B, sentences side by side
     learning_rate: float = 0.01  # mu
-    intercept: bool = True  # learn one for each token, beside W_out r; S3 has none
-    log_probs: str = (
-        "calibrated"  # from linear scores: calibrated or softmax (regression/calibration.py); S3 takes softmax
-    )
-    held_out_tokens: int = 4096  # of training text, left out of it, that calibrate
+    intercept: bool = True  # learn one for each token, beside W_out r; Fujimaki 2026 has none
+    log_probs: str = "calibrated"  # or softmax (regression/calibration.py), as in Fujimaki 2026
+    held_out_tokens: int = 4096  # of training text, left out of the fit, that calibrate
     checkpoint_every: int = 50  # windows of text
 
+    description: ClassVar[str] = "by least mean squares"
+
     def check(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"training.{name} is {getattr(self, name)}: it must be at least 1")
-        if not 0 < self.learning_rate < np.inf:
-            raise InputError(f"training.learning_rate is {self.learning_rate}: it must be above 0")
-        calibration.check(self)
+        self.require_at_least_one("epochs", "batch_size")
+        rate = self.learning_rate
+        require(0 < rate < np.inf, f"training.learning_rate is {rate}: it must be above 0")
+        super().check()
 
+    def start(self, features: int, vocab_size: int) -> Accumulators:
+        """Returns W_out(0) = 0, and the sums that tell each token's mean features.
 
-def start(config: LmsConfig, features: int, vocab_size: int) -> dict:
-    """W_out(0) = 0: {"w" (V, N), "bias" (V,)} float32; and "cross" (V, N), "counts" (V,), to know each token's mean features."""
-    weights = {"w": np.zeros((vocab_size, features), np.float32), "bias": np.zeros(vocab_size, np.float32)}
-    return weights | {"cross": np.zeros((vocab_size, features)), "counts": np.zeros(vocab_size)}
+        Returns:
+            {"w" (V, F), "bias" (V,)} float32 and {"cross" (V, F), "counts" (V,)} float64.
+        """
+        weights = {"w": np.zeros((vocab_size, features), np.float32), "bias": np.zeros(vocab_size, np.float32)}
+        return weights | {"cross": np.zeros((vocab_size, features)), "counts": np.zeros(vocab_size)}
+
+    def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
+        """Updates W_out with sentences, once a time step."""
+        features, rows, targets = window
+        step, slot = side_by_side([len(row) for row in rows], self.batch_size)
+        steps, row = int(step.max()) + 1, np.concatenate(rows)
+        shape = 1 << (steps - 1).bit_length(), self.batch_size  # few shapes, so few compilations
+        laid_rows, laid_targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        laid_rows[step, slot], laid_targets[step, slot] = row, targets
+        rates = np.array([1, self.intercept], np.float32) * np.float32(self.learning_rate / self.batch_size)
+        accumulators["w"], accumulators["bias"] = run_delta_rule(
+            accumulators["w"],
+            accumulators["bias"],
+            features,
+            laid_rows,
+            laid_targets,
+            steps,
+            rates,
+            precision=precision,
+        )
+        host = np.asarray(features)
+        for part in row_blocks(len(row), host.shape[1]):
+            add_by_target(accumulators["cross"], host[row[part]].astype(np.float64), targets[part])
+        accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
+        return steps
+
+    def solve(
+        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict]:
+        """Makes the readout of full rank from W_out as it is, and a record of its calibration."""
+        w, intercept = np.asarray(accumulators["w"]), np.asarray(accumulators["bias"], np.float64)
+        scores = linear_scores(w, intercept, accumulators["cross"], accumulators["counts"])
+        return calibrate(self.log_probs, scores, held_out, log_p)
+
+    def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
+        """Counts W, its successor, its change and the readout in float32, and sums of features in float64."""
+        return (4 * 4 + 8) * vocab_size * features
+
+    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
+        """Counts y, and W_out's change."""
+        return 4 * features * vocab_size * tokens
 
 
 def side_by_side(lengths: list[int], slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each token of some sentences is read: each sentence, in order, begins in the slot that is free first.
+    """Decides where each token of some sentences is read: each sentence, in order, begins in the slot that is free first.
 
     Args:
         lengths: tokens of each sentence.
+        slots: B.
 
     Returns:
-        (steps, slots): the time step and the slot of every token of all sentences, (tokens,) each.
+        (steps, slots): the time step and the batch slot of every token of all sentences, (tokens,) each.
     """
     free, begins, slot_of = np.zeros(slots, np.int64), [], []
     for length in lengths:
@@ -66,76 +111,40 @@ def side_by_side(lengths: list[int], slots: int) -> tuple[np.ndarray, np.ndarray
         begins.append(free[slot])
         slot_of.append(slot)
         free[slot] += length
-    return np.concatenate(
-        [begin + np.arange(length) for begin, length in zip(begins, lengths, strict=True)]
-    ), np.repeat(slot_of, lengths)
-
-
-def add(
-    config: LmsConfig, sums: dict, buffer: jax.Array, rows: list[np.ndarray], targets: np.ndarray, precision: str
-) -> int:
-    """Updates W_out with sentences.
-
-    Args:
-        buffer: features, (.., N).
-        rows: of the features of each sentence, one array a sentence.
-        targets: the token that follows each, of all sentences one after another.
-
-    Returns:
-        The updates that this was, one a time step.
-    """
-    step, slot = side_by_side([len(row) for row in rows], config.batch_size)
-    steps = int(step.max()) + 1
-    shape = 1 << (steps - 1).bit_length(), config.batch_size  # few shapes, so few compilations
-    laid_rows, laid_targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
-    laid_rows[step, slot], laid_targets[step, slot] = np.concatenate(rows), targets
-    rates = np.array([1, config.intercept], np.float32) * np.float32(config.learning_rate / config.batch_size)
-    sums["w"], sums["bias"] = run(
-        sums["w"], sums["bias"], buffer, laid_rows, laid_targets, steps, rates, precision=precision
-    )
-    host, row = np.asarray(buffer), np.concatenate(rows)
-    for part in blocks(len(row), host.shape[1]):
-        add_by_target(sums["cross"], host[row[part]].astype(np.float64), targets[part])
-    sums["counts"] += np.bincount(targets, minlength=len(sums["counts"]))
-    return steps
+    steps = [begin + np.arange(length) for begin, length in zip(begins, lengths, strict=True)]
+    return np.concatenate(steps), np.repeat(slot_of, lengths)
 
 
 @partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))
-def run(w, bias, buffer, rows, targets, steps, rates, *, precision: str) -> tuple[jax.Array, jax.Array]:
-    """The time steps of features that lie side by side.
+def run_delta_rule(
+    w: jax.Array,
+    bias: jax.Array,
+    features: jax.Array,
+    rows: jax.Array,
+    targets: jax.Array,
+    steps: int,
+    rates: jax.Array,
+    *,
+    precision: str,
+) -> tuple[jax.Array, jax.Array]:
+    """Runs time steps over sentences that lie side by side.
 
     Args:
-        w, bias: W_out (V, N), (V,), overwritten.
-        buffer: features, (.., N).
-        rows: of each step and slot, (T, B) int32; -1 where a slot is idle.
+        w, bias: W_out (V, F) and (V,), overwritten.
+        features: (rows, F).
+        rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle.
         targets: (T, B) int32.
         steps: how many of the T to run.
-        rates: mu / B, of w and of bias; the latter 0 where there is no intercept.
+        rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
+        precision: of the products.
     """
 
-    def step(t, carry):
+    def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         w, bias = carry
         running = (rows[t] >= 0)[:, None]
-        r = jnp.where(running, buffer[rows[t]], 0)  # (B, N)
+        r = jnp.where(running, features[rows[t]], 0)  # (B, F)
         y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
         e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
         return w + rates[0] * matmul(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
 
     return lax.fori_loop(0, steps, step, (w, bias))
-
-
-def make(config: LmsConfig, rank: None, sums: dict, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict, dict]:
-    """The readout of full rank, and a record of its calibration: as ridge.make has them."""
-    w, intercept = np.asarray(sums["w"]), np.asarray(sums["bias"], np.float64)
-    scores = linear_scores(w, intercept, sums["cross"], sums["counts"])
-    return calibration.calibrate(config.log_probs, scores, held_out, log_p)
-
-
-def memory(features: int, vocab_size: int, rank: None) -> int:
-    """Bytes that are needed at once, at most: W, its successor, its change and the readout; sums of features in float64."""
-    return (4 * 4 + 8) * vocab_size * features
-
-
-def flops(features: int, vocab_size: int, tokens: int) -> int:
-    """Of the regression, in matrix products: y, and W_out's change."""
-    return 4 * features * vocab_size * tokens

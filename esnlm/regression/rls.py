@@ -5,92 +5,105 @@ With x = (h, 1), one-hot next tokens d, forgetting f and P(0) = I / delta, token
     P(t)^-1 = f P(t - 1)^-1 + x x^T,    Z(t) = f Z(t - 1) + d x^T,    W(t) = Z(t) P(t)
 
 (Haykin, Adaptive Filter Theory, the recursion from which the gain is derived). W is the exact minimiser of
-sum_t f^(n - t) |d(t) - W x(t)|^2 + f^n delta |W|^2: at f = 1 ridge regression with the penalty delta, on the intercept too.
-Of k tokens X (k, N + 1) at once, by the matrix inversion lemma, with their weights D = diag(f^(k - 1), .., f, 1) and P' = P / f^k:
+sum_t f^(n - t) |d(t) - W x(t)|^2 + f^n delta |W|^2. At f = 1 this is ridge regression with the penalty delta, on the
+intercept too. By the matrix inversion lemma k tokens X (k, F + 1) are taken in at once, with their weights
+D = diag(f^(k - 1), .., f, 1) and P' = P / f^k:
 
     P <- P' - P' X^T (D^-1 + X P' X^T)^-1 X P'
 
-W takes part only in its product with Z, once, as no token's prediction is needed on the way. Everything is float64.
+W = Z P is computed once, at the end, since no token's prediction is needed on the way. Everything is float64.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
 
-from esnlm.errors import InputError
-from esnlm.regression import calibration
-from esnlm.regression.calibration import HeldOut, linear_scores
-from esnlm.regression.ridge import add_by_target
+from esnlm.errors import InputError, require
+from esnlm.regression.base import Accumulators, Fitter, Window
+from esnlm.regression.calibration import HeldOut, calibrate, linear_scores
+from esnlm.regression.sums import add_by_target
 
 
 @dataclass(frozen=True)
-class RlsConfig:
+class RecursiveLeastSquares(Fitter):
     """Recursive least squares, in one pass over the text."""
 
     kind: str = "rls"
-    block: int = (
-        256  # tokens that P is updated with at once, or as many as halve what was before: the same as one by one
-    )
+    # Tokens that P is updated with at once, or as many as halve what was before. The result is that of one by one.
+    block: int = 256
     forgetting: float = 1.0  # what a token weighs beside the next one
     delta: float = 1.0  # P(0) = I / delta
-    log_probs: str = "calibrated"  # from linear scores: calibrated or softmax (regression/calibration.py)
-    held_out_tokens: int = 4096  # of training text, left out of it, that calibrate
+    log_probs: str = "calibrated"  # or softmax (regression/calibration.py)
+    held_out_tokens: int = 4096  # of training text, left out of the fit, that calibrate
     checkpoint_every: int = 50  # windows of text
 
-    @property
-    def epochs(self) -> int:
-        """A second pass would add the same to every sum."""
-        return 1
+    description: ClassVar[str] = "by recursive least squares"
 
     def check(self) -> None:
-        if self.block < 1:
-            raise InputError(f"training.block is {self.block}: it must be at least 1")
-        if not 0 < self.forgetting <= 1:
-            raise InputError(f"training.forgetting is {self.forgetting}: it must be above 0 and at most 1")
-        if not 0 < self.delta < np.inf:
-            raise InputError(f"training.delta is {self.delta}: it must be above 0")
-        calibration.check(self)
+        self.require_at_least_one("block")
+        f, delta = self.forgetting, self.delta
+        require(0 < f <= 1, f"training.forgetting is {f}: it must be above 0 and at most 1")
+        require(0 < delta < np.inf, f"training.delta is {delta}: it must be above 0")
+        super().check()
+
+    def start(self, features: int, vocab_size: int) -> Accumulators:
+        """Returns {"p": P(0) (F + 1, F + 1), "z": Z(0) = 0 (V, F + 1)}."""
+        return {"p": np.eye(features + 1) / self.delta, "z": np.zeros((vocab_size, features + 1))}
+
+    def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
+        """Takes tokens into P and Z in their order, one update a block. The last block may be smaller.
+
+        Raises:
+            InputError: P is no longer positive definite, because float64 does not suffice for these settings.
+        """
+        features, rows, targets = np.asarray(window.features), np.concatenate(window.rows), window.targets
+        size = self.block
+        if self.forgetting < 1:  # P grows by f^-k before it shrinks: not so far that digits are lost
+            size = min(size, max(1, int(np.log(0.5) / np.log(self.forgetting))))
+        starts = range(0, len(targets), size)
+        for first in starts:
+            x = features[rows[first : first + size]].astype(np.float64)
+            x = np.hstack([x, np.ones((len(x), 1))])  # (k, F + 1)
+            weights = self.forgetting ** np.arange(len(x) - 1, -1, -1.0)  # D (k,)
+            accumulators["p"] = _shrink(accumulators["p"] / self.forgetting ** len(x), x, weights)
+            if self.forgetting < 1:
+                accumulators["z"] *= self.forgetting ** len(x)
+            add_by_target(accumulators["z"], x * weights[:, None], targets[first : first + size])
+        return len(starts)
+
+    def solve(
+        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict]:
+        """Makes the readout of full rank, and a record of its calibration."""
+        w, intercept = solution(accumulators)
+        scores = linear_scores(w, intercept, accumulators["z"][:, :-1], accumulators["z"][:, -1])
+        return calibrate(self.log_probs, scores, held_out, log_p)
+
+    def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
+        """Counts P, its successor and what is taken from it; Z, W and the readout."""
+        return 8 * (4 * (features + 1) ** 2 + 2 * vocab_size * (features + 1)) + 4 * 2 * vocab_size * features
+
+    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
+        """Counts X P' and what is taken from P', and W."""
+        return features**2 * (4 * tokens + 2 * vocab_size)
 
 
-def start(config: RlsConfig, features: int, vocab_size: int) -> dict:
-    """{"p": P(0) (N + 1, N + 1), "z": Z(0) = 0 (V, N + 1)}."""
-    return {"p": np.eye(features + 1) / config.delta, "z": np.zeros((vocab_size, features + 1))}
-
-
-def add(config: RlsConfig, sums: dict, features: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> int:
-    """Takes in tokens, in their order; at the end a block may be smaller.
-
-    Args:
-        features: (.., N) float32.
-        rows: of the features of each token, (n,).
-        targets: the token that follows each, (n,).
-
-    Returns:
-        The updates that this was, one a block.
-
-    Raises:
-        InputError: P is no longer positive: float64 does not suffice for these settings.
-    """
-    size = config.block
-    if config.forgetting < 1:  # P grows by f^-k before it shrinks: not so far that digits are lost
-        size = min(size, max(1, int(np.log(0.5) / np.log(config.forgetting))))
-    starts = range(0, len(targets), size)
-    for first in starts:
-        x = features[rows[first : first + size]].astype(np.float64)
-        x = np.hstack([x, np.ones((len(x), 1))])  # (k, N + 1)
-        weights = config.forgetting ** np.arange(len(x) - 1, -1, -1.0)  # D (k,)
-        sums["p"] = _shrink(sums["p"] / config.forgetting ** len(x), x, weights)
-        if config.forgetting < 1:
-            sums["z"] *= config.forgetting ** len(x)
-        add_by_target(sums["z"], x * weights[:, None], targets[first : first + size])
-    return len(starts)
+def solution(accumulators: Accumulators) -> tuple[np.ndarray, np.ndarray]:
+    """Returns W (V, F) and the intercept (V,) of the text that was taken in."""
+    w = accumulators["z"] @ accumulators["p"]
+    return w[:, :-1], w[:, -1]
 
 
 def _shrink(p: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(P^-1 + X^T D X)^-1 of P (N + 1, N + 1), X (k, N + 1), D (k,)."""
+    """Returns (P^-1 + X^T D X)^-1 for P (F + 1, F + 1), X (k, F + 1) and D (k,).
+
+    Raises:
+        InputError: the result is not positive definite.
+    """
     x = x * np.sqrt(weights)[:, None]
-    xp = x @ p  # (k, N + 1)
+    xp = x @ p  # (k, F + 1)
     try:
         factor = np.linalg.cholesky(xp @ x.T + np.eye(len(x)))
     except np.linalg.LinAlgError:
@@ -105,26 +118,3 @@ def _shrink(p: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         "training.kind is rls: P is no longer positive definite, for float64 does not suffice; raise training.delta or"
         " training.forgetting, or choose ridge"
     )
-
-
-def solve(sums: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(W (V, N), intercept (V,)) of what was taken in."""
-    w = sums["z"] @ sums["p"]
-    return w[:, :-1], w[:, -1]
-
-
-def make(config: RlsConfig, rank: None, sums: dict, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict, dict]:
-    """The readout of full rank, and a record of its calibration: as ridge.make has them."""
-    w, intercept = solve(sums)
-    scores = linear_scores(w, intercept, sums["z"][:, :-1], sums["z"][:, -1])
-    return calibration.calibrate(config.log_probs, scores, held_out, log_p)
-
-
-def memory(features: int, vocab_size: int, rank: None) -> int:
-    """Bytes that are needed at once, at most: P, its successor and what is taken from it; Z, W and the readout."""
-    return 8 * (4 * (features + 1) ** 2 + 2 * vocab_size * (features + 1)) + 4 * 2 * vocab_size * features
-
-
-def flops(features: int, vocab_size: int, tokens: int) -> int:
-    """Of the regression, in matrix products: X P' and what is taken from P', and W."""
-    return features**2 * (4 * tokens + 2 * vocab_size)

@@ -1,7 +1,7 @@
 """Spectral radius of a large real matrix that need not be symmetric.
 
-rho(W) = max |eigenvalue of W| scales every recurrent matrix (ESN at scale: W_rec = rho_rec / rho(M*V) * M*V), so a
-wrong value moves every result and no output shows it. Three facts make it cheap and checkable:
+rho(W) = max |eigenvalue of W| scales every recurrent matrix: W_rec = rho_rec / rho(M*V) * M*V (Ueda et al. 2025a,
+section 2.1). So a wrong value moves every result, and no output shows it. Three facts make it cheap and checkable:
 
 1. The eigenvalues of W are those of its strongly connected blocks together. A graph without a cycle has none: the
    matrix is nilpotent, exactly 0. A block that is one bare cycle has the geometric mean of its |entries|. A small block
@@ -37,7 +37,8 @@ class SpectralRadius:
     """
 
     radius: float  # 0.0 where the matrix is nilpotent
-    method: str  # exact: nilpotent | cycle | dense | topology (known from it); iterative: ritz | growth (Arnoldi did not converge)
+    # exact: nilpotent | cycle | dense | topology (known from it); iterative: ritz | growth (Arnoldi did not converge)
+    method: str
     block: int = 0  # nodes of the block
     residual: float = 0.0  # |W y - theta y| / growth, of the unit Ritz vector y and its |theta|
     disagreement: float = 0.0  # | |theta| / growth - 1 |, of the two estimates

@@ -1,4 +1,7 @@
-"""What is frozen: W_rec, W_in and the leak, as the papers draw them; reservoir/arrays.py holds what is drawn here."""
+"""Random initialization of a reservoir: W_rec, W_in and the leaks, as the papers draw them.
+
+The arrays are held by reservoir/arrays.py.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -6,23 +9,28 @@ from dataclasses import dataclass
 import numpy as np
 from jax.experimental.sparse import BCOO
 
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy, bcoo
+from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
-from esnlm.reservoir.topology import ErdosRenyi, Topology, draw_recurrent, erdos_renyi, largest_count
+from esnlm.reservoir.topology import Topology
+from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.rng import Stream, generator, seed_sequence
 
 log = logging.getLogger("esnlm")
 
-# From this connectivity up a dense matrix is smaller than its nonzeros with their indices (S1).
+# From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 
-RULES = ("leaky_output", "leaky_membrane")
+UPDATE_RULES = ("leaky_output", "leaky_membrane")
 
 
 @dataclass(frozen=True)
 class ContinuousTime:
-    """dh/dt = (1 / gamma) (-alpha h + f(.)) in steps of delta (S2): h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.)."""
+    """Continuous time in steps of delta (Ueda et al. 2025b), where every unit has the leak delta / gamma.
+
+    dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.).
+    """
 
     decay: float = 1.0  # [alpha]
     step: float = 0.8  # [delta]
@@ -30,17 +38,15 @@ class ContinuousTime:
 
     def check(self, field: str) -> None:
         for name in ("decay", "step", "time_constant"):
-            value = getattr(self, name)
-            if not value > 0:
-                raise InputError(f"{field}.{name} is {value}: it must be above 0")
+            require(getattr(self, name) > 0, f"{field}.{name} is {getattr(self, name)}: it must be above 0")
 
 
 @dataclass(frozen=True)
 class ReservoirConfig:
-    """The reservoir of S1 (esn_at_scale, section 2.1). Symbols of the paper in brackets."""
+    """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
     state_size: int = 4096  # units [N_state]
-    topology: Topology = ErdosRenyi()  # of W_rec, by its kind; the others have a density of their own (topology.py)
+    topology: Topology = ErdosRenyi()  # of W_rec, by its kind (reservoir/topology); most have a density of their own
     mean_degree: float = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
     connectivity: float | None = None  # share of nonzeros [gamma]; given, it replaces mean_degree / state_size
     input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
@@ -48,40 +54,41 @@ class ReservoirConfig:
     input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
     leak_min: float = 0.0  # a_i ~ Uniform(leak_min, leak_max), one a unit [alpha_min]
     leak_max: float = 1.0  # [alpha_max]
-    continuous: ContinuousTime | None = (
-        None  # given, step / time_constant is every unit's leak, not leak_min .. leak_max
-    )
+    # Where it is given, step / time_constant is every unit's leak, not leak_min .. leak_max.
+    continuous: ContinuousTime | None = None
     activation: str = "tanh"  # tanh or relu [f]
-    update_rule: str = "leaky_output"  # the leak fades the output, or with leaky_membrane the argument of f (S3)
-    embedding: int | None = (
-        None  # width of a frozen random embedding in front of W_in (S3) [D_emb]; null: W_in reads tokens
-    )
+    update_rule: str = "leaky_output"  # the leak fades the output; leaky_membrane: the argument of f (Fujimaki 2026)
+    # Width of a frozen random embedding in front of W_in (Fujimaki 2026) [D_emb]; null: W_in reads tokens.
+    embedding: int | None = None
     layers: int = 1  # stacked, each reading the states of the one below; the readout sees the states of all
 
     @property
     def gamma(self) -> float:
+        """Share of nonzeros that these settings ask for."""
         return self.mean_degree / self.state_size if self.connectivity is None else self.connectivity
 
     @property
     def recurrent_gamma(self) -> float:
-        """Share of nonzeros of W_rec, expected."""
-        if isinstance(self.topology, ErdosRenyi):
+        """Expected share of nonzeros of W_rec."""
+        if not self.topology.has_own_density:
             return self.gamma
-        return self.topology.entries(self.state_size) / self.state_size**2
+        return self.topology.entries(self.state_size, self.gamma) / self.state_size**2
 
     @property
     def longest_row(self) -> float:
-        """Entries of the fullest row of W_rec, about."""
-        if isinstance(self.topology, ErdosRenyi):
-            return min(self.state_size, largest_count(self.gamma * self.state_size, self.state_size))
-        return self.topology.longest_row(self.state_size)
+        """Estimated entries of the fullest row of W_rec."""
+        return self.topology.longest_row(self.state_size, self.gamma)
 
     @property
     def input_gamma(self) -> float:
+        """Share of nonzeros of W_in."""
         return self.gamma if self.input_connectivity is None else self.input_connectivity
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
-        """Rows, columns and expected share of nonzeros of each frozen matrix: W_rec, W_in, the embedding, then layer by layer."""
+        """Returns rows, columns and expected share of nonzeros of each frozen matrix.
+
+        They are W_rec, W_in and the embedding, then W_rec and W_in of each layer above the first.
+        """
         recurrent = (self.state_size, self.state_size, self.recurrent_gamma)
         w_in = (self.state_size, self.embedding or vocab_size, self.input_gamma)
         embedding = [] if self.embedding is None else [(self.embedding, vocab_size, 1.0)]
@@ -89,32 +96,30 @@ class ReservoirConfig:
 
     @property
     def leaks(self) -> tuple[float, float]:
-        """The interval that the leaks are drawn from."""
+        """Interval that the leaks are drawn from."""
         if self.continuous is None:
             return self.leak_min, self.leak_max
         return (self.continuous.step / self.continuous.time_constant,) * 2
 
     @property
     def decay(self) -> float:
-        """What a leak is multiplied by where it fades the state: 1 but in continuous time."""
+        """Factor of the leak where it fades the state [alpha]; it is 1 except in continuous time."""
         return 1.0 if self.continuous is None else self.continuous.decay
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the field below `field`, where a setting cannot be built."""
 
         def must(holds: bool, name: str, rule: str) -> None:
-            if not holds:
-                raise InputError(f"{field}.{name} is {getattr(self, name)}: {rule}")
+            require(holds, f"{field}.{name} is {getattr(self, name)}: {rule}")
 
         must(self.state_size >= 1, "state_size", "it must be at least 1")
-        bernoulli, kind = isinstance(self.topology, ErdosRenyi), self.topology.kind
-        if not bernoulli:
-            rule = f"topology {kind} has a density of its own; leave it out, and for W_in give input_connectivity"
-            must(self.connectivity is None, "connectivity", rule)
-            self.topology.check(f"{field}.topology", self.state_size)
+        own_density, kind = self.topology.has_own_density, self.topology.kind
+        rule = f"topology {kind} has a density of its own; leave it out, and for W_in give input_connectivity"
+        must(self.connectivity is None or not own_density, "connectivity", rule)
+        self.topology.check(f"{field}.topology", self.state_size)
         if self.connectivity is not None:
             must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
-        elif bernoulli or self.input_connectivity is None:
+        elif not own_density or self.input_connectivity is None:
             must(
                 0 < self.mean_degree <= self.state_size,
                 "mean_degree",
@@ -129,61 +134,68 @@ class ReservoirConfig:
         must(self.input_scale > 0, "input_scale", "it must be above 0")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
         must(self.activation in ("tanh", "relu"), "activation", "it must be tanh or relu")
-        must(self.update_rule in RULES, "update_rule", f"choose {', '.join(RULES)}")
+        must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(UPDATE_RULES)}")
         must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
         must(self.layers >= 1, "layers", "it must be at least 1")
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A reservoir with what is worth recording of how it came about."""
+class InitializedReservoir:
+    """A new reservoir, and what is worth recording of how it was drawn."""
 
     reservoir: Reservoir | Stack
-    radii: tuple[SpectralRadius, ...]  # of M * V of each layer, before it was scaled
+    radii: tuple[SpectralRadius, ...]  # of W_rec of each layer, before it was scaled
     redraws: int  # draws of a W_rec thrown away because their radius was 0
 
 
-def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int = 100) -> Drawn:
-    """Draws W_rec, W_in and the leak (S1, eq. 2-4) of each layer, and the embedding (S3); the same from the same seed.
+def initialize_reservoir(
+    config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int = 100
+) -> InitializedReservoir:
+    """Draws W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
 
-    The embedding is N(0, 1). Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d): d
-    outputs of size 1 then drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
+    W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki 2026) is N(0, 1).
+    Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
+    of size 1 drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
 
     Raises:
-        InputError: every draw of a W_rec had radius 0.
+        InputError: the topology cannot be had at this size, or every draw of a W_rec had radius 0.
     """
-    size, width, shape = config.state_size, config.embedding, (config.embedding, vocab_size)
-    embedding = None if width is None else generator(seed, Stream.EMBEDDING).standard_normal(shape, dtype=np.float32)
+    size, width = config.state_size, config.embedding
+    config.topology.check("model.reservoir.topology", size)
+    embedding = None
+    if width is not None:
+        embedding = generator(seed, Stream.EMBEDDING).standard_normal((width, vocab_size), dtype=np.float32)
     degree = config.recurrent_gamma * size  # d
     inputs = [(width or vocab_size, config.input_gamma, config.input_scale)]
     inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (config.layers - 1)
     layers, radii, redraws = [], [], 0
     for layer, (columns, connectivity, scale) in enumerate(inputs):
-        w_rec, radius, thrown_away = _draw_scaled(config, seed, layer, max_redraws)
-        w_in = _bernoulli_gaussian(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
+        w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer, max_redraws)
+        w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
         leak = generator(seed, Stream.LEAK, layer=layer).uniform(*config.leaks, size).astype(np.float32)
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding))
         radii.append(radius)
         redraws += thrown_away
-    return Drawn(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
+    return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
-def _draw_scaled(
+def _initialize_w_rec(
     config: ReservoirConfig, seed: int, layer: int, max_redraws: int
 ) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """W_rec = rho_rec / rho(M * V) * M * V, the radius of M * V, and how many draws had none.
+    """Draws W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
 
-    Where the topology fixes W_rec's values (ring, orthogonal), its radius is 1 before it is scaled, and none is sought.
-    A W_rec of radius 0 (at a mean degree of 1 about one draw in 20 is nilpotent) cannot be scaled: it is drawn again
-    from the next stream, and the log says so.
+    Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
+    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so.
+
+    Returns:
+        W_rec, the radius of W, and how many draws were thrown away.
     """
     for redraws in range(max_redraws):
-        w_rec, fixed = _draw_recurrent(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
-        radius = (
-            SpectralRadius(1.0, "topology", config.state_size)
-            if fixed
-            else spectral_radius(as_scipy(w_rec), seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
-        )
+        w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
+        if config.topology.spectral_radius is None:
+            radius = spectral_radius(as_scipy(w), seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
+        else:
+            radius = SpectralRadius(config.topology.spectral_radius, "topology", config.state_size)
         if radius.disagreement > 0.01:
             log.warning(
                 "spectral radius %.4g of W_rec: its two estimates differ by %.1f %%",
@@ -194,37 +206,31 @@ def _draw_scaled(
             break
         log.warning("W_rec has spectral radius 0 (nilpotent); drawing it again (draw %d)", redraws + 2)
     else:
+        setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(
-            f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have spectral radius 0"
-            f"; raise {'mean_degree or connectivity' if isinstance(config.topology, ErdosRenyi) else 'topology.mean_degree'}"
+            f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have"
+            f" spectral radius 0; raise {setting}"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
-    scaled = w_rec * scale if isinstance(w_rec, np.ndarray) else bcoo(w_rec.data * scale, w_rec.indices, w_rec.shape)
-    return scaled, radius, redraws
+    return w * scale if isinstance(w, np.ndarray) else bcoo(w.data * scale, w.indices, w.shape), radius, redraws
 
 
-def _draw_recurrent(config: ReservoirConfig, rng) -> tuple[BCOO | np.ndarray, bool]:
-    """W_rec before it is scaled, and whether its topology fixes the values, which are N(0, 1) otherwise."""
+def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO | np.ndarray:
+    """Draws W_rec before it is scaled, (N, N)."""
     size = config.state_size
-    if isinstance(config.topology, ErdosRenyi):
-        return _bernoulli_gaussian(size, size, config.gamma, 1.0, rng), False
-    row, column, value = draw_recurrent(config.topology, size, rng)
-    values = rng.standard_normal(len(row), dtype=np.float32) if value is None else value
     if config.recurrent_gamma >= DENSE_FROM:
-        w_rec = np.zeros((size, size), np.float32)
-        w_rec[row, column] = values
-    else:
-        w_rec = bcoo(values, np.stack([row, column], axis=1), (size, size))
-    return w_rec, value is not None
+        return config.topology.dense(size, config.gamma, rng)
+    connections = config.topology.connect(size, config.gamma, rng)
+    indices = np.stack([connections.row, connections.column], axis=1)
+    return bcoo(connections.values(rng), indices, (size, size))
 
 
-def _bernoulli_gaussian(rows, columns, connectivity, scale, rng) -> BCOO | np.ndarray:
-    """M * V with M ~ Bernoulli(connectivity), V ~ N(0, scale**2), float32."""
+def _initialize_w_in(
+    rows: int, columns: int, connectivity: float, scale: float, rng: np.random.Generator
+) -> BCOO | np.ndarray:
+    """Draws M * V with M ~ Bernoulli(connectivity) and V ~ N(0, scale**2), float32."""
     if connectivity >= DENSE_FROM:
-        values = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
-        for row in values:  # a row at a time: the mask of a whole matrix would double its memory
-            row[rng.random(columns, dtype=np.float32) >= connectivity] = 0
-        return values
-    row, column = erdos_renyi(rows, columns, connectivity, rng)
+        return dense_bernoulli_gaussian(rows, columns, connectivity, rng, scale)
+    row, column = bernoulli_positions(rows, columns, connectivity, rng)
     values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
     return bcoo(values, np.stack([row, column], axis=1), (rows, columns))

@@ -1,4 +1,4 @@
-"""Jaeger's echo state network for real-valued sequences (echo_state_approach_summary_ja, eq. 1 and 2).
+"""Jaeger's network for real-valued sequences (Jaeger 2001, as summarised by Ichimura 2019, eq. 1 and 2).
 
     x(n+1) = (1 - alpha a) x(n) + a f(W_in u(n+1) + W x(n) + W_back y(n))
     y(n+1) = f_out(W_out (u(n+1), x(n+1), y(n)))
@@ -11,39 +11,40 @@ forcing), the network's own in `generate`. W_out alone is trained, by ridge regr
     _, state = run(network, bias, teacher)          # ends where the teacher ends
     found, _ = generate(network, state, 84, bias)   # and goes on by itself
 
-Everything is float64: a network that feeds on its own output is a loop, and the roundings of float32 would be the floor
+Everything is float64. A network that feeds on its own output is a loop, and the roundings of float32 would be the floor
 of its error. A sequence is (T, K), or (T, K, B) for B sequences side by side, each from a state of its own.
 
-The echo state property is defined without feedback only (definition 1): with W_back, a spectral radius below 1 is a
-habit, no guarantee.
+The echo state property is defined without feedback only (Ichimura 2019, definition 1). With W_back a spectral radius below
+1 is a habit and guarantees nothing.
 """
 
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 from jax import lax
 
 from esnlm.errors import require
+from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
-from esnlm.reservoir.topology import ErdosRenyi, Topology
+from esnlm.reservoir.cell import ACTIVATIONS
+from esnlm.reservoir.topology import Topology
+from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
 
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}  # f
 OUTPUTS = {"identity": lambda o: o, "tanh": jnp.tanh}  # f_out
 
 
 @dataclass(frozen=True)
 class Network:
-    """The weights, float64; `draw` makes them, and `dataclasses.replace` puts others in their place."""
+    """The weights, float64. `draw` makes them, and `dataclasses.replace` puts others in their place."""
 
     w: scipy.sparse.csr_array  # (N, N)
     w_in: np.ndarray  # (N, K)
@@ -58,11 +59,12 @@ class Network:
 
     @property
     def feeds_back(self) -> bool:
+        """Whether the next step depends on the output of this one."""
         return self.w_back is not None or "y" in self.reads
 
 
 class State(NamedTuple):
-    """Where a network stands: its units, and the output that it is fed next."""
+    """The state of a network: its units, and the output that it is fed next."""
 
     x: np.ndarray  # (N, B)
     y: np.ndarray  # (L, B)
@@ -85,18 +87,23 @@ def draw(
     reads: str | None = None,
     seed: int = 0,
 ) -> Network:
-    """A network before it is trained, the same from the same seed.
+    """Draws a network that is not trained yet. The same seed gives the same network.
 
     W is the package's own (reservoir/weights.py); W_in ~ U(-input_scale, input_scale) and W_back ~ U(-feedback_scale,
     feedback_scale) are dense.
 
     Args:
+        state_size: N.
         inputs: K; a constant bias is an input like any other.
         outputs: L.
-        topology: who feeds whom in W (reservoir/topology.py); None: erdos_renyi, of this mean_degree.
+        topology: who feeds whom in W (reservoir/topology); None: erdos_renyi.
+        mean_degree: nonzeros a row of an erdos_renyi W.
+        spectral_radius: of W.
         leak: a.
         decay: alpha, of leaky integrator units in continuous time: a = C delta there.
-        feedback_scale: None: no W_back.
+        input_scale: of W_in.
+        feedback_scale: of W_back; None: no W_back.
+        activation: f, "tanh" or "relu".
         output: f_out, "identity" or "tanh"; it is inverted in training, so a teacher must lie within its range.
         reads: what the readout sees: any of "u", "x", "y" in this order; None: "uxy" with feedback, "ux" without.
 
@@ -110,13 +117,19 @@ def draw(
     )
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
     require(decay > 0, f"decay is {decay}: it must be above 0")
-    settings = {"topology": topology or ErdosRenyi(), "spectral_radius": spectral_radius, "activation": activation}
-    # The library draws W_in by token; signals have a W_in of their own, so it is asked for one of a single token.
+    # The library draws W_in by token. Signals have a W_in of their own, so it is asked for one of a single token.
     config = ReservoirConfig(
-        state_size, mean_degree=mean_degree, input_connectivity=1.0, leak_min=leak, leak_max=leak, **settings
+        state_size,
+        topology or ErdosRenyi(),
+        mean_degree=mean_degree,
+        input_connectivity=1.0,
+        spectral_radius=spectral_radius,
+        leak_min=leak,
+        leak_max=leak,
+        activation=activation,
     )
     config.check("network")
-    w = scipy.sparse.csr_array(as_scipy(weights.draw(config, 1, seed).reservoir.stored_w_rec))
+    w = scipy.sparse.csr_array(as_scipy(weights.initialize_reservoir(config, 1, seed).reservoir.layers[0].stored_w_rec))
 
     def uniform(scale: float, columns: int, stream: Stream) -> np.ndarray:
         return generator(seed, stream).uniform(-scale, scale, (state_size, columns))
@@ -134,7 +147,7 @@ def states(
     noise: float = 0.0,
     seed: int = 0,
 ) -> np.ndarray:
-    """x(0) .. x(T-1) from the state 0, (T, N) or (T, N, B), with the teacher's outputs fed back.
+    """Returns x(0) .. x(T-1) from the state 0, (T, N) or (T, N, B), with the teacher's outputs fed back.
 
     Args:
         u: (T, K) or (T, K, B); None where the network has no input.
@@ -158,7 +171,7 @@ def train(
     noise: float = 0.0,
     seed: int = 0,
 ) -> Network:
-    """The network with the W_out that gives the teacher's outputs, while they are fed back (teacher forcing).
+    """Returns the network with the W_out that gives the teacher's outputs, while they are fed back (teacher forcing).
 
     Minimises |f_out^-1(teacher) - W_out (u, x, y)|^2 + ridge |W_out|^2 over the steps after the washout.
 
@@ -188,14 +201,15 @@ def train(
     x = _scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1]
     y = np.concatenate([np.zeros_like(teacher[:1]), teacher[:-1]])  # y(n) beside x(n+1)
     seen = np.concatenate([{"u": u, "x": x, "y": y}[name] for name in network.reads], axis=1)[washout:]  # (T, F, B)
-    w_out = _ridge_regression(*(np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target)), ridge)
+    samples, targets = (np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target))
+    w_out = solve_by_svd(samples, targets, ridge)
     return dataclasses.replace(network, w_out=w_out)
 
 
 def run(
     network: Network, u: np.ndarray | None = None, teacher: np.ndarray | None = None, start: State | None = None
 ) -> tuple[np.ndarray, State]:
-    """Outputs of a trained network one step ahead, (T, L) or (T, L, B), and the state that it ends in.
+    """Returns outputs of a trained network one step ahead, (T, L) or (T, L, B), and the state that it ends in.
 
     Args:
         u, teacher: see `states`. The teacher's output is fed back, also after the last step.
@@ -211,7 +225,7 @@ def run(
 
 
 def generate(network: Network, start: State, steps: int, u: np.ndarray | None = None) -> tuple[np.ndarray, State]:
-    """Outputs of a trained network that is fed its own, (steps, L) or (steps, L, B), and the state that it ends in.
+    """Lets a trained network run on its own outputs: returns these, (steps, L) or (steps, L, B), and its last state.
 
     Args:
         start: as `run` gave it.
@@ -230,8 +244,13 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
     return _shown(y, flat), end
 
 
-def _sequences(network, u, teacher, start, own=False):
-    """u (T, K, B) and teacher (T, L, B) or None, and whether B is to be left out of what is returned."""
+def _sequences(
+    network: Network, u: np.ndarray | None, teacher: np.ndarray | None, start: State | None, own: bool = False
+) -> tuple[np.ndarray, Any, bool]:
+    """Checks sequences and returns them as u (T, K, B) and teacher (T, L, B) or None.
+
+    The third result says whether the user gave no B, so that it is left out of what is returned.
+    """
     needs = network.feeds_back and not own
     require(
         not needs or teacher is not None,
@@ -241,8 +260,10 @@ def _sequences(network, u, teacher, start, own=False):
         u is not None or network.w_in.shape[1] == 0, f"u is missing: the network has {network.w_in.shape[1]} input(s)"
     )
     require(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
-    given = {"u": np.zeros((len(teacher), 0)) if u is None else u, "teacher": teacher}
-    given = {name: np.asarray(array, np.float64) for name, array in given.items() if array is not None}
+    u = np.zeros((len(np.asarray(teacher)), 0)) if u is None else u
+    given = {
+        name: np.asarray(array, np.float64) for name, array in (("u", u), ("teacher", teacher)) if array is not None
+    }
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
     columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
     wide = next(iter(columns), 1)
@@ -264,8 +285,20 @@ def _sequences(network, u, teacher, start, own=False):
     return whole["u"], whole.get("teacher"), flat
 
 
-def _scan(network, start, u, teacher, collect, noise=0.0, seed=0):
-    """Runs the network: the state it ends in, and every x (T, N, B) or y (T, L, B); without a teacher on its own outputs."""
+def _scan(
+    network: Network,
+    start: State,
+    u: np.ndarray,
+    teacher: np.ndarray | None,
+    collect: str,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> tuple[State, np.ndarray]:
+    """Runs the network, without a teacher on its own outputs.
+
+    Returns:
+        The state that it ends in, and every x (T, N, B) where `collect` is "states" or y (T, L, B) where it is "outputs".
+    """
     added = None
     if noise:
         added = generator(seed, Stream.SIGNAL_NOISE).uniform(-noise, noise, (len(u), len(network.leak), u.shape[2]))
@@ -286,11 +319,13 @@ def _scan(network, start, u, teacher, collect, noise=0.0, seed=0):
 
 
 @partial(jax.jit, static_argnames=("names", "own"))
-def _compiled(arrays, start, sequences, names, own):
+def _compiled(
+    arrays: dict, start: State, sequences: tuple, names: tuple[str, str, str], own: bool
+) -> tuple[State, jax.Array]:
     f, f_out, reads = ACTIVATIONS[names[0]], OUTPUTS[names[1]], names[2]
     multiply = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
-    def step(state, at):
+    def step(state: Any, at: tuple) -> tuple[State, jax.Array]:
         u, taught, noise = at  # (K, B), (L, B), (N, B)
         drive = multiply(arrays["w_in"], u) + sparse.matmul(arrays["w"], state.x)
         if arrays["w_back"] is not None:
@@ -309,24 +344,13 @@ def _compiled(arrays, start, sequences, names, own):
     return lax.scan(step, start, sequences)
 
 
-def _ridge_regression(seen: np.ndarray, target: np.ndarray, ridge: float) -> np.ndarray:
-    """W (L, F) of least |target - seen W^T|^2 + ridge |W|^2 for seen (T, F) and target (T, L).
-
-    By singular values: the normal equations would square the condition of `seen`, whose columns are nearly dependent.
-    """
-    left, values, right = scipy.linalg.svd(seen, full_matrices=False)
-    kept = values > values[0] * max(seen.shape) * np.finfo(np.float64).eps
-    gain = np.where(kept, values, 0) / np.where(kept, values**2 + ridge, 1)
-    return ((left.T @ target) * gain[:, None]).T @ right
-
-
-def _zeros(network, u):
+def _zeros(network: Network, u: np.ndarray) -> State:
     return State(np.zeros((len(network.leak), u.shape[2])), np.zeros((network.outputs, u.shape[2])))
 
 
-def _shown(found, flat):
+def _shown(found: np.ndarray, flat: bool) -> np.ndarray:
     return found[..., 0] if flat else found
 
 
-def _require_trained(network):
+def _require_trained(network: Network) -> None:
     require(network.w_out is not None, "this network has no W_out yet: train it")

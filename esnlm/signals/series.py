@@ -8,19 +8,23 @@ from esnlm.errors import InputError
 
 
 def sine(steps: int, rate: float = 0.2, power: int = 1) -> np.ndarray:
-    """y(n) = 1/2 sin(rate n)^power, (steps, 1); Jaeger's first examples are rate 1/5 and power 7 (GMD report 148)."""
+    """Returns y(n) = 1/2 sin(rate n)^power, (steps, 1). The first examples of Jaeger 2001 have rate 1/5 and power 7."""
     return 0.5 * np.sin(rate * np.arange(steps))[:, None] ** power
 
 
 def mackey_glass(
     steps: int, tau: float = 17.0, *, step: float = 0.1, start: float = 1.2, discard: int = 1000
 ) -> np.ndarray:
-    """dy/dt = 0.2 y(t - tau) / (1 + y(t - tau)^10) - 0.1 y(t), at t = discard, discard + 1, ...: (steps, 1) float64.
+    """Returns the Mackey-Glass sequence at t = discard, discard + 1, ..., (steps, 1) float64.
 
-    Fourth-order Runge-Kutta with a fixed step; y(t - tau) at half a step is the cubic through its neighbours and their
-    slopes, so that the whole stays of fourth order. Chaotic above tau 16.8.
+        dy/dt = 0.2 y(t - tau) / (1 + y(t - tau)^10) - 0.1 y(t)
+
+    It is integrated by fourth-order Runge-Kutta with a fixed step. y(t - tau) at half a step is the cubic through its neighbours and their
+    slopes, so that the whole stays of fourth order. The sequence is chaotic above tau 16.8.
 
     Args:
+        steps: how many numbers.
+        tau: the delay.
         step: of the integration; tau and 1 must be multiples of it.
         start: y(t) for all t <= 0.
         discard: units of time before the first that is returned.
@@ -32,7 +36,7 @@ def mackey_glass(
     if lag < 1 or abs(lag * step - tau) > 1e-9 or abs(every * step - 1) > 1e-9:
         raise InputError(f"mackey_glass: step {step}: tau {tau} and 1 must be multiples of it; choose another step")
 
-    def production(y):
+    def production(y: float) -> float:
         return 0.2 * y / (1 + y**10)
 
     # y[i] is y(i step - tau), halfway[i] lies between it and the next.
@@ -50,14 +54,14 @@ def mackey_glass(
 
 
 def narma10(steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A nonlinear system of order 10 and its input: (u, y), each (steps, 1) float64 (Atiya and Parlos 2000).
+    """Returns the input and the output of a nonlinear system of order 10: (u, y), each (steps, 1) float64 (Atiya and Parlos 2000).
 
         y(n+1) = 0.3 y(n) + 0.05 y(n) (y(n) + ... + y(n-9)) + 1.5 u(n-9) u(n) + 0.1,   u ~ U(0, 0.5)
 
-    What is returned beside u(n) is y(n+1), the first output that u(n) decides. The first steps start from y = 0.
+    Beside u(n) stands y(n+1), the first output that u(n) decides. The first steps start from y = 0.
 
     Raises:
-        InputError: this seed's sequence grows without bound, as few do.
+        InputError: the sequence of this seed grows without bound, as those of few seeds do.
     """
     u = np.random.default_rng(seed).uniform(0, 0.5, steps + 9)
     y = [0.0] * 10
@@ -69,7 +73,7 @@ def narma10(steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) -> float:
-    """sqrt(mean (found - target)^2 / variance), without a unit: 1 is what predicting the mean scores.
+    """Returns sqrt(mean (found - target)^2 / variance), without a unit. Predicting the mean scores 1.
 
     Args:
         found, target: (T,) or (T, L), of one shape.

@@ -8,11 +8,12 @@ import optax
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.data.corpus import Corpus
+from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.models import families
+from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
@@ -33,11 +34,11 @@ def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> t
     Raises:
         InputError: the machine has too little memory or disk, or what was saved is damaged.
     """
-    training, vocab_size = experiment.training, corpus.tokenizer.vocab_size
-    if not isinstance(training, TrainingConfig):
-        regression.require_memory(experiment, vocab_size)
+    training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
+    if isinstance(training, Fitter):
+        regression.require_memory(training, features, vocab_size, experiment.model.readout.rank)
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
-        return model, regression.open_state(experiment, corpus, model, directory)
+        return model, regression.open_state(training, model.params, features, vocab_size, directory)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train))
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
@@ -63,11 +64,21 @@ def train(
         The last validation; None where it was interrupted, or where there is no validation text.
     """
     frozen = model.prepare(experiment.compute.kernel)
-    training = experiment.training
+    training, compute = experiment.training, experiment.compute
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(experiment, training, corpus, frozen, state, metrics, directory, interruption)
-    stream = families.stream(experiment.model, frozen, state.params, experiment.compute)
-    regression.fit(experiment, corpus, stream, state, metrics, directory, interruption)
+    stream = families.stream(experiment.model, frozen, state.params, compute)
+    regression.ReadoutRegression(
+        fitter=training,
+        rank=experiment.model.readout.rank,
+        seed=experiment.seed,
+        store=corpus.train,
+        counts=unigram_counts(corpus.train, corpus.tokenizer),
+        stream=stream,
+        precision=compute.precision,
+        window_tokens=compute.window_tokens,
+        chunk_tokens=compute.chunk_tokens,
+    ).run(state, metrics, directory, interruption)
     if interruption:
         return None
     readout = families.of(experiment.model).readout(state.params)

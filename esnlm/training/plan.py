@@ -15,10 +15,9 @@ from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.models import families
 from esnlm.ops.matmul import matmul
+from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
 from esnlm.training import regression
-
-FITS = {"ridge": "in closed form", "rls": "by recursive least squares", "lms": "by least mean squares"}
 
 
 def show(experiment: Experiment) -> int:
@@ -33,9 +32,10 @@ def show(experiment: Experiment) -> int:
     assert compute.window_tokens is not None and compute.batch_slots is not None
     family = families.of(model)
     counts = family.expected_counts(model, corpus.vocab_size)
-    if not isinstance(training, TrainingConfig):
-        readout = {"readout": FITS[training.kind]}
-        fit = _Fit(training.kind, regression.memory(experiment, corpus.vocab_size), 1, 4 * counts.trainable)
+    if isinstance(training, Fitter):
+        readout = {"readout": training.description}
+        memory = regression.memory(training, model.feature_size, corpus.vocab_size, model.readout.rank)
+        fit = _Fit(training.kind, memory, 1, 4 * counts.trainable)
     else:
         updates = training.epochs * math.ceil(corpus.sentences / training.batch_size)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences"}
@@ -56,7 +56,7 @@ def show(experiment: Experiment) -> int:
         f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(frozen)}",
         "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
         " expect half as much again",
-        "chosen for this device": f"kernel {compute.kernel}, slots {compute.batch_slots}, window of"
+        "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
         f" {compute.window_tokens:,} tokens",
     }
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -74,8 +74,8 @@ def flops(experiment: Experiment) -> int:
     """
     training, model, corpus = experiment.training, experiment.model, experiment.data.size()
     tokens = training.epochs * corpus.predicted_tokens
-    if not isinstance(training, TrainingConfig):
-        return regression.METHODS[training.kind].flops(model.feature_size, corpus.vocab_size, tokens)
+    if isinstance(training, Fitter):
+        return training.flops(model.feature_size, corpus.vocab_size, tokens)
     return tokens * families.of(model).flops_per_token(model, corpus.vocab_size)
 
 

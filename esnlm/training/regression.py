@@ -1,29 +1,28 @@
-"""Runs whose readout is a regression onto one-hot targets: ridge, RLS or LMS, on features that are computed ahead.
+"""Runs whose readout is a regression onto one-hot targets, on precomputed features.
 
-1. A window of sentences, in the order of the seed: its features, once.
-2. The method takes them in (regression/ridge.py, rls.py, lms.py): its sums are all that a stopped run needs to go on.
-3. After the last window it makes linear scores of them, and one rule makes these logits (regression/calibration.py). What
-   is saved is an ordinary readout, so that nothing else knows how it came about.
+1. The features of a window of sentences, in the order of the seed, are computed once.
+2. The fitter (regression/ridge.py, rls.py, lms.py) takes them into its accumulators. A stopped run needs nothing else.
+3. After the last window it makes linear scores of the accumulators, and one rule makes these log-probabilities
+   (regression/calibration.py). What is saved is an ordinary readout: nothing else knows how it came about.
 
-Held-out text, on which the regularisation is chosen and the rule fitted, is a sample of the training text, which is not
-learned from. So the validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
+The regularisation is chosen and the rule is fitted on a sample of the training text that is held out of the fit. So the
+validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
 """
 
 import os
 import shutil
 import time
+from dataclasses import dataclass
 
 import jax
 import numpy as np
 
-from esnlm.config import Experiment
-from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.models.ngrams import UnigramModel
-from esnlm.regression import lms, ridge, rls
+from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.rng import Stream, generator
 from esnlm.runs import checkpoint
@@ -34,151 +33,169 @@ from esnlm.training import batches
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import State, counters_of, save_state
 
-METHODS = {"ridge": ridge, "rls": rls, "lms": lms}
-
 MOST_HELD_OUT = 0.1  # of the training text
 
 
-def require_memory(experiment: Experiment, vocab_size: int) -> None:
-    """Raises InputError where a regression needs more memory than the machine has."""
-    needed, there = memory(experiment, vocab_size), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> int:
+    """Returns the bytes that a fit needs at its peak, with the features and scores of held-out text."""
+    return fitter.memory(features, vocab_size, rank) + 4 * fitter.held_out_tokens * (2 * features + vocab_size)
+
+
+def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> None:
+    """Raises InputError where a fit needs more memory than the machine has."""
+    needed = memory(fitter, features, vocab_size, rank)
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > there:
         raise InputError(
-            f"training.kind is {experiment.training.kind}: at {experiment.model.feature_size:,} features and {vocab_size:,} tokens it"
-            f" needs {needed / 1e9:,.1f} GB of memory and this machine has {there / 1e9:,.1f} GB; choose a smaller"
+            f"training.kind is {fitter.kind}: at {features:,} features and {vocab_size:,} tokens it needs"
+            f" {needed / 1e9:,.1f} GB of memory and this machine has {there / 1e9:,.1f} GB; choose a smaller"
             " model.reservoir.state_size, or training.kind adamw"
         )
 
 
-def memory(experiment: Experiment, vocab_size: int) -> int:
-    """Bytes of the method at its peak, with the features and scores of held-out text."""
-    training, model = experiment.training, experiment.model
-    method = METHODS[training.kind].memory(model.feature_size, vocab_size, model.readout.rank)
-    return method + 4 * training.held_out_tokens * (2 * model.feature_size + vocab_size)
+def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, directory: RunDirectory) -> State:
+    """Restores a finished fit, or else the newest good accumulators, or else starts anew.
 
+    Args:
+        fitter: of this run.
+        params: the model's, as initialized.
+        features: F.
+        vocab_size: V.
+        directory: of the run.
 
-def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDirectory) -> State:
-    """The state of a finished fit, or the newest good sums, or none yet.
+    Returns:
+        The state.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
     newest = checkpoint.restore_latest(directory.checkpoints, warn) or checkpoint.restore_latest(directory.sums, warn)
     if newest is None:
-        method, vocab_size = METHODS[experiment.training.kind], corpus.tokenizer.vocab_size
-        sums = method.start(experiment.training, experiment.model.feature_size, vocab_size)
-        size = sum(array.nbytes for array in jax.tree.leaves((sums, model.params)))
+        accumulators = fitter.start(features, vocab_size)
+        size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
         checkpoint.require_free_space(directory.path, 2 * size)
-        return State(params=model.params, sums=sums)
+        return State(params=params, accumulators=accumulators)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     if "sums" in arrays:
-        sums = {name: np.require(array, requirements="CW") for name, array in arrays["sums"].items()}
-        return State(params=model.params, sums=sums, **counters_of(metadata))
+        accumulators = {name: np.require(array, requirements=["C", "W"]) for name, array in arrays["sums"].items()}
+        return State(params=params, accumulators=accumulators, **counters_of(metadata))
     return State(params=jax.tree.map(jax.numpy.asarray, arrays["params"]), **counters_of(metadata))
 
 
-def fit(
-    experiment: Experiment,
-    corpus: Corpus,
-    stream: FeatureStream,
-    state: State,
-    metrics: Metrics,
-    directory: RunDirectory,
-    interruption: Interruption,
-) -> None:
-    """What is left of a regression: then the readout is in state.params and saved, or a stopped run's sums are."""
-    training, compute = experiment.training, experiment.compute
-    if state.regression:
-        return  # only what follows was cut short
-    learned, held_out = split(corpus.train, experiment.seed, training.held_out_tokens)
-    _take_in(experiment, corpus.train, learned, stream, state, metrics, directory, interruption)
-    if interruption:
-        return
-    began = time.monotonic() - state.seconds
-    say(f"{training.kind}: making the readout")
-    held_out = HeldOut(*_features(stream, corpus.train, held_out, compute.window_tokens))
-    counts = unigram_counts(corpus.train, corpus.tokenizer)
-    log_p = UnigramModel.from_counts(counts - np.bincount(held_out.targets, minlength=len(counts))).log_p
-    readout, record = METHODS[training.kind].make(training, experiment.model.readout.rank, state.sums, held_out, log_p)
-    state.params, state.sums = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, {}
-    state.step += 1
-    sample = _sample(corpus.train, learned, experiment.seed, training.held_out_tokens)
-    windows = scoring.total_nll(
-        stream,
-        readout,
-        [corpus.train.sentence(s) for s in sample],
-        compute.precision,
-        compute.window_tokens,
-        compute.chunk_tokens,
-    )
-    for nats, tokens in windows:  # the train NLL is that of a sample, under the readout as it is at the end
-        state.train_nll_sum += nats
-        state.train_nll_count += tokens
-    state.seconds, state.regression = time.monotonic() - began, record
-    metrics.write(step=state.step, tokens=state.tokens, train_nll=state.train_nll, **record)
+@dataclass(frozen=True)
+class ReadoutRegression:
+    """A regression of one run's readout: what stays the same while it goes on."""
+
+    fitter: Fitter
+    rank: int | None  # of the readout; None: full
+    seed: int  # of the run
+    store: TokenStore  # the training text
+    counts: np.ndarray  # how often each token is predicted in it, (V,)
+    stream: FeatureStream
+    precision: str
+    window_tokens: int  # features that are held at once
+    chunk_tokens: int  # logits that are held at once
+
+    def run(self, state: State, metrics: Metrics, directory: RunDirectory, interruption: Interruption) -> None:
+        """Does what is left of the fit and saves it: the readout in state.params, or a stopped run's accumulators."""
+        if state.regression:
+            return  # only what follows the fit was cut short
+        learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
+        self._accumulate(learned, state, metrics, directory, interruption)
+        if interruption:
+            return
+        began = time.monotonic() - state.seconds
+        say(f"{self.fitter.kind}: making the readout")
+        readout, state.regression = self._solve(state.accumulators, held_out)
+        state.params, state.accumulators = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, {}
+        state.step += 1
+        state.train_nll_sum, state.train_nll_count = self._sampled_nll(readout, learned)
+        state.seconds = time.monotonic() - began
+        metrics.write(step=state.step, tokens=state.tokens, train_nll=state.train_nll, **state.regression)
+        state.metrics_sha256 = metrics.sha256
+        save_state(state, directory, keep=1, permanent=False)
+        shutil.rmtree(directory.sums, ignore_errors=True)
+
+    def _accumulate(
+        self,
+        learned: np.ndarray,
+        state: State,
+        metrics: Metrics,
+        directory: RunDirectory,
+        interruption: Interruption,
+    ) -> None:
+        """Takes in every window of the sentences `learned` that is left, or those up to an interruption."""
+        fitter, store = self.fitter, self.store
+        lengths = store.lengths - 1  # predictions of each sentence
+        progress = Progress(fitter.epochs * int(lengths[learned].sum()), state.tokens)
+        began = time.monotonic() - state.seconds
+        seen = number = 0
+        for epoch in range(fitter.epochs):
+            order = generator(self.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
+            for window in batches.split_windows(lengths[order], self.window_tokens):
+                sentences = order[window.start : window.stop]
+                seen, number = seen + int(lengths[sentences].sum()), number + 1
+                if seen <= state.tokens:
+                    continue  # it was taken in before the run was stopped
+                state.step += fitter.accumulate(state.accumulators, self._read(sentences), self.precision)
+                state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
+                state.seconds = time.monotonic() - began
+                speed = seen / state.seconds
+                metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, tokens_per_second=speed)
+                done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
+                progress.show(seen, done, final=seen == progress.total)
+                if interruption or number % fitter.checkpoint_every == 0:
+                    _save_accumulators(state, metrics, directory)
+                if interruption:
+                    return
+
+    def _solve(self, accumulators: Accumulators, held_out: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
+        """Makes the readout, and a record of how it was made, with the sentences `held_out` to choose by."""
+        features, targets = [], []
+        for window in batches.split_windows(self.store.lengths[held_out] - 1, self.window_tokens):
+            given = self._read(held_out[window.start : window.stop])
+            features.append(np.asarray(given.features)[np.concatenate(given.rows)])
+            targets.append(given.targets)
+        unseen = HeldOut(np.concatenate(features), np.concatenate(targets))
+        learned_counts = self.counts - np.bincount(unseen.targets, minlength=len(self.counts))
+        return self.fitter.solve(accumulators, self.rank, unseen, UnigramModel.from_counts(learned_counts).log_p)
+
+    def _sampled_nll(self, readout: dict[str, np.ndarray], learned: np.ndarray) -> tuple[float, int]:
+        """Returns the NLL of a sample of the training text under the final readout, in nats, and its tokens."""
+        sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
+        settings = self.precision, self.window_tokens, self.chunk_tokens
+        nats, tokens = 0.0, 0
+        for window_nats, window_tokens in scoring.total_nll(self.stream, readout, sample, *settings):
+            nats, tokens = nats + window_nats, tokens + window_tokens
+        return nats, tokens
+
+    def _read(self, sentences: np.ndarray) -> Window:
+        """Computes the features of sentences, by number; the next call overwrites them."""
+        given = batches.read_sentences(self.store, sentences)
+        features, rows = self.stream.read(given.inputs)
+        return Window(features, rows, np.concatenate(given.targets))
+
+
+def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) -> None:
+    """Saves sums/STEP, and drops the older ones."""
     state.metrics_sha256 = metrics.sha256
-    save_state(state, directory, keep=1, permanent=False)
-    shutil.rmtree(directory.sums, ignore_errors=True)
+    checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
+    checkpoint.prune(directory.sums, keep=1)
 
 
-def _take_in(experiment, text, learned, stream, state, metrics, directory, interruption):
-    """Every window that is left, or those up to an interruption."""
-    training, compute, method = experiment.training, experiment.compute, METHODS[experiment.training.kind]
-    lengths = text.lengths - 1  # predictions of each sentence
-    progress, began = (
-        Progress(training.epochs * int(lengths[learned].sum()), state.tokens),
-        time.monotonic() - state.seconds,
-    )
-    seen = number = 0
-    for epoch in range(training.epochs):
-        order = generator(experiment.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
-        for window in batches.split_windows(lengths[order], compute.window_tokens):
-            sentences = order[window.start : window.stop]
-            seen, number = seen + int(lengths[sentences].sum()), number + 1
-            if seen <= state.tokens:
-                continue
-            some = batches.read_sentences(text, sentences)
-            buffer, rows = stream.read(some.inputs)
-            targets = np.concatenate(some.targets)
-            if training.kind == "lms":
-                state.step += method.add(training, state.sums, buffer, rows, targets, compute.precision)
-            else:
-                state.step += method.add(training, state.sums, np.asarray(buffer), np.concatenate(rows), targets)
-            state.tokens, state.words = seen, state.words + int(text.words[sentences].sum(dtype=np.int64))
-            state.seconds = time.monotonic() - began
-            speed = seen / state.seconds
-            metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, tokens_per_second=speed)
-            progress.show(
-                seen, f"epoch {epoch + 1}/{training.epochs}  update {state.step}", final=seen == progress.total
-            )
-            if interruption or number % training.checkpoint_every == 0:
-                state.metrics_sha256 = metrics.sha256
-                checkpoint.save(directory.sums / str(state.step), {"sums": state.sums}, state.counters())
-                checkpoint.prune(directory.sums, keep=1)
-            if interruption:
-                return
+def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """Splits the sentences of a store into those to learn from and those to hold out, about so many predictions.
 
-
-def split(text: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """The sentences to learn from, by number, and those of about so many predictions that are held out."""
-    everything = np.arange(len(text))
-    held_out = _sample(text, everything, seed, min(tokens, MOST_HELD_OUT * int((text.lengths - 1).sum())))
+    Returns:
+        (learned, held_out): numbers of sentences.
+    """
+    everything = np.arange(len(store))
+    held_out = _sample(store, everything, seed, min(tokens, MOST_HELD_OUT * int((store.lengths - 1).sum())))
     return np.setdiff1d(everything, held_out), held_out
 
 
 def _sample(store: TokenStore, sentences: np.ndarray, seed: int, tokens: float) -> np.ndarray:
-    """Some of the sentences, drawn from the seed: as few as have so many predictions, or all."""
+    """Draws some of the sentences: as few as have so many predictions, or all."""
     order = generator(seed, Stream.HELD_OUT).permutation(sentences)
     return order[: 1 + int(np.searchsorted(np.cumsum(store.lengths[order] - 1), tokens))]
-
-
-def _features(stream, store, sentences, window_tokens):
-    """Features (n, N) and targets (n,) of sentences of a store, by number."""
-    features, targets = [], []
-    for window in batches.split_windows(store.lengths[sentences] - 1, window_tokens):
-        some = batches.read_sentences(store, sentences[window.start : window.stop])
-        buffer, rows = stream.read(some.inputs)
-        features.append(np.asarray(buffer)[np.concatenate(rows)])
-        targets += some.targets
-    return np.concatenate(features), np.concatenate(targets)

@@ -13,6 +13,7 @@ from flax import serialization
 
 from esnlm.errors import InputError
 from esnlm.models import families
+from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
@@ -53,7 +54,7 @@ class State(Counters):
 
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
-    sums: dict[str, Any] = field(default_factory=dict)  # what a regression has taken in so far; empty otherwise
+    accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
 
 
 def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from esnlm.reservoir.weights import ReservoirConfig, draw
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 V = 23
 EPSILON = float(np.finfo(np.float32).eps)
 
 
 def reservoir(**settings):
-    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+    return initialize_reservoir(
+        ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1
+    ).reservoir
 
 
 def text(steps, slots, seed=0):

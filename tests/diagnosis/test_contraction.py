@@ -8,7 +8,7 @@ from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
 from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.cell import prepare
-from esnlm.reservoir.topology import Orthogonal, draw_recurrent
+from esnlm.reservoir.topology.orthogonal import Orthogonal
 from tests import oracle
 from tests.diagnosis.small import EPSILON, V, reservoir, text
 
@@ -60,7 +60,7 @@ def test_a_stack_forgets_its_histories_as_the_oracle_s():
 
 def test_the_rate_of_a_linear_network_is_the_logarithm_of_its_radius():
     """Small states are a linear network's: with W = 0.8 Q, Q orthogonal, the distance is multiplied by 0.8 a step."""
-    row, column, value = draw_recurrent(Orthogonal(degree=4), 64, np.random.default_rng(0))
+    row, column, value = Orthogonal(degree=4).connect(64, 0.0, np.random.default_rng(0))
     w = np.zeros((64, 64), np.float32)
     w[row, column] = 0.8 * value
     curve = contraction.state_contraction(

@@ -6,14 +6,16 @@ import scipy.sparse
 
 from esnlm.diagnosis.theory import sigma_max, theory
 from esnlm.reservoir.arrays import Reservoir, Stack
-from esnlm.reservoir.topology import Orthogonal, draw_recurrent
-from esnlm.reservoir.weights import ReservoirConfig, draw
+from esnlm.reservoir.topology.orthogonal import Orthogonal
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 V = 23
 
 
 def reservoir(**settings):
-    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+    return initialize_reservoir(
+        ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1
+    ).reservoir
 
 
 def by_hand(w_rec, w_in=((1.0,), (1.0,)), leak=1.0):
@@ -30,7 +32,7 @@ def test_sigma_max_is_the_largest_singular_value(size):
 
 
 def test_sigma_max_where_lanczos_has_little_to_go_by():
-    row, column, value = draw_recurrent(Orthogonal(degree=4), 700, np.random.default_rng(0))
+    row, column, value = Orthogonal(degree=4).connect(700, 0.0, np.random.default_rng(0))
     orthogonal = scipy.sparse.csr_array((value.astype(float), (row, column)), shape=(700, 700))
     assert sigma_max(orthogonal, seed=0) == pytest.approx(1, rel=1e-6)
     assert sigma_max(0 * orthogonal, seed=0) == 0
@@ -157,7 +159,7 @@ def test_every_layer_of_a_stack_must_contract(layers, verdict, reason):
 
 def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
     """Of either update rule, by finite differences at 0 without input."""
-    stack = draw(ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1).reservoir
+    stack = initialize_reservoir(ReservoirConfig(state_size=40, mean_degree=6.0, layers=2), V, seed=1).reservoir
     (w, _, a), (w2, w_in2, a2) = (
         [np.asarray(part, np.float64) for part in (layer.w_rec.todense(), layer.w_in.todense(), layer.leak)]
         for layer in stack.layers

@@ -6,7 +6,7 @@ import pytest
 from esnlm.features import layout
 from esnlm.features.stream import FeatureStream, default_batch_slots
 from esnlm.reservoir import cell, sparse
-from esnlm.reservoir.weights import ReservoirConfig, draw
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 
 V = 23
@@ -21,7 +21,9 @@ def sentences(count, seed=0):
 
 
 def reservoir(**settings):
-    return draw(ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1).reservoir
+    return initialize_reservoir(
+        ReservoirConfig(**{"state_size": 90, "mean_degree": 6.0} | settings), V, seed=1
+    ).reservoir
 
 
 def expected(reservoir, sentence, f=np.tanh):

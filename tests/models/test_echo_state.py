@@ -10,7 +10,7 @@ from esnlm.errors import InputError
 from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir.topology import Ring
+from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.workflows.train import train_run
 from tests import oracle

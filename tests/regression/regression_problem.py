@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from esnlm.regression.base import Window
+
 N, V, TOKENS = 12, 9, 400
 
 
@@ -20,3 +22,8 @@ def least_squares(features, targets, penalty, weights=None):
     d = np.eye(V)[targets]
     found = np.linalg.solve(x.T @ (weights[:, None] * x) + np.diag(penalty), x.T @ (weights[:, None] * d))  # (N + 1, V)
     return found[:-1].T, found[-1]
+
+
+def window(features, rows, targets):
+    """Returns the window of one sentence whose features lie in `rows`."""
+    return Window(features, [rows], targets)

@@ -48,7 +48,7 @@ def test_the_saved_readout_gives_the_rule_s_probabilities():
 
 def test_beta_and_gamma_are_the_best_for_held_out_text():
     """As good as a simplex search finds, to a hundredth of what the rule gains over the unigram."""
-    record = calibration.fit(scores(), HELD_OUT, LOG_P, Rule("calibrated"))
+    record = calibration.fit_rule(scores(), HELD_OUT, LOG_P, Rule("calibrated"))
     best = optimize.minimize(lambda x: nll(np.exp(x[0]), x[1]), [0.0, 0.7], method="Nelder-Mead").fun
     assert record.nll <= best + 1e-4
     assert record.nll < nll(0.0, 0.0) - 0.3
@@ -88,6 +88,6 @@ def test_scores_that_are_not_finite_go_through():
     broken = scores()._replace(w=np.full((V, N), np.nan, np.float32))
     readout, record = calibration.calibrate("calibrated", broken, HELD_OUT, LOG_P)
     assert np.isnan(readout["w"]).all() and np.isnan(record["held_out"])
-    assert np.isnan(calibration.fit(broken, HELD_OUT, LOG_P, Rule("calibrated", nll=5.0)).nll), (
+    assert np.isnan(calibration.fit_rule(broken, HELD_OUT, LOG_P, Rule("calibrated", nll=5.0)).nll), (
         "not that of what was fitted before"
     )

@@ -4,27 +4,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.regression import lms
-from esnlm.regression.lms import LmsConfig
+from esnlm.regression.base import Window
+from esnlm.regression.lms import LeastMeanSquares
 from tests.regression.regression_problem import N, V, problem
 
 
 @pytest.mark.parametrize("slots", [1, 4, 50])
-def test_the_weights_are_those_of_s3(slots):
+def test_the_weights_are_those_of_the_delta_rule(slots):
     """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is free first."""
     features, targets = problem()
     lengths = np.random.default_rng(2).integers(3, 12, 40)
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     features, targets = features[: bounds[-1]], targets[: bounds[-1]]
-    config = LmsConfig(batch_size=slots, learning_rate=0.001)
+    config = LeastMeanSquares(batch_size=slots, learning_rate=0.001)
     place = np.random.default_rng(3).permutation(len(targets))  # where in the buffer each token's features lie
     buffer = np.empty_like(features)
     buffer[place] = features
-    sums, updates = lms.start(config, N, V), 0
+    sums, updates = config.start(N, V), 0
     for window in (range(0, 25), range(25, 40)):  # nothing but the weights is carried over
         rows = [place[bounds[s] : bounds[s + 1]] for s in window]
         part = targets[bounds[window.start] : bounds[window.stop]]
-        updates += lms.add(config, sums, jnp.asarray(buffer), rows, part, "float32")
+        updates += config.accumulate(sums, Window(jnp.asarray(buffer), rows, part), "float32")
 
     w, c, steps = np.zeros((V, N)), np.zeros(V), 0
     for window in (range(0, 25), range(25, 40)):
@@ -47,19 +47,13 @@ def test_the_weights_are_those_of_s3(slots):
     np.testing.assert_array_equal(sums["counts"], np.bincount(targets, minlength=V))
 
 
-def test_without_an_intercept_it_is_s3_s_own_readout():
+def test_without_an_intercept_it_is_the_papers_own_readout():
     """y = W_out r: nothing but W_out learns, from errors that no intercept has lessened."""
     features, targets = problem()
     rows, w = [np.arange(12)], np.zeros((V, N))
-    sums = lms.start(LmsConfig(), N, V)
-    lms.add(
-        LmsConfig(batch_size=1, learning_rate=0.01, intercept=False),
-        sums,
-        jnp.asarray(features),
-        rows,
-        targets[:12],
-        "float32",
-    )
+    sums = LeastMeanSquares().start(N, V)
+    fitter = LeastMeanSquares(batch_size=1, learning_rate=0.01, intercept=False)
+    fitter.accumulate(sums, Window(jnp.asarray(features), rows, targets[:12]), "float32")
     for r, target in zip(features[:12].astype(np.float64), targets, strict=False):
         w += 0.01 * np.outer(np.eye(V)[target] - w @ r, r)
     np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())

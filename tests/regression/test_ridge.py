@@ -6,27 +6,27 @@ import pytest
 from esnlm.errors import InputError
 from esnlm.regression import ridge
 from esnlm.regression.calibration import HeldOut
-from esnlm.regression.ridge import RidgeConfig
-from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem
+from esnlm.regression.ridge import Ridge
+from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem, window
 
 LOG_P = np.log((np.bincount(problem()[1], minlength=V) + 1) / (TOKENS + V))
 
 
 def summed(features, targets, monkeypatch=None):
     """Sums over tokens that come in three windows, their rows out of order."""
-    config, sums = RidgeConfig(), ridge.start(RidgeConfig(), N, V)
+    sums = Ridge().start(N, V)
     for part in np.array_split(np.arange(len(targets)), 3):
         shuffled = np.random.default_rng(1).permutation(len(part))
         buffer = np.empty((len(part), N), np.float32)
         buffer[shuffled] = features[part]
-        assert ridge.add(config, sums, buffer, shuffled, targets[part]) == 1
+        assert Ridge().accumulate(sums, window(buffer, shuffled, targets[part]), "float32") == 1
     return sums
 
 
 def made(rank=None, **settings):
     """(readout, record) of the problem, under the literal rule: its logits are the linear scores."""
     held_out = HeldOut(*problem(seed=1))
-    return ridge.make(RidgeConfig(log_probs="softmax", **settings), rank, summed(*problem()), held_out, LOG_P)
+    return Ridge(log_probs="softmax", **settings).solve(summed(*problem()), rank, held_out, LOG_P)
 
 
 def relative_penalty(features, regularization):
@@ -39,7 +39,7 @@ def test_the_sums_are_those_of_one_hot_targets(monkeypatch):
     """In blocks of whatever size: the tail too."""
     features, targets = problem()
     whole = summed(features, targets)
-    monkeypatch.setattr(ridge, "blocks", lambda count, width: [slice(i, i + 37) for i in range(0, count, 37)])
+    monkeypatch.setattr(ridge, "row_blocks", lambda count, width: [slice(i, i + 37) for i in range(0, count, 37)])
     for sums in (whole, summed(features, targets)):
         h = features.astype(np.float64)
         # Sums of 400 products in float64, in another order.
@@ -79,8 +79,8 @@ def test_a_reduced_rank_is_the_best_of_that_rank(rank, rule):
     """No other W of the rank fits the scaled targets better, penalty included: the SVD of the stacked problem in NumPy."""
     features, targets = problem()
     regularization = 0.01
-    config = RidgeConfig(regularizations=(regularization,), log_probs=rule)
-    readout, record = ridge.make(config, rank, summed(features, targets), HeldOut(*problem(seed=1)), LOG_P)
+    config = Ridge(regularizations=(regularization,), log_probs=rule)
+    readout, record = config.solve(summed(features, targets), rank, HeldOut(*problem(seed=1)), LOG_P)
     assert readout["a"].shape == (V, rank) and readout["b"].shape == (rank, N)
     penalty = relative_penalty(features, regularization)
     w, _ = least_squares(features, targets, [penalty] * N + [0])
@@ -110,17 +110,15 @@ def test_states_that_depend_on_each_other_need_a_regularisation():
     with pytest.raises(
         InputError, match="training.regularizations: at 0 the normal equations are singular, since states depend on"
     ):
-        ridge.make(RidgeConfig(regularizations=(0.0,)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P)
-    _, record = ridge.make(
-        RidgeConfig(regularizations=(0.0, 1.0)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P
-    )
+        Ridge(regularizations=(0.0,)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
+    _, record = Ridge(regularizations=(0.0, 1.0)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
     assert record["singular"] == 1 and list(record["held_out_nll"]) == ["1"], (
         "a pass over all text is not thrown away for one of them"
     )
-    ridge.make(RidgeConfig(regularizations=(1e-6,)), None, summed(features, targets), HeldOut(*problem(1)), LOG_P)
+    Ridge(regularizations=(1e-6,)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
 
 
 @pytest.mark.parametrize("values", [(), (-1.0,), (float("nan"),), (float("inf"),)])
 def test_regularisations_that_are_none(values):
     with pytest.raises(InputError, match="training.regularizations is .* it must hold numbers of at least 0"):
-        RidgeConfig(regularizations=values).check()
+        Ridge(regularizations=values).check()

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.regression import ridge, rls
+from esnlm.regression import rls
 from esnlm.regression.calibration import HeldOut
-from esnlm.regression.ridge import RidgeConfig
-from esnlm.regression.rls import RlsConfig
-from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem
+from esnlm.regression.ridge import Ridge
+from esnlm.regression.rls import RecursiveLeastSquares
+from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem, window
 
 LOG_P = np.log((np.bincount(problem()[1], minlength=V) + 1) / (TOKENS + V))
 
 
 def taken_in(config, features, targets):
-    sums = rls.start(config, N, V)
+    sums = config.start(N, V)
     for part in np.array_split(np.arange(len(targets)), 3):
-        updates = rls.add(config, sums, features, part, targets[part])
+        updates = config.accumulate(sums, window(features, part, targets[part]), "float32")
         assert updates == -(-len(part) // config.block) or config.forgetting < 1
     return sums
 
@@ -26,7 +26,9 @@ def taken_in(config, features, targets):
 def test_it_is_the_weighted_least_squares_solution(forgetting, block):
     features, targets = problem()
     delta = 0.1
-    found = rls.solve(taken_in(RlsConfig(block=block, forgetting=forgetting, delta=delta), features, targets))
+    found = rls.solution(
+        taken_in(RecursiveLeastSquares(block=block, forgetting=forgetting, delta=delta), features, targets)
+    )
     weights = forgetting ** np.arange(TOKENS - 1, -1, -1.0)
     expected = least_squares(features, targets, [delta * forgetting**TOKENS] * (N + 1), weights)
     # Float64 throughout; the solution is known to the condition number, of some 1e5, times 1e-16.
@@ -40,12 +42,12 @@ def test_without_forgetting_it_is_ridge():
     centred = features.astype(np.float64) - features.mean(0, dtype=np.float64)
     delta = 1e-4
     relative = delta * N / np.trace(centred.T @ centred)
-    sums = taken_in(RlsConfig(delta=delta), features, targets)
+    sums = taken_in(RecursiveLeastSquares(delta=delta), features, targets)
     held_out = HeldOut(*problem(seed=1))
-    recursive, _ = rls.make(RlsConfig(delta=delta, log_probs="softmax"), None, sums, held_out, LOG_P)
-    totals = ridge.start(RidgeConfig(), N, V)
-    ridge.add(RidgeConfig(), totals, features, np.arange(TOKENS), targets)
-    closed, _ = ridge.make(RidgeConfig(regularizations=(relative,), log_probs="softmax"), None, totals, held_out, LOG_P)
+    recursive, _ = RecursiveLeastSquares(delta=delta, log_probs="softmax").solve(sums, None, held_out, LOG_P)
+    totals = Ridge().start(N, V)
+    Ridge().accumulate(totals, window(features, np.arange(TOKENS), targets), "float32")
+    closed, _ = Ridge(regularizations=(relative,), log_probs="softmax").solve(totals, None, held_out, LOG_P)
     for name in ("w", "bias"):
         np.testing.assert_allclose(recursive[name], closed[name], atol=2e-5 * np.abs(closed[name]).max())
 
@@ -55,7 +57,7 @@ def test_float64_that_does_not_suffice_is_refused():
     with pytest.raises(
         InputError, match="P is no longer positive definite, for float64 does not suffice; raise training.delta"
     ):
-        taken_in(RlsConfig(delta=1e-300, block=4), np.repeat(features[:, :1], N, axis=1), targets)
+        taken_in(RecursiveLeastSquares(delta=1e-300, block=4), np.repeat(features[:, :1], N, axis=1), targets)
 
 
 @pytest.mark.parametrize(
@@ -69,4 +71,4 @@ def test_float64_that_does_not_suffice_is_refused():
 )
 def test_a_bad_setting(settings, line):
     with pytest.raises(InputError, match=line):
-        RlsConfig(**settings).check()
+        RecursiveLeastSquares(**settings).check()

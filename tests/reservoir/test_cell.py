@@ -14,8 +14,10 @@ from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell, sparse
 from esnlm.reservoir.arrays import Reservoir
-from esnlm.reservoir.topology import FixedInDegree, Ring, ScaleFree
-from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, draw
+from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
+from esnlm.reservoir.topology.ring import Ring
+from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.training.test_precomputed import dense
 
@@ -46,7 +48,7 @@ EVERY_KERNEL = ["embedding", "three layers of S3"]
 
 @cache
 def frozen(name):
-    return draw(settings(name), V, seed=1).reservoir
+    return initialize_reservoir(settings(name), V, seed=1).reservoir
 
 
 def settings(name):

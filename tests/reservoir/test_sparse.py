@@ -7,14 +7,17 @@ import pytest
 
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
-from esnlm.reservoir.topology import TOPOLOGIES, ScaleFree
-from esnlm.reservoir.weights import ReservoirConfig, draw
+from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 EPSILON = np.finfo(np.float32).eps
 
 
 def reservoir(**settings):
-    return draw(ReservoirConfig(**{"state_size": 150, "mean_degree": 9.0} | settings), vocab_size=41, seed=3).reservoir
+    return initialize_reservoir(
+        ReservoirConfig(**{"state_size": 150, "mean_degree": 9.0} | settings), vocab_size=41, seed=3
+    ).reservoir
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64])

@@ -1,30 +1,31 @@
-"""Topologies as they are defined, drawn without the matrix."""
+"""Topologies as they are defined, and a new one: one class, which a configuration can name."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
-from esnlm.reservoir import topology
-from esnlm.reservoir.topology import (
-    TOPOLOGIES,
-    BlockDiagonal,
-    FixedInDegree,
-    Orthogonal,
-    Ring,
-    ScaleFree,
-    SmallWorld,
-    draw_recurrent,
-    erdos_renyi,
-)
+from esnlm import config
+from esnlm.errors import InputError, require
+from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
+from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
+from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
+from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
+from esnlm.reservoir.topology.orthogonal import Orthogonal
+from esnlm.reservoir.topology.ring import Ring
+from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.topology.small_world import SmallWorld
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 
-def draw(rows, columns, connectivity, seed=0):
-    return erdos_renyi(rows, columns, connectivity, np.random.default_rng(seed))
+def connect(kind, size, seed=0):
+    """Draws the connections of a topology that has a density of its own."""
+    return kind.connect(size, 0.0, np.random.default_rng(seed))
 
 
 def dense(kind, size, seed=0):
-    """The matrix of a topology, with ones where it leaves the values open."""
-    row, column, value = draw_recurrent(kind, size, np.random.default_rng(seed))
+    """Returns the matrix of a topology, with ones where it leaves the values open."""
+    row, column, value = connect(kind, size, seed)
     w = np.zeros((size, size))
     w[row, column] = 1 if value is None else value
     return w
@@ -36,45 +37,6 @@ def assert_sorted_without_duplicates(row, column, rows, columns):
     assert row.min() >= 0 and row.max() < rows and column.min() >= 0 and column.max() < columns
 
 
-@pytest.mark.parametrize("connectivity", [0.1, 0.3, 0.9])
-def test_every_cell_is_an_independent_coin(connectivity):
-    """Over 2,000 draws of a 6 x 7 matrix each cell is on as often as the coin says, and no two go together."""
-    rng, hits = np.random.default_rng(1), np.zeros((2000, 42))
-    for draw_ in hits:
-        row, column = erdos_renyi(6, 7, connectivity, rng)
-        draw_[row * 7 + column] = 1
-    error = np.sqrt(connectivity * (1 - connectivity) / 2000)
-    assert np.abs(hits.mean(0) - connectivity).max() < 4 * error
-    covariance = np.cov(hits.T)[np.triu_indices(42, 1)]
-    assert np.abs(covariance).max() < 5 * connectivity * (1 - connectivity) / np.sqrt(2000)
-
-
-def test_connectivity_one_is_every_cell():
-    row, column = draw(3, 4, 1.0)
-    assert list(zip(row, column, strict=True)) == [(i, j) for i in range(3) for j in range(4)]
-
-
-def test_the_same_seed_gives_the_same_positions():
-    first, again, other = draw(100, 100, 0.1, 5), draw(100, 100, 0.1, 5), draw(100, 100, 0.1, 6)
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first[0][:50], other[0][:50]) or not np.array_equal(first[1][:50], other[1][:50])
-
-
-def test_the_papers_largest_input_matrix():
-    """W_in at N = 65,536 and V = 50,257: N * V passes 2**31, and row and column counts are Binomial."""
-    n, v, d = 65_536, 50_257, 32
-    row, column = draw(n, v, d / n)
-    assert_sorted_without_duplicates(row, column, n, v)
-    assert abs(len(row) - v * d) < 5 * np.sqrt(v * d)
-    for counts, mean in ((np.bincount(column, minlength=v), d), (np.bincount(row, minlength=n), v * d / n)):
-        assert abs(counts.mean() - mean) < 5 * np.sqrt(mean / len(counts))
-        # A Binomial's variance is mean * (1 - d / n); the sample variance of k counts errs by mean * sqrt(2 / k).
-        assert abs(counts.var() - mean) < 6 * mean * np.sqrt(2 / len(counts))
-    # No stretch of rows is favoured, which a walk that overflowed would do.
-    eighths = np.bincount(row.astype(np.int64) * 8 // n, minlength=8)
-    assert np.abs(eighths - len(row) / 8).max() < 5 * np.sqrt(len(row) / 8)
-
-
 KINDS = [
     FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3),
     BlockDiagonal(blocks=4, mean_degree=6), Orthogonal(degree=8),
@@ -84,7 +46,7 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
     assert TOPOLOGIES[kind.kind] is type(kind)
-    row, column, value = draw_recurrent(kind, 60, np.random.default_rng(0))
+    row, column, value = connect(kind, 60)
     assert row.dtype == column.dtype == np.int32 and len(row) == len(column)
     assert_sorted_without_duplicates(row, column, 60, 60)
     assert (value is None) != (kind.kind in ("ring", "orthogonal"))
@@ -95,23 +57,23 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
 @pytest.mark.parametrize("size", [60, 101, 4096])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.kind != "block_diagonal"], ids=lambda kind: kind.kind)
 def test_topologies_know_their_entries_before_they_are_drawn(kind, size):
-    rows = [
-        np.bincount(draw_recurrent(kind, size, np.random.default_rng(seed))[0], minlength=size) for seed in range(10)
-    ]
+    rows = [np.bincount(connect(kind, size, seed)[0], minlength=size) for seed in range(10)]
     entries = np.array([row.sum() for row in rows])
     # Exact but for orthogonal, where a few paths meet: there within 5 standard errors, and 1 % for the mean-field count.
     tolerance = 5 * entries.std(ddof=1) / np.sqrt(10) + (0.01 * entries.mean() if kind.kind == "orthogonal" else 0)
-    assert abs(entries.mean() - kind.entries(size)) <= tolerance
+    assert abs(entries.mean() - kind.entries(size, 0.0)) <= tolerance
     # The longest row is an estimate for choosing a kernel: not below what comes, nor above half as much again.
-    assert np.mean([row.max() for row in rows]) <= kind.longest_row(size) < 1.5 * np.mean([row.max() for row in rows])
+    assert (
+        np.mean([row.max() for row in rows]) <= kind.longest_row(size, 0.0) < 1.5 * np.mean([row.max() for row in rows])
+    )
 
 
 def test_blocks_know_their_entries():
     kind = BlockDiagonal(blocks=4, mean_degree=6.0)
-    row, _, _ = draw_recurrent(kind, 4096, np.random.default_rng(0))
-    assert abs(len(row) - kind.entries(4096)) < 5 * np.sqrt(4096 * 6)
-    assert np.bincount(row).max() <= kind.longest_row(4096) < 25
-    assert kind.longest_row(20) == 5
+    row, _, _ = connect(kind, 4096)
+    assert abs(len(row) - kind.entries(4096, 0.0)) < 5 * np.sqrt(4096 * 6)
+    assert np.bincount(row).max() <= kind.longest_row(4096, 0.0) < 25
+    assert kind.longest_row(20, 0.0) == 5
 
 
 @pytest.mark.parametrize("degree", [1, 2, 4, 5])
@@ -119,7 +81,7 @@ def test_fixed_in_degree_draws_every_set_of_columns_equally_often(degree):
     """Over 1,000 draws the sets of a row's columns fall into their (5 over degree) classes evenly, and rows differ."""
     rng, sets, repeated = np.random.default_rng(0), {}, 0
     for _ in range(1000):
-        row, column = topology.fixed_in_degree(5, degree, rng)
+        row, column, _ = FixedInDegree(degree=degree).connect(5, 0.0, rng)
         assert np.array_equal(row, np.repeat(np.arange(5), degree))
         rows = [tuple(columns) for columns in column.reshape(5, degree)]
         for columns in rows:
@@ -142,7 +104,8 @@ def test_blocks_do_not_feed_each_other_and_are_full_of_coins():
     rng = np.random.default_rng(0)
     hits = np.zeros((12, 12))
     for _ in range(500):
-        hits[topology.block_diagonal(12, 3, 1.5, rng)] += 1
+        row, column, _ = BlockDiagonal(blocks=3, mean_degree=1.5).connect(12, 0.0, rng)
+        hits[row, column] += 1
     inside = np.kron(np.eye(3), np.ones((4, 4))) > 0
     assert not hits[~inside].any()
     p = 1.5 / 4
@@ -159,12 +122,12 @@ def test_orthogonal_is_orthogonal(size, degree):
 
 
 def test_orthogonal_rows_have_the_degree_asked_for():
-    row, column, value = topology.orthogonal(4096, 8, np.random.default_rng(0))
+    row, column, value = connect(Orthogonal(degree=8), 4096)
     entries = np.bincount(row, minlength=4096)
     assert (entries < 8).sum() <= 2 * 8**2 / 2 + 10  # degree^2 / (2 size) of the rows, and some luck
     assert entries.min() >= 4
     assert abs((value > 0).mean() - 0.5) < 5 * 0.5 / np.sqrt(4096)
-    row, column, value = topology.orthogonal(4096, 1, np.random.default_rng(0))
+    row, column, value = connect(Orthogonal(degree=1), 4096)
     assert np.array_equal(row, np.arange(4096)) and np.array_equal(np.sort(column), row) and set(value) == {-1.0, 1.0}
 
 
@@ -238,13 +201,71 @@ def test_topologies_that_cannot_be_had(kind, line):
     with pytest.raises(InputError) as caught:
         kind.check("w", 64)
     assert str(caught.value) == line
-    with pytest.raises(InputError, match="^topology.") as caught:
-        draw_recurrent(kind, 64, np.random.default_rng(0))
+    with pytest.raises(InputError, match="^model.reservoir.topology."):
+        initialize_reservoir(ReservoirConfig(state_size=64, topology=kind), 10, seed=0)
+
+
+@pytest.fixture
+def star():
+    """A topology of a user; no other test sees it."""
+
+    @dataclass(frozen=True)
+    class Star(Topology):
+        """Unit 0 feeds every unit, itself too."""
+
+        kind: str = "star"
+        weight: float = 0.5
+
+        def check(self, field, state_size):
+            require(self.weight > 0, f"{field}.weight is {self.weight}: it must be above 0")
+
+        def connect(self, state_size, density, rng):
+            row = np.arange(state_size, dtype=np.int32)
+            return Connections(row, np.zeros_like(row), np.full(state_size, self.weight, np.float32))
+
+        def entries(self, state_size, density):
+            return state_size
+
+    yield Star
+    del TOPOLOGIES["star"]
+
+
+def test_a_topology_of_a_user_is_one_class(star, tmp_path):
+    """It is named in a configuration as soon as its class exists, with its settings and its checks."""
+    path = tmp_path / "star.yaml"
+    path.write_text("model: {reservoir: {state_size: 20, mean_degree: 4, topology: {kind: star, weight: 0.25}}}")
+    reservoir = config.read(path).model.reservoir
+    assert reservoir.topology == star(weight=0.25)
+    assert reservoir.recurrent_gamma == 20 / 400 and 1 <= reservoir.longest_row < 20
+    new = initialize_reservoir(reservoir, 10, seed=0)
+    assert new.radii[0].radius == 0.25  # found, as the class does not tell it: unit 0 is the only cycle
+    expected = np.zeros((20, 20))
+    expected[:, 0] = 0.99
+    np.testing.assert_allclose(new.reservoir.w_rec.todense(), expected, rtol=1e-6)
+    with pytest.raises(InputError, match="^model.reservoir.topology.weight is -1.0: it must be above 0"):
+        config.read(path, ["--model.reservoir.topology.weight", "-1"])
+
+
+def test_a_topology_without_a_name_or_with_a_taken_one_is_refused():
+    with pytest.raises(TypeError, match="topology Nameless has no name"):
+        type("Nameless", (Ring,), {})
+    with pytest.raises(TypeError, match="topology Other: Ring is of kind 'ring' already; choose another"):
+        type("Other", (Topology,), {"kind": "ring"})
+    assert TOPOLOGIES["ring"] is Ring
+
+
+def test_erdos_renyi_knows_its_entries():
+    """Its density is the reservoir's."""
+    row, column, value = ErdosRenyi().connect(4096, 6 / 4096, np.random.default_rng(0))
+    assert_sorted_without_duplicates(row, column, 4096, 4096)
+    assert value is None
+    assert ErdosRenyi().entries(4096, 6 / 4096) == 4096 * 6 and abs(len(row) - 4096 * 6) < 5 * np.sqrt(4096 * 6)
+    assert np.bincount(row).max() <= ErdosRenyi().longest_row(4096, 6 / 4096) < 25
 
 
 @pytest.mark.parametrize("kind", [type(kind)() for kind in KINDS], ids=lambda kind: kind.kind)
 def test_the_papers_largest_recurrent_matrix_in_every_topology(kind):
     n, d = 65_536, 1 if kind == Ring() else 32
-    row, column, value = draw_recurrent(kind, n, np.random.default_rng(0))
+    row, column, value = connect(kind, n)
     assert_sorted_without_duplicates(row, column, n, n)
     assert abs(len(row) - n * d) < 5 * np.sqrt(n * d)

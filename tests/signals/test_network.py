@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.reservoir.topology import Ring
+from esnlm.reservoir.topology.ring import Ring
 from esnlm.signals import network as networks
 from esnlm.signals.network import State, draw, generate, run, states, train
 from esnlm.signals.series import sine

@@ -1,0 +1,94 @@
+"""What a fit of the readout by regression is. Each is one class, which is also its section of the configuration."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+from esnlm.errors import require
+from esnlm.regression.calibration import RULES, HeldOut
+
+# What a fit remembers of the text so far: arrays of NumPy or JAX, by name. A stopped run needs nothing else to go on.
+Accumulators = dict[str, Any]
+
+
+class Window(NamedTuple):
+    """Some sentences with their features."""
+
+    features: jax.Array  # (rows, F) float32, in any order
+    rows: list[np.ndarray]  # of the features of each sentence, one array a sentence
+    targets: np.ndarray  # (tokens,), the token that follows each, of all sentences one after another
+
+
+class Fitter(ABC):
+    """Fits a readout onto one-hot next tokens, window by window.
+
+    A subclass is a frozen dataclass. Its fields are the settings that a configuration gives below `training`; the first
+    one, `kind`, is its name there. All of them have the settings that are named here.
+    """
+
+    kind: str
+    log_probs: str  # rule that makes log-probabilities of linear scores (regression/calibration.py)
+    held_out_tokens: int  # of training text, left out of the fit, that calibrate
+    checkpoint_every: int  # windows of text
+
+    description: ClassVar[str]  # how the readout is made, in a few words
+    makes_low_rank: ClassVar[bool] = False  # whether `solve` makes readouts of a rank
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the text. Where all tokens weigh the same, a second pass would add the same to every sum."""
+        return 1
+
+    def check(self) -> None:
+        """Raises InputError for settings that cannot be used."""
+        require(self.log_probs in RULES, f"training.log_probs is {self.log_probs!r}: choose {', '.join(RULES)}")
+        self.require_at_least_one("held_out_tokens", "checkpoint_every")
+
+    def require_at_least_one(self, *names: str) -> None:
+        """Raises InputError unless these settings are 1 or more."""
+        for name in names:
+            require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
+
+    @abstractmethod
+    def start(self, features: int, vocab_size: int) -> Accumulators:
+        """Returns the accumulators of no text, for F features and V tokens."""
+
+    @abstractmethod
+    def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
+        """Takes a window into the accumulators.
+
+        Args:
+            accumulators: changed in place.
+            window: the next sentences.
+            precision: of matrix products on the device; products in float64 have none.
+
+        Returns:
+            How many updates this was.
+        """
+
+    @abstractmethod
+    def solve(
+        self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict]:
+        """Makes the readout.
+
+        Args:
+            accumulators: of the training text; used up.
+            rank: of the readout; None: full.
+            held_out: text that the fit has not seen, to choose and calibrate by.
+            log_p: log of the unigram probabilities, (V,).
+
+        Returns:
+            The readout, {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32; and a record of
+            how it was made, for the summary.
+        """
+
+    @abstractmethod
+    def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
+        """Returns the bytes of all that is needed at once, at most."""
+
+    @abstractmethod
+    def flops(self, features: int, vocab_size: int, tokens: int) -> int:
+        """Returns the operations of the fit's matrix products."""

@@ -1,0 +1,77 @@
+"""Ridge regression onto real-valued targets, solved in the ways that differ numerically.
+
+solve_by_svd   From the features themselves, by singular values. The normal equations would square the condition of the
+               features. That matters for a network that generates: its states nearly depend on each other, and the
+               errors of W_out come back to it. It takes memory for all samples.
+predict_ridge  From the smaller Gram matrix, by Cholesky. It serves many targets at one penalty, in float64 beside
+               features in float32, where a penalty keeps the condition low.
+
+regression/ridge.py needs a third way: one eigendecomposition serves all of its penalties, and features come window by
+window, so that only their sums exist.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+from esnlm.errors import require
+
+
+def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
+    """Returns W (L, F) of least |targets - features W^T|^2 + penalty |W|^2; at 0 the pseudo-inverse gives it.
+
+    Args:
+        features: (T, F) float64.
+        targets: (T, L) float64.
+        penalty: at least 0.
+    """
+    left, values, right = scipy.linalg.svd(features, full_matrices=False)
+    kept = values > values[0] * max(features.shape) * np.finfo(np.float64).eps
+    gain = np.where(kept, values, 0) / np.where(kept, values**2 + penalty, 1)
+    return ((left.T @ targets) * gain[:, None]).T @ right
+
+
+def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
+    """Fits y (S, K) on x (S, F) with an intercept where not `test` (S,), and returns the predictions where it is.
+
+    Args:
+        x: features.
+        y: targets.
+        test: which samples to predict.
+        ridge: relative to the mean diagonal of the smaller Gram matrix, of features or of samples.
+
+    Raises:
+        InputError: that penalty is not above 0.
+    """
+    train = ~test
+    mean = x[train].mean(axis=0, dtype=np.float64), y[train].mean(axis=0)
+    y_train = y[train] - mean[1]
+    if x.shape[1] <= train.sum():
+        x = x - mean[0]
+        solve = _penalized_solver(x[train].T @ x[train], ridge)
+        return x[test] @ solve(x[train].T @ y_train) + mean[1]
+    gram = gram_of_samples(x, mean[0])  # the dual form, with K of samples: y = K (K + lambda I)^-1 y_train
+    solve = _penalized_solver(gram[np.ix_(train, train)], ridge)
+    return gram[np.ix_(test, train)] @ solve(y_train) + mean[1]
+
+
+def gram_of_samples(x: np.ndarray, mean: np.ndarray | float) -> np.ndarray:
+    """Returns (x - mean) (x - mean)^T in float64, (S, S), without a float64 copy of x (S, F)."""
+    mean = np.broadcast_to(mean, x.shape[1])
+    total = np.zeros((len(x), len(x)))
+    for start in range(0, x.shape[1], 4096):
+        part = x[:, start : start + 4096] - mean[start : start + 4096]
+        total += part @ part.T
+    return total
+
+
+def _penalized_solver(gram: np.ndarray, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function that solves (gram + lambda I) z = right, with lambda relative to the mean of the diagonal."""
+    level = ridge * np.trace(gram) / len(gram)
+    require(
+        bool(level > 0),
+        f"memory capacity: ridge {ridge:g} times the states' mean square is {level:g}; both must be above 0",
+    )
+    factor = scipy.linalg.cho_factor(gram + level * np.eye(len(gram)))
+    return lambda right: scipy.linalg.cho_solve(factor, right)

@@ -1,0 +1,31 @@
+"""The Erdos-Renyi graph: the reservoir of Ueda et al. 2025a."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
+from esnlm.reservoir.topology.base import Connections, Topology
+
+
+@dataclass(frozen=True)
+class ErdosRenyi(Topology):
+    """Every connection is there with the same probability, independently (Ueda et al. 2025a, section 2.1).
+
+    The probability is the reservoir's own connectivity.
+    """
+
+    kind: str = "erdos_renyi"
+
+    has_own_density: ClassVar[bool] = False
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        return Connections(*bernoulli_positions(state_size, state_size, density, rng))
+
+    def dense(self, state_size: int, density: float, rng: np.random.Generator) -> np.ndarray:
+        # Positions of a dense matrix would take twice its memory.
+        return dense_bernoulli_gaussian(state_size, state_size, density, rng)
+
+    def entries(self, state_size: int, density: float) -> float:
+        return density * state_size**2

@@ -1,0 +1,49 @@
+"""A random graph in which every unit is fed by the same number of units."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from esnlm.errors import require
+from esnlm.reservoir.random_matrix import from_flat
+from esnlm.reservoir.topology.base import Connections, Topology
+
+
+@dataclass(frozen=True)
+class FixedInDegree(Topology):
+    """Every unit is fed by exactly `degree` units. Every set of that many is equally likely."""
+
+    kind: str = "fixed_in_degree"
+    degree: int = 32  # nonzeros a row
+
+    def check(self, field: str, state_size: int) -> None:
+        holds = 1 <= self.degree <= state_size
+        require(
+            holds, f"{field}.degree is {self.degree}: it must be at least 1 and at most the state size, {state_size}"
+        )
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        """Draws what a row lacks with replacement and drops repetitions, until no row lacks anything.
+
+        No step tells one column from another, so neither does the result.
+        """
+        size = state_size
+        # The columns of a row are drawn, or where they are more than half of all, those that it leaves out.
+        drawn = min(self.degree, size - self.degree)
+        flat, lacking = np.empty(0, np.int64), np.full(size, drawn)
+        while lacking.any():
+            row = np.repeat(np.arange(size), lacking)
+            flat = np.sort(np.concatenate([flat, row * size + rng.integers(size, size=len(row))]))
+            flat = flat[np.diff(flat, prepend=-1) > 0]  # np.unique takes ten times as long
+            lacking = drawn - np.bincount(flat // size, minlength=size)
+        if drawn < self.degree:
+            left_out = np.zeros(size * size, bool)  # no larger than the result
+            left_out[flat] = True
+            flat = np.flatnonzero(~left_out)
+        return Connections(*from_flat(flat, size))
+
+    def entries(self, state_size: int, density: float) -> float:
+        return self.degree * state_size
+
+    def longest_row(self, state_size: int, density: float) -> float:
+        return self.degree

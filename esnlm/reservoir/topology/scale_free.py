@@ -1,0 +1,49 @@
+"""The scale-free graph of Barabasi and Albert (1999)."""
+
+import math
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from esnlm.errors import require
+from esnlm.reservoir.random_matrix import undirected_positions
+from esnlm.reservoir.topology.base import Connections, Topology
+
+
+@dataclass(frozen=True)
+class ScaleFree(Topology):
+    """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). An edge goes both ways."""
+
+    kind: str = "scale_free"
+    edges: int = 16  # that a joining unit brings [m]; the mean degree is about twice that
+
+    def check(self, field: str, state_size: int) -> None:
+        holds = 1 <= self.edges < state_size
+        require(holds, f"{field}.edges is {self.edges}: it must be at least 1 and below the state size, {state_size}")
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.
+
+        A unit draws the others by their degree until so many differ. This is the graph of
+        networkx.barabasi_albert_graph. The largest degree grows as the square root of the size, so rows that are padded
+        to the longest one (the kernel "ell") cost many times their entries.
+        """
+        coin = random.Random(int(rng.integers(2**63)))
+        # The ends of all edges: a unit stands here as often as its degree says.
+        ends = [0] * self.edges + list(range(1, self.edges + 1))
+        for unit in range(self.edges + 1, state_size):
+            chosen: set[int] = set()
+            while len(chosen) < self.edges:
+                chosen.add(ends[int(coin.random() * len(ends))])
+            ends.extend(chosen)
+            ends.extend([unit] * self.edges)
+        old, new = np.array(ends).reshape(-1, 2, self.edges).swapaxes(0, 1).reshape(2, -1)
+        return Connections(*undirected_positions(old, new, state_size))
+
+    def entries(self, state_size: int, density: float) -> float:
+        return 2 * self.edges * (state_size - self.edges)
+
+    def longest_row(self, state_size: int, density: float) -> float:
+        # The star's centre has k edges. Nearly every unit links to it up to k = 2 m at t = 2 m, then dk/dt = k / 2t.
+        return min(state_size - 1, 2 * math.sqrt(self.edges * state_size))
