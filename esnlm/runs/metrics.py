@@ -51,6 +51,8 @@ def plain(values: dict) -> dict:
     def one(value):
         if isinstance(value, dict):
             return plain(value)
+        if isinstance(value, list):
+            return [one(each) for each in value]
         return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
     return {key: one(value) for key, value in values.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from esnlm.commands.base import exit_with
 from esnlm.config import Experiment, GrammarData
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import parse_json, write_atomically
@@ -23,7 +23,7 @@ from esnlm.training import loop, plan
 from esnlm.training.loop import INTERRUPTED
 from esnlm.training.resume import require_same
 
-KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
+BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # of studies outside of the package
 
 
 def study(
@@ -51,13 +51,6 @@ def study(
         InputError: the file, a configuration, the data or the folder cannot be used.
     """
     tree = read(file)
-    if tree["kind"] != "grid":
-        if blimp or only_plan or overrides:
-            raise InputError(f"{file}: a study of kind {tree['kind']} takes --out alone: give its settings in the file")
-        from experiments import bottleneck
-
-        settings = {key: value for key, value in tree.items() if key != "out"}
-        return bottleneck.run(settings, Path(out or tree.get("out") or Path("studies") / file.stem), str(file)) or 0
     paths = {key: str(value) for key, value in (("out", out), ("blimp", blimp)) if value}
     grid = grids.parse(tree | paths, file)
     runs = grids.runs_of(grid, overrides)
@@ -101,9 +94,10 @@ def read(file: Path) -> dict:
         InputError: it is missing or not YAML, a key stands in it twice, or its kind is unknown.
     """
     tree = read_tree(file, "name a study file, such as those in configs/studies")
-    if not isinstance(tree, dict) or tree.get("kind") not in KINDS:
-        kind = tree.get("kind") if isinstance(tree, dict) else None
-        raise InputError(f"{file}: kind is {kind!r}: a study is one of {', '.join(KINDS)}")
+    kind = tree.get("kind") if isinstance(tree, dict) else None
+    if kind in BOTTLENECK_KINDS:
+        raise InputError(f"{file}: kind is {kind!r}: such a study is run by python -m experiments.bottleneck {file}")
+    require(kind == "grid", f"{file}: kind is {kind!r}: a study is of kind grid")
     return tree
 
 

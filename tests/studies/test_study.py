@@ -424,16 +424,11 @@ def test_the_axis_is_the_numeric_setting_with_the_most_values(values, axis):
     assert grid_plot.axis([cell(str(i), each, []) for i, each in enumerate(values)]) == axis
 
 
-def test_another_kind_of_study_has_a_room_of_its_own(monkeypatch, tmp_path):
-    from experiments import bottleneck
-
-    asked = []
-    monkeypatch.setattr(bottleneck, "run", lambda *arguments: asked.append(arguments))
-    file = write(tmp_path, "{kind: alignment, seeds: 3, out: here}", "narrow")
-    assert study.study(file) == study.study(file, tmp_path) == 0
-    assert asked == [({"kind": "alignment", "seeds": 3}, out, str(file)) for out in (Path("here"), tmp_path)]
-    with pytest.raises(InputError, match="a study of kind alignment takes --out alone"):
-        study.study(file, overrides=["--seed", "1"])
+@pytest.mark.parametrize("kind", ["alignment", "coordinate_check", "training_curves"])
+def test_a_study_of_another_program_is_refused_with_its_command(kind, tmp_path):
+    file = write(tmp_path, f"{{kind: {kind}, seeds: 3}}", "narrow")
+    with pytest.raises(InputError, match=f"narrow.yaml: .* is run by python -m experiments.bottleneck {file}$"):
+        study.study(file)
 
 
 def test_a_process_of_its_own_gives_its_status_and_passes_a_stop_on():
