@@ -142,9 +142,9 @@ def _add_study(commands) -> None:
     )
 
     def call(**options) -> int:
-        from esnlm.studies.study import study
+        from esnlm.studies.study import run_study
 
-        return study(**options, command=shlex.join(["python", "-m", "esnlm", *sys.argv[1:]]))
+        return run_study(**options, command=shlex.join(["python", "-m", "esnlm", *sys.argv[1:]]))
 
     command.set_defaults(call=call)
 
