@@ -1,20 +1,21 @@
-"""Kill anywhere: a training, its text's preparation and its evaluation are killed and begun again until they are done.
+"""Kill anywhere: a training, the preparation of its text and its evaluation are killed and begun again until done.
 
-    python benchmarks/kills.py
+    python -m tests.reliability.kills
 
-A child process, forked to have the imports behind it, runs the real command and is ended by SIGKILL at a random moment, or
-where the run directory shows that something in particular is under way; the same command then starts again. What comes out
-must be what an undisturbed process makes, byte for byte, but for the fields in TIMES. Where a kill fell is read off the
-child's own stack, which it writes down (Python's faulthandler, from C) just before it is killed; the package knows nothing
-of this.
+A child process, forked so that it has the imports behind it, runs the real command. SIGKILL ends it at a random moment,
+or where the run directory shows that something in particular is under way. The same command then starts again. What
+comes out must be what an undisturbed process makes, byte for byte, apart from the fields in `compare.TIMES`. Where a
+kill fell is read from the child's own stack, which it writes down (by Python's faulthandler, from C) just before it is
+killed. The package knows nothing of this.
 
-Writes kills.json and .md under --out. Exit status 1: something differed.
+Writes kills.json and kills.md under --out. Exit status 1 says that something differed.
 """
 
 import argparse
 import collections
 import ctypes
 import faulthandler
+import inspect
 import json
 import os
 import random
@@ -26,38 +27,42 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 import jax
-import measure
 import numpy as np
 
+from benchmarks import measure
+from esnlm.commands.base import exit_with
 from esnlm.data.prepare import prepare
-from esnlm.data.store import open_store
-from esnlm.reporting import blimp_report
+from esnlm.data.store import StoreWriter, open_store
+from esnlm.data.tokenizer import train_bpe
+from esnlm.evaluation import minimal_pairs, scoring
+from esnlm.reporting import blimp_report, run_results
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.training import batches, loop
+from esnlm.training import batches, log, loop
+from esnlm.training.precomputed import PrecomputedUpdates
+from tests.reliability.compare import REPOSITORY, TIMES, compare_files, compare_reports, compare_runs
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PARENT_DEATH_SIGNAL = 1  # of prctl: no child outlives this program
+PARENT_DEATH_SIGNAL = 1  # an option of prctl: no child outlives this program
 IMPORTED = (loop.train, blimp_report.evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
-TIMES = ("seconds", "tokens_per_second", "metrics_sha256")  # a time, a speed, and a hash of lines that hold a speed
-# The first of these that is on the main thread's stack says what was under way: (file, function, name).
-PHASES = [
-    ("checkpoint.py", "save", "save"),
-    ("checkpoint.py", "prune", "removal of an old checkpoint"),
-    ("loop.py", "_validate", "validation"),
-    ("run_results.py", "show_results", "results"),
-    ("run_results.py", "references", "results"),
-    ("precomputed.py", "load", "features"),
-    ("loop.py", "_epochs", "updates"),
-    ("blimp_report.py", "write", "evaluation: report"),
-    ("minimal_pairs.py", "evaluate", "evaluation: scoring"),
-    ("blimp_report.py", "evaluate_run", "evaluation: loading"),
-    ("store.py", "finish", "preparation: store put in its place"),
-    ("tokenizer.py", "train_bpe", "preparation: vocabulary"),
-    ("prepare.py", "prepare", "preparation: text"),
-    ("loop.py", "_train", "opening"),
+# The first of these that is on the main thread's stack says what was under way: a function, or any of a module.
+PHASES: list[tuple[FunctionType | ModuleType, str]] = [
+    (checkpoint.save, "save"),
+    (checkpoint.prune, "removal of an old checkpoint"),
+    (scoring.total_nll, "validation"),
+    (run_results, "results"),
+    (PrecomputedUpdates.load, "features"),
+    (PrecomputedUpdates.run, "updates"),
+    (log, "updates"),
+    (blimp_report.write, "evaluation: report"),
+    (minimal_pairs.evaluate, "evaluation: scoring"),
+    (blimp_report.evaluate_run, "evaluation: loading"),
+    (StoreWriter.finish, "preparation: store put in its place"),
+    (train_bpe, "preparation: vocabulary"),
+    (prepare, "preparation: text"),
+    (loop.train, "opening"),
 ]
 # What to wait for before a kill, and how often it is chosen.
 TARGETS = {"save": 8, "features": 5, "updates": 3, "validation": 2, "results": 1, "start": 2}
@@ -187,7 +192,7 @@ def start(folder: Path, arguments: list[str]) -> int:
     os.chdir(folder)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-    faulthandler.register(signal.SIGUSR1, file=open("stack", "w"))
+    faulthandler.register(signal.SIGUSR1, file=open("stack", "w"))  # noqa: SIM115 - open until the process ends
     jax.config.update("jax_compilation_cache_dir", str(folder / "cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     sys.argv = arguments
@@ -227,11 +232,11 @@ def require_good(status: int, folder: Path, arguments: list[str]) -> None:
 
 
 def kill(folder: Path, arguments: list[str], target: str, rng: random.Random, waits_for, longest: float) -> list[dict]:
-    """Starts a command and kills it; the kill, or nothing where the command came to its end before.
+    """Starts a command and kills it. Returns the kill, or nothing where the command came to its end before.
 
     Args:
-        waits_for: a function that gives None, or once it is time the longest delay until the kill, in seconds; None for a
-            moment within `longest` seconds of the start.
+        waits_for: a function that returns None, or, once it is time, the longest delay until the kill in seconds. None
+            asks for a kill at a random moment within `longest` seconds of the start.
     """
     child, began = start(folder, arguments), time.monotonic()
     moment = began + rng.uniform(0, longest) if waits_for is None else None
@@ -260,12 +265,20 @@ def _read(file: Path) -> str:
 
 
 def phase(stacks: str) -> str:
-    """What the main thread was at, from faulthandler's lines `File ".../checkpoint.py", line 80 in save`."""
+    """Returns what the main thread was doing, from faulthandler's lines `File ".../checkpoint.py", line 80 in save`."""
     for stack in stacks.split("hread 0x"):
-        frames = set(re.findall(r'File "(?:.*/)?(\w+\.py)", line \d+ in (\S+)', stack))
-        if ("base.py", "exit_with") in frames:
-            return next((name for file, function, name in PHASES if (file, function) in frames), "start")
+        frames = set(re.findall(r'File "(.+)", line \d+ in (\S+)', stack))
+        if is_on_stack(exit_with, frames):
+            return next((name for place, name in PHASES if is_on_stack(place, frames)), "start")
     return "start"
+
+
+def is_on_stack(place: FunctionType | ModuleType, frames: set[tuple[str, str]]) -> bool:
+    """Whether a function, or any of a module, is among frames (file, function)."""
+    if isinstance(place, ModuleType):
+        return any(file == place.__file__ for file, _ in frames)
+    code = inspect.unwrap(place).__code__
+    return (code.co_filename, code.co_name) in frames
 
 
 class Watch:
@@ -331,59 +344,6 @@ def position(run: Path, edges: dict[int, bool]) -> dict:
         "resumes_at": resumes or 0,
         "resumes_inside_a_window": inside,
     }
-
-
-def compare_runs(one: Path, other: Path) -> list[str]:
-    """What differs between two runs: one line each."""
-    found = compare_files(
-        one, other, ["data.json", "unigram.npy", "tokenizer/ranks.tiktoken", "tokenizer/tokenizer.json"]
-    )
-    for folder in ("frozen", *(f"checkpoints/{step}" for step in checkpoint.steps(one / "checkpoints"))):
-        if not (other / folder).exists():
-            continue  # checkpoints are kept by age: which older one is there depends on where a run was stopped
-        (arrays, metadata), (arrays_2, metadata_2) = (checkpoint.restore(run / folder) for run in (one, other))
-        if checkpoint.digest(arrays) != checkpoint.digest(arrays_2) or timeless(metadata) != timeless(metadata_2):
-            found.append(f"{other / folder}")
-    if max(checkpoint.steps(one / "checkpoints")) != max(checkpoint.steps(other / "checkpoints")):
-        found.append(f"{other}: last checkpoint")
-    for name in ("metrics.jsonl", "summary.json"):
-        texts = [(run / name).read_text() for run in (one, other)]
-        values = [
-            [timeless(json.loads(part)) for part in (text.splitlines() if name == "metrics.jsonl" else [text])]
-            for text in texts
-        ]
-        if values[0] != values[1]:
-            found.append(f"{other / name}")
-    return found
-
-
-def compare_files(one: Path, other: Path, names: list[str] | None = None) -> list[str]:
-    """Files that differ, or are in one folder only; without names all of them."""
-    if names is None:
-        names = sorted(
-            {str(file.relative_to(folder)) for folder in (one, other) for file in folder.rglob("*") if file.is_file()}
-        )
-    return [
-        str(other / name) for name in names if not (one / name).exists() or _bytes(one / name) != _bytes(other / name)
-    ]
-
-
-def _bytes(file: Path) -> bytes | None:
-    return file.read_bytes() if file.exists() else None
-
-
-def compare_reports(folder: Path) -> list[str]:
-    """What differs between two reports, but for the command that names its own file."""
-    one, other = (json.loads((folder / f"{name}.json").read_text()) for name in ("once", "killed"))
-    for found in (one, other):
-        del found["provenance"]["command"], found["pairs_file"]["name"], found["sha256"]
-    found = [f"report: {key}" for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
-    left = [str(file) for file in folder.iterdir() if file.name.startswith(".")]
-    return found + left + compare_files(folder / "once.pairs.jsonl", folder / "killed.pairs.jsonl", [""])
-
-
-def timeless(values: dict) -> dict:
-    return {key: value for key, value in values.items() if key not in TIMES}
 
 
 def markdown(record: dict) -> list[str]:

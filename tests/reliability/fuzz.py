@@ -1,9 +1,11 @@
-"""Hostile input, guided by coverage: python benchmarks/fuzz.py [--target NAME ...] [--minutes 10] [--jobs 1] [--seed 0] --out DIR
+"""Hostile input, guided by coverage. Needs `pip install atheris`.
 
-Every target of tests/hostile.py reads files that an enemy made of good ones, for so many minutes each: changed by
-libFuzzer's bytes and by pieces of text, kept where they reach lines that none before did. What a target raises but
-InputError of one line, takes longer than SLOW seconds or more than MEMORY for, or dies of, is a finding: its files go to
-DIR/TARGET/findings. Writes DIR/fuzz.json and DIR/fuzz.md. Needs `pip install atheris`.
+    python -m tests.reliability.fuzz [--target NAME ...] [--minutes 10] [--jobs 1] [--seed 0] --out DIR
+
+Every target of tests/hostile.py reads files that an enemy made of good ones, for so many minutes each. They are changed
+by libFuzzer's bytes and by pieces of text, and kept where they reach lines that none before did. A finding is an input
+for which a target raises anything but an InputError of one line, takes more than SLOW seconds or MEMORY bytes, or dies.
+Its files go to DIR/TARGET/findings. Writes DIR/fuzz.json and DIR/fuzz.md.
 """
 
 import argparse
@@ -22,8 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import atheris
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 SLOW = 5  # seconds of processor time an input
 MEMORY = 2 << 30  # bytes beyond those of the imports
@@ -143,7 +143,7 @@ class Stats:
 
 
 def replay(name: str, folder: Path) -> None:
-    """Reads the whole corpus again and prints the lines of the target's modules that it reaches, of those that there are."""
+    """Reads the whole corpus again, and prints how many lines of the target's modules it reaches, and of how many."""
     from tests import hostile
 
     target, scratch = hostile.TARGETS[name], Path(tempfile.mkdtemp())
@@ -201,7 +201,9 @@ def fuzz(name: str, minutes: float, seed: int, out: Path) -> dict:
     while (left := minutes - (time.monotonic() - began) / 60) > 0.02:
         options = ["--work", str(folder), "--target", name, "--minutes", str(left), "--seed", str(seed + len(deaths))]
         with open(folder / "log.txt", "w") as log:
-            status = subprocess.run([sys.executable, __file__, *options], stdout=log, stderr=log).returncode
+            status = subprocess.run(
+                [sys.executable, "-m", "tests.reliability.fuzz", *options], stdout=log, stderr=log
+            ).returncode
         if status == 0:
             break
         data = (folder / "running").read_bytes() if (folder / "running").exists() else b""
@@ -213,7 +215,9 @@ def fuzz(name: str, minutes: float, seed: int, out: Path) -> dict:
     spent = (time.monotonic() - began) / 60
     stats = Stats(folder / "stats.json")
     done = subprocess.run(
-        [sys.executable, __file__, "--replay", str(folder), "--target", name], capture_output=True, text=True
+        [sys.executable, "-m", "tests.reliability.fuzz", "--replay", str(folder), "--target", name],
+        capture_output=True,
+        text=True,
     )
     coverage = (
         json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"lines": None, "of": None, "arcs": None}
@@ -286,7 +290,7 @@ def write(rows: list[dict], options: argparse.Namespace) -> None:
         ]
     lines += [
         "",
-        f"`python benchmarks/fuzz.py --minutes {options.minutes:g} --jobs {options.jobs} --seed {options.seed}`",
+        f"`python -m tests.reliability.fuzz --minutes {options.minutes:g} --jobs {options.jobs} --seed {options.seed}`",
     ]
     (options.out / "fuzz.md").write_text("\n".join(lines) + "\n")
 

@@ -1,13 +1,13 @@
 """Disks that are full or read-only, folders without permission, limits on file sizes: what the commands say, and keep.
 
-    python benchmarks/full_disk.py          as root on Linux: it mounts a small tmpfs of its own
+    python -m tests.reliability.full_disk          as root on Linux: it mounts a small tmpfs of its own
 
-Each case makes a command fail: preparing a store, beginning a training, logging, saving, evaluating. It must end with
-status 2 and, as the last thing it says, one line `error: ...` that names a file and says what to free or change; nothing
-half-written may stay, and every checkpoint that was saved must verify. The hindrance is then taken away and the same
-command given again: its result must be that of a run that never met one, bit by bit.
+Each case makes a command fail: preparing a store, beginning a training, logging, saving, evaluating. The command must end
+with status 2. The last thing that it says must be one line `error: ...` that names a file and says what to free or change.
+Nothing half-written may stay, and every checkpoint that was saved must verify. Then the hindrance is taken away and the
+same command given again: its result must be that of a run that never met one, bit by bit.
 
-Writes full_disk.json and .md under --out. Exit status 1: a case failed.
+Writes full_disk.json and full_disk.md under --out. Exit status 1 says that a case failed.
 """
 
 import argparse
@@ -22,10 +22,10 @@ import time
 from pathlib import Path
 
 import jax
-import kills
-import measure
 
+from benchmarks import measure
 from esnlm.runs import checkpoint
+from tests.reliability.compare import REPOSITORY, compare_runs
 
 CONFIG = """
 data: {{kind: grammar, sentences: 300, validation_sentences: 40, pairs: 2}}
@@ -197,7 +197,7 @@ def try_all(disk: Disk, folder: Path, args: argparse.Namespace) -> list[dict]:
         if status:
             faults.append(f"afterwards: {told_then[-300:]}")
         elif command is training:
-            faults += kills.compare_runs(finished, run)
+            faults += compare_runs(finished, run)
         error = [line for line in told.splitlines() if line.startswith("error: ")][-1:]
         rows.append({"case": name, "told": (error or [""])[0].replace(str(folder), ""), "faults": faults})
         print(rows[-1], flush=True)
@@ -214,8 +214,8 @@ def without_override() -> None:
 
 def call(folder: Path, command: list[str], meanwhile=None, limits=None) -> tuple[int, str]:
     """Status and stderr of a command."""
-    program = [str(kills.REPOSITORY / command[0])] if command[0].endswith(".py") else command[:1]
-    environment = os.environ | {"PYTHONPATH": str(kills.REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"}
+    program = [str(REPOSITORY / command[0])] if command[0].endswith(".py") else command[:1]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"}
     with open(folder / "stderr", "w") as stderr:
         process = subprocess.Popen(
             [sys.executable, *program, *command[1:]],

@@ -1,4 +1,4 @@
-"""The commands that kill, damage and fill, at tiny sizes: that they run, that they see what they must, that nothing is lost."""
+"""The programs that kill, damage and fill, at tiny sizes: they run, they see what they must, and nothing is lost."""
 
 import json
 import random
@@ -8,41 +8,38 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-import full_disk
-import kills
-import rot
+from tests.reliability import full_disk, kills, rot
+from tests.reliability.compare import REPOSITORY, compare_files
 
 
 def command(*arguments):
-    return subprocess.run([sys.executable, *map(str, arguments)], cwd=REPOSITORY, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", *map(str, arguments)], cwd=REPOSITORY, capture_output=True, text=True)
+
+
+def frame(place):
+    code = place.__code__
+    return f'  File "{code.co_filename}", line {code.co_firstlineno + 1} in {code.co_name}\n'
 
 
 def test_a_kill_s_place_is_the_innermost_that_has_a_name():
-    dump = """Thread 0x01 (most recent call first):
-  File "/x/threading.py", line 320 in wait
-
-Thread 0x02 (most recent call first):
-  File "/x/esnlm/runs/checkpoint.py", line 80 in save
-  File "/x/esnlm/training/loop.py", line 120 in _epochs
-  File "/x/esnlm/training/loop.py", line 70 in _train
-  File "/x/esnlm/commands/base.py", line 29 in exit_with
-"""
-    assert kills.phase(dump) == "save"
-    assert kills.phase(dump.replace("checkpoint.py", "other.py")) == "updates"
-    assert kills.phase(dump.partition("Thread 0x02")[0]) == kills.phase("") == "start"
+    waiting = 'Thread 0x01 (most recent call first):\n  File "/x/threading.py", line 320 in wait\n\n'
+    outer = frame(kills.PrecomputedUpdates.run) + frame(kills.loop.train) + frame(kills.exit_with)
+    main = "Thread 0x02 (most recent call first):\n"
+    assert kills.phase(waiting + main + frame(kills.checkpoint.save) + outer) == "save"
+    assert kills.phase(waiting + main + outer) == "updates"
+    in_log = '  File "' + kills.log.__file__ + '", line 80 in whatever\n'
+    assert kills.phase(main + in_log + frame(kills.loop.train) + frame(kills.exit_with)) == "updates"
+    assert kills.phase(waiting) == kills.phase("") == "start"
 
 
 def test_what_differs_between_two_folders_is_found(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name / "a").mkdir(parents=True)
         (tmp_path / name / "a" / "same").write_text("x")
-    assert kills.compare_files(tmp_path / "one", tmp_path / "other") == []
+    assert compare_files(tmp_path / "one", tmp_path / "other") == []
     (tmp_path / "other" / "a" / "same").write_text("y")
     (tmp_path / "other" / "more").write_text("")
-    assert kills.compare_files(tmp_path / "one", tmp_path / "other") == [
+    assert compare_files(tmp_path / "one", tmp_path / "other") == [
         f"{tmp_path}/other/a/same",
         f"{tmp_path}/other/more",
     ]
@@ -96,7 +93,7 @@ def test_kills(tmp_path):
         "--window-tokens",
         "1500",
     ]
-    done = command("benchmarks/kills.py", *tiny, "--out", tmp_path)
+    done = command("tests.reliability.kills", *tiny, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "kills.json").read_text())
     assert len(record["kills"]) == 5 and record["differences"] == []
@@ -105,7 +102,7 @@ def test_kills(tmp_path):
 @pytest.mark.slow
 def test_rot(tmp_path):
     done = command(
-        "benchmarks/rot.py",
+        "tests.reliability.rot",
         "--size",
         "16",
         "--only",
@@ -124,5 +121,7 @@ def test_rot(tmp_path):
 def test_full_disk(tmp_path):
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("needs the right to mount a small file system: run it as root")
-    done = command("benchmarks/full_disk.py", "--size", "32", "--only", "preparation, (0|read-only)", "--out", tmp_path)
+    done = command(
+        "tests.reliability.full_disk", "--size", "32", "--only", "preparation, (0|read-only)", "--out", tmp_path
+    )
     assert done.returncode == 0, done.stdout + done.stderr

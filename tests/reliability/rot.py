@@ -1,19 +1,21 @@
 """Rot: every file of a run directory and of a token store is damaged in turn, and commands are asked to use it.
 
-    python benchmarks/rot.py
+    python -m tests.reliability.rot
 
-A run is trained to its end, and the same one is stopped half-way. Then, for each file, one bit is flipped, or the file is
-cut to half, or deleted (and once an empty folder has the name of a later step), in a fresh copy each time; training is
-resumed, the finished run is given to train.py again, or it is loaded and scores minimal pairs. What happened is one of
+A run is trained to its end, and the same one is stopped half-way. Then each file is damaged, in a fresh copy each
+time: one bit is flipped, or the file is cut to half, or it is deleted (and once an empty folder has the name of a later
+step).
+Then training is resumed, or the finished run is given to train.py again, or it is loaded and scores minimal pairs.
+What happened is one of
 
     refused      status 2 and one line that names the file (or, of a checkpoint, its folder)
     warned       a warning names it, and the result is the undamaged one's
     told         a warning names it, and what is lost is lost: another log, another step
-    harmless     not a word, and the result is the undamaged one's: the file was not needed, or its content is the same
-    silent       not a word, and another result: a fault
+    harmless     nothing is said, and the result is the undamaged one's: the file was not needed, or holds the same
+    silent       nothing is said, and the result is another one: a fault
     failed       anything else: a traceback, a refusal that names no file
 
-Writes rot.json and .md under --out. Exit status 1: something was silent or failed.
+Writes rot.json and rot.md under --out. Exit status 1 says that something was silent or failed.
 """
 
 import argparse
@@ -34,23 +36,23 @@ from pathlib import Path
 from unittest import mock
 
 import jax
-import measure
 
 import esnlm
+from benchmarks import measure
 from esnlm import config
 from esnlm.commands.base import exit_with
 from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.runs import checkpoint
+from esnlm.runs.metrics import Metrics
 from esnlm.training import loop
-from esnlm.training.log import Ledger
+from tests.reliability.compare import read_summary, timeless
 
 CONFIG = """
 data: {{kind: grammar, sentences: 200, validation_sentences: 40, pairs: 2}}
 model: {{reservoir: {{state_size: {size}, mean_degree: 4}}, readout: {{rank: 4}}}}
-training: {{epochs: 2, log_every: 1, checkpoint_every: 4}}
+training: {{epochs: 2, log_every: 1, checkpoint_every: 4, on_nonfinite: stop}}  # stop: one update a compiled call
 """
-STOP = 9  # of 14 updates
-TIMES = ("seconds", "tokens_per_second", "metrics_sha256")
+STOP = 9  # of 14 updates: the run is asked to stop when the line of this one is written
 
 
 def flip(file: Path, rng: random.Random) -> None:
@@ -94,12 +96,12 @@ def main(arguments: list[str] | None = None) -> dict:
 
 def damage_all(folder: Path, args: argparse.Namespace) -> list[dict]:
     (folder / "run.yaml").write_text(CONFIG.format(size=args.size))
-    run, settle = folder / "run", Ledger._settle
+    run, write = folder / "run", Metrics.write
     train = functools.partial(loop.train, config.read(folder / "run.yaml", ["--run", str(run)]))
 
-    def settle_and_stop(self, call):
-        settle(self, call)
-        if call.step >= STOP:
+    def write_and_stop(self, **values):
+        write(self, **values)
+        if values["step"] == STOP:
             signal.raise_signal(signal.SIGTERM)
 
     def evaluate():
@@ -108,10 +110,7 @@ def damage_all(folder: Path, args: argparse.Namespace) -> list[dict]:
     with quiet():
         train()
         run.rename(folder / "finished")
-        with (
-            mock.patch.object(Ledger, "_settle", settle_and_stop),
-            mock.patch.object(Ledger, "updates_per_call", one_update, create=True),
-        ):
+        with mock.patch.object(Metrics, "write", write_and_stop):
             train()
         run.rename(folder / "stopped")
     commands = {
@@ -152,9 +151,6 @@ def cases(files: list[str], flips: int):
         for damage in list(DAMAGES)[:3]:
             yield from ((file, damage, i) for i in range(flips if damage == "one bit flipped" else 1))
     yield "checkpoints/99", "an empty folder", 0
-
-
-one_update = property(lambda self: 1, lambda self, value: None)
 
 
 @contextlib.contextmanager
@@ -200,7 +196,7 @@ def end_of_run(run: Path) -> tuple:
         if readable(run)
         else None
     )
-    return newest, checkpoint.digest(arrays), timeless(json.loads((run / "summary.json").read_text())), metrics
+    return newest, checkpoint.digest(arrays), read_summary(run), metrics
 
 
 def readable(run: Path) -> bool:
@@ -216,10 +212,6 @@ def evaluation(run: Path) -> dict:
     return {key: value for key, value in report.items() if key not in ("provenance", "sha256")} | {
         "step": esnlm.load(run).step
     }
-
-
-def timeless(values: dict) -> dict:
-    return {key: value for key, value in values.items() if key not in TIMES}
 
 
 def last_line(told: str, folder: Path) -> str:
