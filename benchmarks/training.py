@@ -238,7 +238,8 @@ class Esnlm:
         for batch in self.windows[i]:
             here = slice(place, place := place + len(batch))
             targets = [sentence[1:] for sentence in batch]
-            updates.append((batches.Sentences(targets, targets, targets), self.rows[here]))  # no dropout: no places
+            # Without dropout no corpus positions are read, so anything may stand in their place.
+            updates.append((batches.Sentences(targets, targets, targets), self.rows[here]))
         self.packs = batches.stack(updates, self.shapes)
 
     def updates(self, i: int, count: int | None = None) -> np.ndarray:
