@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from esnlm.commands.base import Parser, exit_with
+from esnlm.evaluation.conventions import CONVENTIONS
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -15,7 +16,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--data", nargs="+", metavar="PATH", help="folders of .jsonl files, or files (default: the run's own pairs)"
     )
     parser.add_argument(
-        "--scoring", default="paper", choices=["paper", "lm-eval", "babylm"], help="convention (default: %(default)s)"
+        "--scoring", default="paper", choices=list(CONVENTIONS), help="convention (default: %(default)s)"
     )
     parser.add_argument("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
     which = parser.add_mutually_exclusive_group()
@@ -28,7 +29,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    from esnlm.reporting.blimp_report import evaluate_run  # after parsing, so that --help need not wait for JAX
+    from esnlm.workflows.blimp import evaluate_run  # after parsing, so that --help need not wait for JAX
 
     command = shlex.join(["python", "eval_blimp.py", *arguments])
     return exit_with(lambda: evaluate_run(**vars(options), command=command) and 0)

@@ -19,7 +19,8 @@ import numpy as np
 import scipy.sparse
 
 import esnlm
-from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.sequences import encode
 
 PRECISIONS = ("float32", "tf32", "bf16")
 
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> dict:
     run = esnlm.load(args.run)
     pairs = minimal_pairs.load(args.pairs)
     pairs = pairs[:: max(1, len(pairs) // args.limit)][: args.limit]
-    sequences = conventions.encode(
+    sequences = encode(
         [sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper"
     )
     spread = np.linspace(0, len(sequences) - 1, min(args.reference, len(sequences))).astype(int)

@@ -28,7 +28,7 @@ from training import gemm_lines, limits
 
 from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.data.tokenizer import load_tokenizer
-from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation import minimal_pairs, sequences
 from esnlm.evaluation.scoring import token_log_probs
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
@@ -81,7 +81,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
     pairs = pairs[:: max(1, 2 * len(pairs) // args.limit)][: args.limit // 2]
     tokenizer = load_tokenizer(args.tokenizer)
     text = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    return conventions.encode(text, tokenizer, "paper"), tokenizer.vocab_size
+    return sequences.encode(text, tokenizer, "paper"), tokenizer.vocab_size
 
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:

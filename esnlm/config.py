@@ -13,6 +13,7 @@ import jsonargparse
 import yaml
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.sources import SOURCES, DataSource, GrammarData
 from esnlm.errors import InputError, require
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
@@ -25,44 +26,6 @@ from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.yaml_file import read_tree
-
-
-@dataclass(frozen=True)
-class StoreData:
-    """Token stores made by `python -m esnlm prepare`."""
-
-    kind: str = "store"
-    train: str = ""  # folder of the training store
-    validation: str | None = None  # folder of the validation store; null: no validation
-
-    def check(self) -> None:
-        require(bool(self.train), "data.train is empty: name a token store made by `python -m esnlm prepare`")
-
-
-@dataclass(frozen=True)
-class GrammarData:
-    """A corpus and minimal pairs that the package generates itself (esnlm/data/grammar.py)."""
-
-    kind: str = "grammar"
-    sentences: int = 40_000  # of the training corpus
-    validation_sentences: int = 4_000
-    pairs: int = 500  # minimal pairs a paradigm
-
-    def check(self) -> None:
-        for name in ("sentences", "validation_sentences", "pairs"):
-            require(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
-        require(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
-
-
-@dataclass(frozen=True)
-class ImportedData:
-    """None: the model was trained elsewhere (`python -m esnlm import`)."""
-
-    kind: str = "imported"
-    source: str = ""  # name of the folder that it came from
-
-    def check(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -119,7 +82,7 @@ class Experiment:
 
     run: str = "runs/quickstart"  # the run directory
     seed: int = 0  # of the reservoir, the readout, the order of sentences, and a generated corpus
-    data: StoreData | GrammarData | ImportedData = field(default_factory=GrammarData)
+    data: DataSource = field(default_factory=GrammarData)
     model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig | RidgeConfig | RlsConfig | LmsConfig = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
@@ -172,7 +135,6 @@ class Experiment:
         )
 
 
-DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
 TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
 MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
 
@@ -185,7 +147,7 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
     """
     tree = _read_yaml(Path(file))
     sections = {
-        "data": _choose(file, tree, overrides, "data", "kind", DATA, "grammar"),
+        "data": _choose(file, tree, overrides, "data", "kind", SOURCES, "grammar"),
         "model": _choose(file, tree, overrides, "model", "family", MODELS, "esn"),
         "training": _choose(file, tree, overrides, "training", "kind", TRAINING, "adamw"),
         "compute": ComputeConfig,

@@ -1,88 +1,135 @@
-"""A trained run, brought back: model, tokenizer, configuration, and what one asks of them."""
+"""The public face of a trained run: `load` restores it from its directory, and `Run` answers questions about text.
+
+Example:
+    run = esnlm.load("runs/quickstart")
+    run.log_probs(["The cats sleep.", "The cats sleeps."])  # (2,) in nats
+    run.generate("The cats", count=3)
+    run.states(["The cats sleep."])[0].shape                # (T, N)
+"""
 
 import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
 from esnlm import config as configuration
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment, ImportedData
+from esnlm.config import Experiment
 from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, generation, scoring
+from esnlm.evaluation import generation, scoring
+from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.features.stream import FeatureStream
 from esnlm.models import families
 from esnlm.models.ngrams import UnigramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
 
-STATES = 8 << 30  # bytes, of one sequence: nothing bounds a sentence but this
+MAX_STATE_BYTES = 8 << 30  # of one sequence: nothing else bounds the length of a sentence
 
 
 @dataclass(frozen=True)
 class Run:
-    """A model restored from a run directory. `load` makes it."""
+    """A model restored from a run directory. `load` makes it.
+
+    All log-probabilities are natural logarithms (nats). Sentences are ordinary text: nothing in them is taken for a
+    special token.
+    """
 
     directory: Path
-    config: Experiment
-    step: int  # updates that the readout was trained for
-    model: nnx.Module  # of the family's own class, see esnlm/models
+    config: Experiment  # with the compute settings chosen for this machine
+    step: int  # the update after which the model was saved; 0 is the untrained model
+    model: Any  # a flax nnx.Module of the family's own class, see esnlm/models
     tokenizer: Tokenizer
 
     @property
     def name(self) -> str:
+        """The name of the run directory."""
         return self.directory.resolve().name
 
     def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
-        """log p(s) of each sentence, (n,) float64, natural log.
+        """Returns log p(s) of each sentence, (n,) float64 in nats.
 
         Args:
-            scoring: the convention, "paper" (BOS .. EOS), "lm-eval" or "babylm"; see evaluation/conventions.py.
+            sentences: n texts.
+            scoring: the convention: "paper" (BOS, the sentence, EOS), "lm-eval" or "babylm"; see evaluation/conventions.
+
+        Raises:
+            InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
+
+        Example:
+            good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
-        found = conventions.log_probs(sentences, self.tokenizer, scoring, self.token_log_probs_of)
-        self._warn_of(found)
+        found = sum_log_probs(self.token_log_probs_of(encode(sentences, self.tokenizer, scoring)))
+        self._warn_of_undefined(found)
         return found
 
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
-        """log p(w_{t+1} | w_1 .. w_t) of BOS, the sentence's tokens and EOS: one (T - 1,) float32 array a sentence."""
-        found = self.token_log_probs_of([self._with_ends(sentence) for sentence in sentences])
-        self._warn_of([np.sum(each) for each in found])
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
+
+        Returns:
+            One float32 array (T - 1,) a sentence; its last value is that of EOS.
+
+        Raises:
+            InputError: a sentence is too long for the model or for the memory.
+        """
+        found = self.token_log_probs_of(encode(sentences, self.tokenizer, "paper"))
+        self._warn_of_undefined([np.sum(each) for each in found])
         return found
 
     def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]:
-        """The same for token ids as they stand: no BOS or EOS is added, and the first id only conditions.
+        """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
 
         Args:
-            sequences: int arrays.
-            progress: show how far it is.
+            sequences: int arrays (T,). The first id of each is only a condition.
+            progress: whether to show how far the scoring is, on stderr.
+
+        Returns:
+            One float32 array a sequence, (T - 1,), empty where T < 2.
+
+        Raises:
+            InputError: an id is not in the vocabulary, or a sequence is too long for the model or for the memory.
         """
-        self._check(sequences)
+        self._require_readable(sequences)
         bar = Progress(1, unit="sequences")
 
-        def report(done, total):
+        def on_progress(done: int, total: int) -> None:
             bar.total = total
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
-        options = (self.config.compute.precision, min(256, self.config.compute.chunk_tokens))
+        compute = self.config.compute
+        assert compute.window_tokens is not None  # `load` has chosen it for this machine
         readout = families.of(self.config.model).readout(self.model.params)
-        told = report if progress else lambda *_: None
         return scoring.token_log_probs(
-            self._stream, readout, sequences, *options, told, self.config.compute.window_tokens
+            self._stream,
+            readout,
+            sequences,
+            compute.precision,
+            chunk=min(256, compute.chunk_tokens),
+            window_tokens=compute.window_tokens,
+            on_progress=on_progress if progress else None,
         )
 
     def states(self, sentences: list[str]) -> list[np.ndarray]:
-        """The states h_1 .. h_T over BOS, the sentence's tokens and EOS: one (T, N) float32 array a sentence."""
+        """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
+
+        Returns:
+            One float32 array (T, N) a sentence.
+
+        Raises:
+            InputError: a sentence is too long for the model or for the memory.
+        """
         found = []
-        for sentence in sentences:
-            self._check([self._with_ends(sentence)])
-            buffer, rows = self._stream.read([self._with_ends(sentence)])
+        for ids in encode(sentences, self.tokenizer, "paper"):
+            self._require_readable([ids])
+            buffer, rows = self._stream.read([ids])
             found.append(np.asarray(buffer[rows[0]]))
         return found
 
@@ -96,11 +143,21 @@ class Run:
         top_k: int | None = None,
         seed: int = 0,
     ) -> list[str]:
-        """Continuations of BOS and a prompt, each up to EOS or `length` tokens; the prompt is not repeated.
+        """Returns `count` continuations of BOS and a prompt. They do not repeat the prompt.
 
         Args:
+            prompt: the text to continue.
+            count: how many continuations, computed side by side.
+            length: tokens of a continuation at most; it ends earlier where EOS is chosen.
             temperature: the logits are divided by it; 0 takes the most probable token each time.
-            top_k: choose among so many of the most probable tokens; None: among all.
+            top_k: the choice is among so many of the most probable tokens; None: among all.
+            seed: of the choices.
+
+        Raises:
+            InputError: an argument is out of its range, the prompt is too long, or the model has diverged.
+
+        Example:
+            run.generate("The cats", count=3, length=10, temperature=0.7)
         """
         if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
             raise InputError(
@@ -115,57 +172,51 @@ class Run:
             )
         config, compute, params = self.config.model, self.config.compute, self.model.params
         features = families.step_by_step(config, self.model.prepare(compute.kernel), params, compute, count)
-        options = {"count": count, "length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
         readout = families.of(config).readout(params)
-        found = generation.generate(features, readout, ids, self.tokenizer.eos, **options, precision=compute.precision)
+        options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
+        options |= {"seed": seed, "precision": compute.precision}
+        found = generation.generate(features, readout, ids, self.tokenizer.eos, **options)
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every weight by name, e.g. "readout.a", "reservoir.leak", "reservoir.recurrent.values" and ".indices"."""
+        """Returns every weight by name, such as "readout.a", "reservoir.leak" and "reservoir.recurrent.values"."""
         return {name: np.asarray(array) for name, array in configuration.flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
-        """The unigram model of the training text, to score beside this one; None for a model that was imported."""
-        if isinstance(self.config.data, ImportedData):
+        """Returns the unigram model of the training corpus, to score beside this one; None where the model was imported.
+
+        Raises:
+            InputError: the counts in the run directory are missing or damaged.
+        """
+        if not self.config.data.has_corpus:
             return None
         directory = RunDirectory(self.directory)
-        file = directory.unigram
-        directory.require_intact(file)
-        head, size = npy_header("<i8", self.tokenizer.vocab_size), self.tokenizer.vocab_size
-        data = file.read_bytes() if file.is_file() else b""
-        counts = (
-            np.frombuffer(data[len(head) :], "<i8")
-            if len(data) == len(head) + 8 * size and data.startswith(head)
-            else None
-        )
-        if counts is None or counts.min() < 0 or counts.max() > 1 << 48:
-            raise InputError(f"{file}: missing or damaged; restore it from a copy of the run")
-        return UnigramModel.from_counts(counts)
+        directory.require_intact(directory.unigram)
+        return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
 
     @cached_property
-    def _stream(self):
+    def _stream(self) -> FeatureStream:
         config, compute = self.config.model, self.config.compute
         return families.stream(config, self.model.prepare(compute.kernel), self.model.params, compute)
 
-    def _with_ends(self, sentence: str) -> np.ndarray:
-        return np.array([self.tokenizer.bos, *self.tokenizer.encode(sentence), self.tokenizer.eos], np.int32)
-
-    def _check(self, sequences) -> None:
+    def _require_readable(self, sequences: list[np.ndarray]) -> None:
+        """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""
+        longest = self.config.model.longest
         for i, sequence in enumerate(sequences):
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
-            longest = self.config.model.longest
             if longest is not None and len(sequence) - 1 > longest:
                 raise InputError(
                     f"sequence {i} has {len(sequence)} ids: this model reads at most {longest} + 1; shorten it"
                 )
-            if (size := 4 * len(sequence) * self.config.model.feature_size) > STATES:
+            if (size := 4 * len(sequence) * self.config.model.feature_size) > MAX_STATE_BYTES:
                 raise InputError(
                     f"sequence {i} has {len(sequence):,} ids: its states would take {size / 1e9:.1f} GB, and at most"
-                    f" {STATES / 1e9:.1f} GB are used; split it"
+                    f" {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
                 )
 
-    def _warn_of(self, log_probs) -> None:
+    def _warn_of_undefined(self, log_probs: np.ndarray | list) -> None:
+        """Warns where log-probabilities are not numbers, and names the weights that are to blame."""
         undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
         if undefined:
             names = [
@@ -177,18 +228,19 @@ class Run:
 
 
 def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
-    """Restores a run: its newest checkpoint that verifies, or the one of a step.
-
-    The compute settings are chosen anew for the machine it is loaded on. The precision is kept, but for tf32 on a CPU,
-    which has only the finer float32.
+    """Restores a run from its directory, on any machine.
 
     Args:
         run: the run directory.
-        step: the update after which the checkpoint was saved.
-        untrained: the model as it was before the first update, which needs no checkpoint.
+        step: the update after which the checkpoint was saved; None: the newest checkpoint that verifies.
+        untrained: whether to give the model as it was before the first update, which needs no checkpoint.
 
     Raises:
-        InputError: not a run directory, or without a good checkpoint.
+        InputError: this is not a run directory, a file of it is missing or damaged, or it has no such checkpoint.
+
+    Example:
+        run = esnlm.load("runs/quickstart")
+        early = esnlm.load("runs/quickstart", step=500)
     """
     directory = RunDirectory(Path(run))
     directory.require_intact(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
@@ -199,7 +251,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     experiment = configuration.read(directory.config)
     tokenizer = load_tokenizer(directory.tokenizer)
     family, vocab_size = families.of(experiment.model), tokenizer.vocab_size
-    frozen = {}
+    frozen: dict = {}
     if family.frozen_bytes(experiment.model, vocab_size):
         if not directory.frozen.exists():
             raise InputError(
@@ -219,28 +271,44 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     else:
         there = ", ".join(map(str, checkpoint.steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    expected, found = _shapes(model.params), _shapes(arrays["params"])
-    if expected != found:
-        name = next(name for name in sorted(expected | found) if expected.get(name) != found.get(name))
-        raise InputError(
-            f"{directory.path}: step {step} is not of this configuration and tokenizer: {name} has the shape"
-            f" {found.get(name, 'none')}, not {expected.get(name, 'none')}; restore the run from a copy"
-        )
+    _require_same_shapes(model.params, arrays["params"], f"{directory.path}: step {step}")
     return Run(directory.path, _for_this_machine(experiment), step, model.with_params(arrays["params"]), tokenizer)
 
 
-def _shapes(params: dict) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in configuration.flatten(params).items()}
+def _require_same_shapes(expected: dict, found: dict, where: str) -> None:
+    """Raises an InputError unless the restored arrays have the names and shapes of the configured model's."""
+    shapes = {name: array.shape for name, array in configuration.flatten(expected).items()}
+    restored = {name: array.shape for name, array in configuration.flatten(found).items()}
+    for name in sorted(shapes | restored):
+        if shapes.get(name) != restored.get(name):
+            raise InputError(
+                f"{where} is not of this configuration and tokenizer: {name} has the shape"
+                f" {restored.get(name, 'none')}, not {shapes.get(name, 'none')}; restore the run from a copy"
+            )
+
+
+def _read_counts(file: Path, size: int) -> np.ndarray:
+    """Reads how often each token is predicted in the training corpus, (V,) int64."""
+    head = npy_header("<i8", size)
+    data = file.read_bytes() if file.is_file() else b""
+    whole = len(data) == len(head) + 8 * size and data.startswith(head)
+    counts = np.frombuffer(data[len(head) :], "<i8") if whole else np.array([-1])
+    if counts.min() < 0 or counts.max() > 1 << 48:
+        raise InputError(f"{file}: missing or damaged; restore it from a copy of the run")
+    return counts
 
 
 def _for_this_machine(experiment: Experiment) -> Experiment:
+    """Returns the experiment with its compute settings chosen anew for the machine that it is loaded on.
+
+    The precision stays as it was, except that a CPU takes float32, which is finer, in place of tf32, which it lacks.
+    """
     backend, precision = jax.default_backend(), experiment.compute.precision
-    open_again = dataclasses.replace(
+    to_choose = dataclasses.replace(
         experiment.compute,
         precision="float32" if backend == "cpu" and precision == "tf32" else precision,
         kernel="auto",
         batch_slots=None,
         window_tokens=None,
     )
-    compute = choose_compute(open_again, experiment.model, backend)
-    return dataclasses.replace(experiment, compute=compute)
+    return dataclasses.replace(experiment, compute=choose_compute(to_choose, experiment.model, backend))

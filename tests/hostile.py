@@ -21,9 +21,11 @@ import safetensors.numpy
 
 from esnlm import config, loaded_run
 from esnlm.compute import choose_compute
-from esnlm.data import prepare, sentences, store, tokenizer
+from esnlm.data import encode, prepare, sentences, store, tokenizer
+from esnlm.data.sources import GrammarData
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation import conventions, minimal_pairs, sequences
+from esnlm.evaluation.evaluate import evaluate
 from esnlm.models import families, gpt2, huggingface
 from esnlm.reporting import blimp_report, run_table
 from esnlm.runs import checkpoint, yaml_file
@@ -222,7 +224,7 @@ def _read_pairs(folder: Path) -> None:
     pairs = minimal_pairs.load(folder)
     minimal_pairs.digest(pairs)
     for scoring in conventions.CONVENTIONS:
-        conventions.encode([pair.good for pair in pairs], small_tokenizer(), scoring)
+        sequences.encode([pair.good for pair in pairs], small_tokenizer(), scoring)
 
 
 REPORTED = [
@@ -233,7 +235,7 @@ REPORTED = [
 
 def _make_report(folder: Path) -> None:
     pairs = [minimal_pairs.Pair(*fields) for fields in REPORTED]
-    blimp_report.write(minimal_pairs.evaluate(_Run(folder), pairs), folder / "blimp-paper.json")
+    blimp_report.write(evaluate(_Run(folder), pairs), folder / "blimp-paper.json")
     for name in ("blimp-paper.md", "blimp-paper.png", "config.yaml"):
         (folder / name).unlink(missing_ok=True)
 
@@ -248,7 +250,7 @@ def _seal_report(files: Files) -> Files:
 
 def _read_report(folder: Path) -> None:
     pairs = [minimal_pairs.Pair(*fields) for fields in REPORTED]
-    _, right = blimp_report._read_other(folder / "blimp-paper.json", "paper", pairs)
+    _, right = blimp_report.read_to_compare(folder / "blimp-paper.json", "paper", pairs)
     assert right.shape == (2,) and right.dtype == bool
 
 
@@ -329,15 +331,15 @@ def _make_text(folder: Path) -> None:
 def _encoders() -> tuple:
     from nltk.tokenize.punkt import PunktParameters
 
-    return prepare.chunk_encoder(None, small_tokenizer(), 3, 12), prepare.chunk_encoder(
+    return encode.chunk_encoder(None, small_tokenizer(), 3, 12), encode.chunk_encoder(
         PunktParameters(), small_tokenizer(), 3, 12
     )
 
 
 def _read_text(folder: Path) -> None:
     for text in sentences.read_chunks(folder / "text.txt"):
-        for encode in _encoders():
-            found = encode(text)
+        for encoder in _encoders():
+            found = encoder(text)
             kept = found.lengths[found.lengths >= 3]
             assert len(found.tokens) == np.minimum(kept, 12).sum()
     sentences.read_lines(folder / "text.txt")
@@ -396,7 +398,7 @@ def _make_run(folder: Path) -> None:
 def _use_run(folder: Path) -> None:
     run_table.report([folder], folder / "table.md")
     loaded = loaded_run.load(folder, untrained=True)
-    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=config.GrammarData()))
+    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=GrammarData()))
     assert np.isfinite(trained_here.unigram().log_p).all()
 
 

@@ -21,9 +21,9 @@ from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, scoring
 from esnlm.reporting import blimp_report
-from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.runs.atomic import write_atomically
 from esnlm.training import loop
+from esnlm.workflows.blimp import evaluate_run
 from tests import hostile
 
 
@@ -275,7 +275,7 @@ def test_a_sentence_of_100_000_tokens_is_scored_in_the_memory_of_one(run):
 
 
 def test_a_sentence_whose_states_are_too_large_is_refused(run, monkeypatch):
-    monkeypatch.setattr("esnlm.loaded_run.STATES", 1000)
+    monkeypatch.setattr("esnlm.loaded_run.MAX_STATE_BYTES", 1000)
     with pytest.raises(InputError) as error:
         run.log_probs(["." * 20])
     assert (

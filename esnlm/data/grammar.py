@@ -31,7 +31,7 @@ FUNCTION_WORDS = ("no", "that", "who", "has", "have", "ever", "already", "himsel
 
 @dataclass(frozen=True)
 class Lexicon:
-    """The words of each class, all equally likely. Nouns are (singular, plural), verbs (singular, plural, past).
+    """Holds the words of each class, all equally likely. Nouns are (singular, plural), verbs (singular, plural, past).
 
     The past is the participle too. All transitive verbs need their object, or a gap in its place. A word in two classes
     would make the grammar ambiguous and is refused.
@@ -48,7 +48,7 @@ class Lexicon:
     determiner: tuple[str, ...]
 
     def nouns_by_reflexive(self) -> dict[str, tuple[tuple[str, str], ...]]:
-        """{singular reflexive: the nouns that bind it}, leaving out a gender without nouns."""
+        """Returns {singular reflexive: the nouns that bind it} and leaves out a gender without nouns."""
         genders = {"himself": self.masculine, "herself": self.feminine, "itself": self.neuter}
         return {reflexive: nouns for reflexive, nouns in genders.items() if nouns}
 
@@ -91,7 +91,7 @@ ENGLISH = Lexicon(
 
 @cache
 def rules(lexicon: Lexicon = ENGLISH) -> Rules:
-    """The grammar, starting at `S`. Number, gender and determiner are part of a nonterminal's name.
+    """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a nonterminal's name.
 
     Raises InputError where a word stands in two classes.
     """
@@ -120,10 +120,10 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
     word_class("Adv", lexicon.adverb)
     word_class("Det", lexicon.determiner)
     for verb, verbs in (("Vi", lexicon.intransitive), ("Vt", lexicon.transitive), ("Vr", lexicon.reporting)):
-        for form, members in zip(("sg", "pl", "past"), zip(*verbs)):
+        for form, members in zip(("sg", "pl", "past"), zip(*verbs, strict=True), strict=True):
             word_class(f"{verb}-{form}", members)
     for gender, pairs in nouns.items():
-        for number, members in zip(NUMBERS, zip(*pairs)):
+        for number, members in zip(NUMBERS, zip(*pairs, strict=True), strict=True):
             word_class(f"N-{number}-{gender}", members)
 
     # Noun phrases below the main subject are plain; an embedded subject (Inner) may carry a prepositional phrase.
@@ -163,7 +163,7 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
         )
 
     # `ever` needs `no` on the subject itself; `already`, a positive polarity item, does not go with it.
-    for number, have in zip(NUMBERS, ("has", "have")):
+    for number, have in zip(NUMBERS, ("has", "have"), strict=True):
         for item in ("ever", "already"):
             rule(f"Perfect-{number}-{item}", (0.9, f"{have} {item} Participle"), (0.1, f"{have} Participle"))
     rule("Participle", (0.7, "Vi-past"), (0.3, "Vt-past NP"))
@@ -189,7 +189,7 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
 
 
 def sentences(count: int, seed: int, split: str = "train", lexicon: Lexicon = ENGLISH) -> Iterator[str]:
-    """The first `count` sentences of the stream named by (seed, split). Different names give independent streams.
+    """Yields the first `count` sentences of the stream named by (seed, split). Different names give independent streams.
 
     The same on every machine: of `random` only `Random.random` is used, whose sequence Python keeps across versions.
     """
@@ -210,20 +210,21 @@ def sentences(count: int, seed: int, split: str = "train", lexicon: Lexicon = EN
 
 
 def spell(words: list[str]) -> str:
-    """The sentence that these words write: a capital first letter, single spaces, none before the final period."""
+    """Returns the sentence that these words write: a capital first letter, single spaces, none before the period."""
     text = " ".join(words[:-1]) + words[-1]
     return text[:1].upper() + text[1:]
 
 
 def log_prob(sentence: str, lexicon: Lexicon = ENGLISH) -> float:
-    """ln p(sentence) in nats, exact, by the inside algorithm; -inf for a string outside the language."""
+    """Returns ln p(sentence) in nats, exact, by the inside algorithm. A string outside the language gives -inf."""
     words = [*(sentence[:1].lower() + sentence[1:-1]).split(" "), "."]
     if spell(words) != sentence:
         return -math.inf
-    table, one_word, known = rules(lexicon), _one_word_rules(lexicon), {}
+    table, one_word = rules(lexicon), _one_word_rules(lexicon)
+    known: dict[tuple[str, int], dict[int, float]] = {}
 
     def inside(symbol: str, start: int) -> dict[int, float]:
-        """{end: probability that `symbol` becomes words[start:end]}."""
+        """Returns {end: probability that `symbol` becomes words[start:end]}."""
         if symbol in one_word or symbol not in table:
             p = one_word.get(symbol, {symbol: 1.0}).get(words[start]) if start < len(words) else None
             return {start + 1: p} if p else {}
@@ -239,7 +240,7 @@ def log_prob(sentence: str, lexicon: Lexicon = ENGLISH) -> float:
         for symbol in symbols:
             if not reached:
                 break
-            further = defaultdict(float)
+            further: dict[int, float] = defaultdict(float)
             for middle, p in reached.items():
                 for end, q in inside(symbol, middle).items():
                     further[end] += p * q
@@ -252,7 +253,7 @@ def log_prob(sentence: str, lexicon: Lexicon = ENGLISH) -> float:
 
 @cache
 def _one_word_rules(lexicon: Lexicon) -> dict[str, dict[str, float]]:
-    """{word class: {word: probability}}: a look-up for what would be most of the work of parsing."""
+    """Returns {word class: {word: probability}}. Looking these up saves most of the work of parsing."""
     table = rules(lexicon)
     return {
         left: {symbols[0]: p for p, symbols in alternatives}
@@ -263,7 +264,7 @@ def _one_word_rules(lexicon: Lexicon) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True)
 class Entropy:
-    """The entropy of the language, exact. Predicted tokens are the words, the period and EOS; BOS is not one."""
+    """Holds the exact entropy of the language. Predicted tokens are the words, the period and EOS; BOS is not one."""
 
     nats_per_sentence: float
     tokens_per_sentence: float
@@ -271,15 +272,17 @@ class Entropy:
 
 
 def entropy(lexicon: Lexicon = ENGLISH) -> Entropy:
-    """H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..), and the expected length likewise.
+    """Computes the entropy of the language from its rules.
 
-    Per token it is the quotient of the two means, which is what total NLL / total tokens estimates.
+    H(X) = sum over the rules X -> Y Z.. of p (-ln p + H(Y) + H(Z) + ..), and the expected length is such a sum, too.
+
+    The entropy per token is the quotient of the two means, because total NLL / total tokens estimates this quotient.
     """
     table = rules(lexicon)
 
     @cache
     def below(symbol: str) -> tuple[float, float]:
-        """(nats, words) that `symbol` gives on average."""
+        """Returns the (nats, words) that `symbol` gives on average."""
         if symbol not in table:
             return 0.0, 1.0
         nats = length = 0.0
@@ -295,7 +298,7 @@ def entropy(lexicon: Lexicon = ENGLISH) -> Entropy:
 
 
 def words(lexicon: Lexicon = ENGLISH) -> list[str]:
-    """Every token a closed word list needs: ".", "The" and " The" (and the other first words), " dog", ...
+    """Returns every token that a closed word list needs: ".", "The" and " The" (and the other first words), " dog", ...
 
     " The" serves the scoring conventions that put a space before the sentence.
     """

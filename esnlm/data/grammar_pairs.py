@@ -28,9 +28,12 @@ from typing import NamedTuple
 from esnlm.data.grammar import ENGLISH, Lexicon, spell
 from esnlm.errors import InputError
 
+# Forms of a noun (singular, plural) or of a verb (singular, plural, past).
+Forms = tuple[str, ...]
+
 
 class Square(NamedTuple):
-    """Context A asks for completion a, context B for completion b. `end` stands before the period in all four."""
+    """Holds two contexts and two completions: A asks for a, and B asks for b. `end` stands before the period in all four."""
 
     context_a: str
     completion_a: str
@@ -41,7 +44,7 @@ class Square(NamedTuple):
 
 @dataclass(frozen=True)
 class Paradigm:
-    """What the pairs of one UID are made of: `square` takes one item from each of `slots`.
+    """Says what the pairs of one UID are made of: `square` takes one item from each of `slots`.
 
     Different items must give different good sentences, so that no pair comes twice.
     """
@@ -53,45 +56,55 @@ class Paradigm:
     square: Callable[..., Square]
 
 
-def prepositional_phrase(det, noun, prep, inner, distractor, verb) -> Square:
+def prepositional_phrase(det: str, noun: Forms, prep: str, inner: str, distractor: str, verb: Forms) -> Square:
     """The dog near the cats | sleeps."""
     between = f"{prep} {inner} {distractor}"
     return Square(f"{det} {noun[0]} {between}", verb[0], f"{det} {noun[1]} {between}", verb[1])
 
 
-def subject_relative(det, noun, relative_verb, inner, distractor, verb) -> Square:
+def subject_relative(det: str, noun: Forms, relative_verb: str, inner: str, distractor: str, verb: Forms) -> Square:
     """The dog that liked the cats | sleeps."""
     between = f"that {relative_verb} {inner} {distractor}"
     return Square(f"{det} {noun[0]} {between}", verb[0], f"{det} {noun[1]} {between}", verb[1])
 
 
-def object_relative(det, noun, inner, distractor, number, relative_verb, verb) -> Square:
+def object_relative(
+    det: str, noun: Forms, inner: str, distractor: Forms, number: int, relative_verb: Forms, verb: Forms
+) -> Square:
     """The dog that the cats like | sleeps."""
     between = f"that {inner} {distractor[number]} {relative_verb[number]}"
     return Square(f"{det} {noun[0]} {between}", verb[0], f"{det} {noun[1]} {between}", verb[1])
 
 
-def inside_relative(det, head, noun, prep, distractor, verb, main_verb) -> Square:
+def inside_relative(
+    det: str, head: str, noun: Forms, prep: str, distractor: str, verb: Forms, main_verb: str
+) -> Square:
     """The dog that the cat near the men | likes | slept."""
     left, right = f"{det} {head} that the", f"{prep} the {distractor}"
     return Square(f"{left} {noun[0]} {right}", verb[0], f"{left} {noun[1]} {right}", verb[1], main_verb)
 
 
-def reflexive_number(det, noun_and_reflexive, prep, inner, distractor, verb) -> Square:
+def reflexive_number(
+    det: str, noun_and_reflexive: tuple[Forms, str], prep: str, inner: str, distractor: str, verb: str
+) -> Square:
     """The girl near the cats praised | herself."""
     (singular, plural), reflexive = noun_and_reflexive
     between = f"{prep} {inner} {distractor} {verb}"
     return Square(f"{det} {singular} {between}", reflexive, f"{det} {plural} {between}", "themselves")
 
 
-def reflexive_gender(det, couple, prep, inner, distractor, verb) -> Square:
+def reflexive_gender(
+    det: str, couple: tuple[Forms, Forms], prep: str, inner: str, distractor: str, verb: str
+) -> Square:
     """The boy near the queen praised | himself."""
     man, woman = couple
     between = f"{prep} {inner} {distractor} {verb}"
     return Square(f"{det} {man[0]} {between}", "himself", f"{det} {woman[0]} {between}", "herself")
 
 
-def reflexive_domain(det, couple, report, prep, distractor, verb) -> Square:
+def reflexive_domain(
+    det: str, couple: tuple[Forms, Forms], report: str, prep: str, distractor: str, verb: str
+) -> Square:
     """The girl knew that the boy near the dogs praised | himself."""
     man, woman = couple
     between = f"{prep} the {distractor} {verb}"
@@ -100,7 +113,7 @@ def reflexive_domain(det, couple, report, prep, distractor, verb) -> Square:
     return Square(context_a, "himself", context_b, "herself")
 
 
-def polarity(det, noun, number, distractor, relative_verb, participle) -> Square:
+def polarity(det: str, noun: Forms, number: int, distractor: str, relative_verb: str, participle: str) -> Square:
     """No dog that the cats liked has | ever | slept."""
     have = ("has", "have")[number]
     context_a = f"no {noun[number]} that {det} {distractor} {relative_verb} {have}"
@@ -108,7 +121,9 @@ def polarity(det, noun, number, distractor, relative_verb, participle) -> Square
     return Square(context_a, "ever", context_b, "already", participle)
 
 
-def gap(det, head, report, noun_and_object, prep, distractor, verb) -> Square:
+def gap(
+    det: str, head: str, report: str, noun_and_object: tuple[str, str], prep: str, distractor: str, verb: str
+) -> Square:
     """The boy knew who the girl near the dogs liked | ."""
     noun, object_ = noun_and_object
     clause = f"the {noun} {prep} the {distractor} {verb}"
@@ -119,9 +134,9 @@ def _paradigms(lexicon: Lexicon) -> dict[str, Paradigm]:
     det, det_or_no, prep = lexicon.determiner, (*lexicon.determiner, "no"), lexicon.preposition
     nouns = (*lexicon.masculine, *lexicon.feminine, *lexicon.neuter)
     singular, any_number = tuple(noun[0] for noun in nouns), tuple(form for noun in nouns for form in noun)
-    couple = tuple(zip(lexicon.masculine, lexicon.feminine))
+    couple = tuple(zip(lexicon.masculine, lexicon.feminine, strict=False))
     binder = tuple((noun, reflexive) for reflexive, bound in lexicon.nouns_by_reflexive().items() for noun in bound)
-    noun_and_object = tuple(zip(singular, (*singular[1:], singular[0])))
+    noun_and_object = tuple(zip(singular, (*singular[1:], singular[0]), strict=True))
     sleep, like = lexicon.intransitive, lexicon.transitive
     slept, liked = (tuple(past for _, _, past in verbs) for verbs in (sleep, like))
     knew = tuple(past for _, _, past in lexicon.reporting)
@@ -161,7 +176,7 @@ PARADIGMS = _paradigms(ENGLISH)
 
 
 def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) -> dict[str, list[dict]]:
-    """{UID: `per_paradigm` pairs in BLiMP's schema}, the two pairs of a square next to each other.
+    """Returns {UID: `per_paradigm` pairs in BLiMP's schema}, the two pairs of a square next to each other.
 
     No sentence of `exclude` (the corpus) is in any pair, and no good sentence comes twice in a paradigm.
     Raises InputError if `per_paradigm` is odd, which would break a square, or more than a paradigm holds.
@@ -176,7 +191,7 @@ def minimal_pairs(per_paradigm: int, seed: int, exclude: Container[str] = ()) ->
 
 
 def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Container[str]) -> list[dict]:
-    rows = []
+    rows: list[dict] = []
     for choice in _choices(paradigm.slots, random.Random(f"{uid}/{seed}")):
         pairs = _mirrored_pairs(paradigm.square(*choice), paradigm.contrast)
         if not any(pair[key] in exclude for pair in pairs for key in ("sentence_good", "sentence_bad")):
@@ -187,7 +202,7 @@ def _held_out(uid: str, paradigm: Paradigm, count: int, seed: int, exclude: Cont
 
 
 def _choices(slots: tuple[tuple, ...], rng: random.Random) -> Iterator[list]:
-    """Every combination of one item per slot, once each, in random order (Fisher-Yates on numbers not stored)."""
+    """Yields every combination of one item per slot once, in random order (Fisher-Yates on numbers that are not stored)."""
     moved: dict[int, int] = {}
     for last in reversed(range(math.prod(len(slot) for slot in slots))):
         pick = int(rng.random() * (last + 1))

@@ -7,29 +7,25 @@ same whatever the number of workers, and memory does not grow with the corpus.
 import hashlib
 import math
 import os
-import pickle
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from queue import SimpleQueue
-from subprocess import PIPE, Popen
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from esnlm.data.sentences import load_punkt, punkt_splitter, read_chunks, split_lines, train_punkt
+from esnlm.data.encode import Encoded
+from esnlm.data.sentences import load_punkt, read_chunks, split_lines, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
+from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
-TOGETHER = 1000  # sentences that go to the tokenizer at once
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -48,7 +44,7 @@ def prepare(
     overwrite: bool = False,
     progress: bool = True,
 ) -> TokenStore:
-    """Make the token store `out` of raw text in UTF-8. A sentence never crosses the end of a line.
+    """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a line.
 
     Args:
         inputs: text files, and folders, of which all files are taken in the order of their paths (hidden ones not).
@@ -77,7 +73,7 @@ def prepare(
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
     dropped = cut = 0
-    with _workers(workers, punkt=sentences == "punkt") as encode_in_order:
+    with encoding_processes(workers, punkt=sentences == "punkt") as encode_in_order:
         share, words_left = _shares(sources, max_words)
         vocabulary = _tokenizer(tokenizer, sources, share, say)
         parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, say)
@@ -114,48 +110,13 @@ class Source:
     size: int  # bytes
 
 
-class Encoded(NamedTuple):
-    """The sentences of a chunk, the short ones too; but `tokens` has those of the others only, cut and end to end."""
-
-    tokens: np.ndarray  # (sum of kept lengths,) uint32
-    lengths: np.ndarray  # (sentences,) int64, counting BOS and EOS, before the cut
-    words: np.ndarray  # (sentences,) int64, after the cut
-    bytes: np.ndarray  # (sentences,) int64, after the cut
-
-
-def chunk_encoder(parameters, tokenizer: Tokenizer, min_length: int, max_length: int) -> Callable[[str], Encoded]:
-    """A function from a chunk of text to its encoded sentences; for `parameters` None, a line is a sentence."""
-    split = punkt_splitter(parameters) if parameters else lambda line: [line]
-    no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
-
-    def encode(text: str) -> Encoded:
-        sentences = [sentence for line in split_lines(text) for sentence in split(line)]
-        tokens, lengths, words, sizes = [no_ids], [], [], []
-        for start in range(0, len(sentences), TOGETHER):
-            group = sentences[start : start + TOGETHER]
-            for sentence, ids in zip(group, tokenizer.encode_lines(group), strict=True):
-                lengths.append(len(ids) + 2)
-                covered = sentence.encode()
-                if len(ids) + 2 > max_length:
-                    ids = ids[: max_length - 2]
-                    covered = tokenizer.decode_bytes(ids)
-                    sentence = covered.decode(errors="ignore")
-                words.append(len(sentence.split()))
-                sizes.append(len(covered))
-                if len(ids) + 2 >= min_length:
-                    tokens += bos, ids, eos
-        return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
-
-    return encode
-
-
 def _read(
     sources: Sequence[Source], words_left: Sequence[float], digests: Sequence[Any], advance: Callable[[int], None]
 ) -> Iterator[tuple[int, str]]:
-    """The chunks of each source i, as long as words of it are to be taken; but all of it goes into its digest."""
+    """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest."""
     for i, source in enumerate(sources):
 
-        def seen(block: bytes, digest=digests[i]) -> None:
+        def seen(block: bytes, digest: Any = digests[i]) -> None:
             digest.update(block)
             advance(len(block))
 
@@ -163,7 +124,7 @@ def _read(
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
-    """The first sentences, up to the one whose words make up `left`; and how many words are left then."""
+    """Returns the first sentences, up to the one whose words make up `left`, and how many words are left then."""
     words = np.cumsum(np.where(encoded.lengths >= min_length, encoded.words, 0))
     count = min(len(words), 1 + int(np.searchsorted(words, left)))
     taken = int(words[count - 1]) if count else 0
@@ -208,7 +169,7 @@ def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
 
 
 def _shares(sources: Sequence[Source], max_words: int | None) -> tuple[float, list[float]]:
-    """The share of all words that is wanted, and how many words of each source that makes."""
+    """Returns the share of all words that is wanted, and how many words of each source that makes."""
     if max_words is None:
         return 1.0, [math.inf] * len(sources)
     words = [sum(len(text.split()) for text in read_chunks(source.path)) for source in sources]
@@ -216,11 +177,11 @@ def _shares(sources: Sequence[Source], max_words: int | None) -> tuple[float, li
     if max_words >= total:
         return 1.0, [math.inf] * len(sources)
     bounds = [max_words * sum(words[:i]) // total for i in range(len(words) + 1)]  # so that they add up to max_words
-    return max_words / total, [end - start for start, end in zip(bounds, bounds[1:])]
+    return max_words / total, [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
 
 
 def _first_share(sources: Iterable[Source], share: float) -> Iterator[str]:
-    """The first `share` of each source's bytes, to the end of the line, in chunks."""
+    """Yields the first `share` of each source's bytes, to the end of the line, in chunks."""
     for source in sources:
         left = share * source.size
         for text in read_chunks(source.path):
@@ -251,7 +212,7 @@ def _sentence_rule(
     share: float,
     say: Callable[[str], None],
 ) -> tuple[Any, str]:
-    """Punkt's parameters (None: a line is a sentence), and the rule in words."""
+    """Returns Punkt's parameters (None: a line is a sentence), and the rule in words."""
     if sentences == "line":
         return None, "one per line"
     parameters = load_punkt(language, Path(punkt_data) if punkt_data else None)
@@ -266,90 +227,13 @@ def _sentence_rule(
     return train_punkt(_first_share(sources, share)), rule
 
 
-@contextmanager
-def _workers(count: int, punkt: bool) -> Iterator[Callable[..., Iterator[tuple[int, Encoded]]]]:
-    """Starts `count` processes, and gives a function of (source, chunk) pairs and the arguments of `chunk_encoder`
-    that iterates over (source, encoded chunk) pairs in the same order.
-
-    The processes are plain ones that we talk to through pipes. What Python offers would fork a process that may have
-    threads (jax, BLAS), or run the caller's script anew in each worker. They end when their input does, however that
-    comes about, and start here, so that they import NLTK while this process gets on.
-    """
-    if count == 1:
-
-        def encode_here(chunks: Iterable[tuple[int, str]], *arguments: Any) -> Iterator[tuple[int, Encoded]]:
-            encode = chunk_encoder(*arguments)
-            return ((i, encode(text)) for i, text in chunks)
-
-        yield encode_here
-        return
-
-    program = f"import sys; sys.path[:] = {sys.path!r}; from esnlm.data.prepare import work; work({punkt})"
-    command = [sys.executable, "-c", program]
-    processes = [Popen(command, stdin=PIPE, stdout=PIPE, start_new_session=True) for _ in range(count)]
-    threads = ThreadPoolExecutor(count)  # one for each process, to wait for it
-    idle = SimpleQueue()
-
-    def encode(text: str) -> Encoded:
-        process = idle.get()
-        try:
-            _send(process.stdin, text)
-            return pickle.load(process.stdout)
-        finally:
-            idle.put(process)
-
-    def encode_in_order(chunks: Iterable[tuple[int, str]], *arguments: Any) -> Iterator[tuple[int, Encoded]]:
-        for process in processes:
-            _send(process.stdin, arguments)
-            idle.put(process)
-        pending = deque()
-        for i, text in chunks:
-            pending.append((i, threads.submit(encode, text)))
-            if len(pending) > 2 * count:  # enough to keep all busy, and all that is ever in memory
-                i, future = pending.popleft()
-                yield i, future.result()
-        for i, future in pending:
-            yield i, future.result()
-
-    try:
-        yield encode_in_order
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-        raise InputError("a worker process died, perhaps for want of memory: try fewer workers (--workers 1)") from None
-    finally:
-        for process in processes:
-            process.kill()
-        threads.shutdown(cancel_futures=True)
-        for process in processes:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stdout.close()
-            process.wait()
-
-
-def work(punkt: bool) -> None:
-    """The life of a worker process: the arguments of `chunk_encoder` come in, then chunks, and encoded ones go out."""
-    if punkt:
-        sys.modules["scipy"] = None  # NLTK imports SciPy where it can, for a second, and Punkt uses none of it
-        with suppress(ImportError):
-            import nltk.tokenize.punkt  # noqa: F401
-    with suppress(EOFError, BrokenPipeError):
-        encode = chunk_encoder(*pickle.load(sys.stdin.buffer))
-        while True:
-            _send(sys.stdout.buffer, encode(pickle.load(sys.stdin.buffer)))
-
-
-def _send(pipe: BinaryIO, message: Any) -> None:
-    pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
-    pipe.flush()
-
-
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def _progress(size: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Gives a function to be told of bytes done: on a terminal one line that changes, elsewhere one in 10 seconds."""
+    """Shows progress by a function that is told of bytes done: one changing line on a terminal, else a line in 10 seconds."""
     if not wanted:
         yield lambda count: None
     elif sys.stderr.isatty():

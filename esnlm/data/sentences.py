@@ -20,34 +20,36 @@ CHUNK = 1 << 20  # bytes
 LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole
 
 # The languages of NLTK's data package punkt_tab.
-LANGUAGES = [
-    "czech",
-    "danish",
-    "dutch",
-    "english",
-    "estonian",
-    "finnish",
-    "french",
-    "german",
-    "greek",
-    "italian",
-    "malayalam",
-    "norwegian",
-    "polish",
-    "portuguese",
-    "russian",
-    "slovene",
-    "spanish",
-    "swedish",
-    "turkish",
-]
+LANGUAGES = tuple(
+    [
+        "czech",
+        "danish",
+        "dutch",
+        "english",
+        "estonian",
+        "finnish",
+        "french",
+        "german",
+        "greek",
+        "italian",
+        "malayalam",
+        "norwegian",
+        "polish",
+        "portuguese",
+        "russian",
+        "slovene",
+        "spanish",
+        "swedish",
+        "turkish",
+    ]
+)
 
 REMEMBERED = 1 << 16  # contexts, and words
 LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill the memory
 
 
 def read_chunks(path: Path, seen: Callable[[bytes], object] = lambda block: None) -> Iterator[str]:
-    """The text of a file in pieces of about a megabyte that end where lines end.
+    """Yields the text of a file in pieces of about a megabyte that end where lines end.
 
     Line ends (\\n, \\r\\n, \\r) all become \\n; a byte order mark at the start is dropped. `seen` is called with each
     block of the file's bytes as it is read, for a hash or a count.
@@ -63,13 +65,14 @@ def read_chunks(path: Path, seen: Callable[[bytes], object] = lambda block: None
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a chunk that have something in them, without white space at either end."""
+    """Returns the lines of a chunk that are not blank, without white space at either end."""
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 
 def read_lines(path: Path | None) -> list[str]:
-    """All lines of a text file, or of standard input for None, without white space at either end; blank ones too, so
-    that line i of the outcome is line i of the file.
+    """Returns all lines of a text file, or of standard input for None, without white space at either end.
+
+    Blank lines are kept, so that line i of the outcome is line i of the file.
 
     Raises InputError where the file cannot be read or is not UTF-8 text.
     """
@@ -78,13 +81,13 @@ def read_lines(path: Path | None) -> list[str]:
 
 
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
-    """Pretrained Punkt parameters of `language`, or None where this machine has none for a language of NLTK's.
+    """Loads pretrained Punkt parameters. Returns None where this machine has none for a language of NLTK's.
 
-    Looks in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
+    They are looked for in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
     `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
 
-    Raises InputError if `folder` has none, if the language is neither found nor one
-    of NLTK's, or if a file of the parameters is missing or damaged.
+    Raises InputError if `folder` has none, if the language is neither found nor one of NLTK's, or if a file of the
+    parameters is missing or damaged.
     """
     _nltk_punkt()
     import nltk.data
@@ -108,7 +111,7 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
 
 
 def train_punkt(texts: Iterable[str]) -> "PunktParameters":
-    """Punkt parameters learned without supervision from `texts`, by Kiss and Strunk (2006) as NLTK has it.
+    """Learns Punkt parameters from `texts` without supervision (Kiss and Strunk 2006, in NLTK's implementation).
 
     The outcome depends on the texts and on where one ends and the next begins, and on nothing else.
     """
@@ -119,7 +122,7 @@ def train_punkt(texts: Iterable[str]) -> "PunktParameters":
 
 
 def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
-    """A function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, faster.
+    """Returns a function from a line to its sentences: NLTK's `PunktSentenceTokenizer(parameters).tokenize`, but faster.
 
     A decision depends on nothing but its context and the parameters, so a remembered one is the same one.
     """
@@ -127,12 +130,12 @@ def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
     plain_decision = splitter.text_contains_sentbreak
 
     @lru_cache(REMEMBERED)
-    def first_pass(word):
+    def first_pass(word: str) -> Any:
         token = splitter._Token(word)
         splitter._first_pass_annotation(token)
         return token
 
-    def ends_sentence(token, following) -> bool:
+    def ends_sentence(token: Any, following: Any) -> bool:
         if not token.period_final:  # the second pass changes only tokens that end in a period
             return bool(token.sentbreak)
         before = token.sentbreak, token.abbr
@@ -154,7 +157,8 @@ def punkt_splitter(parameters: "PunktParameters") -> Callable[[str], list[str]]:
     return splitter.tokenize
 
 
-def _nltk_punkt():
+def _nltk_punkt() -> Any:
+    """Returns NLTK's module `punkt`, or says how to install it."""
     try:
         from nltk.tokenize import punkt
     except ImportError:
@@ -165,23 +169,23 @@ def _nltk_punkt():
 
 
 def _untimed_classes() -> dict[str, Any]:
-    """NLTK's patterns and tokens without time limits.
+    """Returns NLTK's classes of patterns and tokens without time limits.
 
     From 3.10 NLTK wraps its patterns so that each call ends after five seconds, which costs a third of our time and
     which a line of megabytes overruns. Before that they are plain patterns.
     """
-    punkt = _nltk_punkt()
+    punkt: Any = _nltk_punkt()
 
-    def untimed(pattern):
+    def untimed(pattern: Any) -> Any:
         return getattr(pattern, "_rx", pattern)
 
     class Patterns(punkt.PunktLanguageVars):
         re_boundary_realignment = untimed(punkt.PunktLanguageVars.re_boundary_realignment)
 
-        def period_context_re(self):
+        def period_context_re(self) -> Any:
             return untimed(super().period_context_re())
 
-        def word_tokenize(self, s):
+        def word_tokenize(self, s: str) -> list[str]:
             return untimed(self._word_tokenizer_re()).findall(s)
 
     class Token(punkt.PunktToken):
@@ -198,7 +202,7 @@ def _read_punkt(folder: Path) -> "PunktParameters":
     # Not by nltk's load_punkt_params: from 3.10 that refuses folders outside nltk.data.path.
     from nltk.tabdata import PunktDecoder
 
-    def read(name: str, decode: Callable):
+    def read(name: str, decode: Callable) -> Any:
         path = folder / name
         try:
             with open(path, encoding="utf-8") as file:
@@ -236,7 +240,7 @@ def _chunks(file: BinaryIO, name: str, seen: Callable[[bytes], object] = lambda 
 
 
 def _decode(data: bytes, name: str, offset: int, line: int) -> str:
-    """The text of `data`, which begins at byte `offset`, in line `line`, of the file called `name`."""
+    """Decodes `data`, which begins at byte `offset`, in line `line`, of the file called `name`."""
     wrong, at = "not UTF-8", data.find(b"\0")
     if at >= 0:
         wrong = "not a text file"

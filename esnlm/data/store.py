@@ -38,7 +38,7 @@ ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """An open store. `tokens` (all tokens,), `offsets` (sentences + 1,), `words` and `bytes` (sentences,) are
+    """Gives access to an open store. `tokens` (all tokens,), `offsets` (sentences + 1,), `words` and `bytes` (sentences,) are
     memory-mapped and read-only."""
 
     folder: Path
@@ -52,21 +52,21 @@ class TokenStore:
         return len(self.words)
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """The sentences in order, each (T,) int32."""
+        """Yields the sentences in order, each (T,) int32."""
         return (self.sentence(i) for i in range(len(self)))
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each sentence, BOS and EOS among them: (sentences,) int64."""
+        """Counts the tokens of each sentence, BOS and EOS among them: (sentences,) int64."""
         return np.diff(self.offsets)
 
     def sentence(self, i: int) -> np.ndarray:
-        """The ids of sentence i, BOS .. EOS: (T,) int32."""
+        """Returns the ids of sentence i, BOS .. EOS: (T,) int32."""
         i = range(len(self))[i]
         return self.tokens[self.offsets[i] : self.offsets[i + 1]].astype(np.int32)
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that the store was made with, from its own copy."""
+        """Loads the tokenizer that the store was made with, from the store's own copy."""
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         self.require_tokenizer(tokenizer)
         if tokenizer.name != self.manifest["tokenizer"]["name"]:
@@ -86,7 +86,7 @@ class TokenStore:
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Open the token store in `folder`.
+    """Opens the token store in `folder`.
 
     Sizes are always checked against the manifest; with `verify` so is the sha256 of every file (about a second for
     100 million words). Raises InputError naming the file that is missing, truncated or changed.
@@ -173,7 +173,7 @@ class StoreWriter:
         shutil.rmtree(self._partial, ignore_errors=True)  # after `finish` there is none
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
-        """Add n sentences.
+        """Adds n sentences.
 
         Args:
             tokens: their ids end to end, each sentence with its BOS and EOS, (sum of lengths,).
@@ -192,7 +192,7 @@ class StoreWriter:
         self._counts = {name: count + int(added[name]) for name, count in self._counts.items()}
 
     def finish(self, **manifest: Any) -> TokenStore:
-        """Put the store in its place, with `manifest` added to manifest.json, and open it."""
+        """Puts the store in its place, with `manifest` added to manifest.json, and opens it."""
         if not self._counts["sentences"]:
             raise InputError(f"{self.folder}: no sentence to store; give more text, or filters that let some pass")
         with writing(self.folder):
@@ -249,7 +249,7 @@ def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
 
 
 def _is_complete(manifest: dict[str, Any]) -> bool:
-    """Whether what a store needs is there, in the types that it has; KeyError and TypeError stand for no."""
+    """Says whether everything that a store needs is there, with its type. KeyError and TypeError mean no, too."""
     tokenizer, counts = manifest["tokenizer"], manifest["counts"]
     numbers = [tokenizer["vocab_size"], *(counts[name] for name in ("sentences", "tokens", "words", "bytes"))]
     texts = [tokenizer["name"], tokenizer["sha256"], *(manifest["sha256"][name] for name in ("tokens.bin", *ARRAYS))]
@@ -258,7 +258,9 @@ def _is_complete(manifest: dict[str, Any]) -> bool:
 
 
 def _check_contents(folder: Path, tokens: np.ndarray, offsets: np.ndarray, vocab_size: int) -> None:
-    """Raises InputError where a store whose sums agree was not made by a StoreWriter: nothing later looks at each id."""
+    """Raises InputError where a store whose hashes agree was not made by a StoreWriter.
+
+    Nothing later looks at each id, so a wrong one must be found here."""
     if offsets[0] != 0 or offsets[-1] != len(tokens) or np.diff(offsets).min() < 2:
         raise InputError(
             f"{folder / 'offsets.npy'}: not the bounds of sentences in tokens.bin; prepare the store again"
@@ -279,7 +281,7 @@ def _token_dtype(vocab_size: int) -> np.dtype:
 
 
 def npy_header(kind: str, length: int) -> bytes:
-    """The head of a one-dimensional .npy file: as many bytes for any length, so it can be rewritten in place."""
+    """Returns the header of a one-dimensional .npy file. It has as many bytes for any length, so it can be rewritten."""
     head = BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": (length,)})
     return head.getvalue()

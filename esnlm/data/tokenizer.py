@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ LONG_SPACE = re.compile(r"(?=[^\S\x1c-\x1f][\S\x1c-\x1f])(?<=[^\S\x1c-\x1f]{1000
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A vocabulary of `vocab_size` ids: one for each of `ranks` (token bytes -> id, in order of merging) and, last,
+    """Holds a vocabulary of `vocab_size` ids: one for each of `ranks` (token bytes -> id, in order of merging) and, last,
     `<|endoftext|>`, which is both `bos` and `eos`. Text never gives that id: `encode` reads `<|endoftext|>` as
     ordinary text and adds no BOS or EOS.
     """
@@ -72,20 +72,20 @@ class Tokenizer:
 
     @cached_property
     def sha256(self) -> str:
-        """Hex digest of all that determines the ids: pattern, ranks and special token (and not the name)."""
+        """Returns the hex digest of everything that determines the ids: pattern, ranks and special token, but not the name."""
         rules = {"kind": "tiktoken", "pattern": self.pattern, "special_tokens": {ENDOFTEXT: self.eos}}
         return hashlib.sha256(json.dumps(rules, sort_keys=True).encode() + b"\n" + _dump_ranks(self.ranks)).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
+        """Returns the token ids of `text`. A surrogate pair counts as its character, an unpaired surrogate as U+FFFD."""
         if len(text) < LONG_TEXT:
             return self._encoding.encode_ordinary(text)
         return [i for part in LONG_SPACE.split(text) for i in self._encoding.encode_ordinary(part)]
 
     def encode_lines(self, lines: Sequence[str]) -> list[np.ndarray]:
-        """`encode` of each line, as uint32 arrays (ids,): many short lines take a fifth less time than one by one.
+        """Encodes each line, as uint32 arrays (ids,). Many short lines take a fifth less time than one by one.
 
-        A line has no line end in it and no white space at either end: so the ids between two line ends are its own.
+        A line has no line end in it and no white space at either end, so the ids between two line ends are its own.
         """
         ids = np.array(self.encode("\n".join(lines)), np.uint32)
         ends = np.flatnonzero(ids == self.ranks[b"\n"])
@@ -94,20 +94,25 @@ class Tokenizer:
         return [ids[start:end] for start, end in zip([0, *(ends + 1)], [*ends, len(ids)], strict=True)]
 
     def encode_batch(self, texts: Sequence[str], num_threads: int | None = None) -> list[list[int]]:
-        """`encode` of each text, on `num_threads` threads (default: one per core)."""
+        """Encodes each text, on `num_threads` threads (default: one per core)."""
         with ThreadPoolExecutor(num_threads or os.cpu_count()) as pool:
             return list(pool.map(self.encode, texts))
 
+    def encode_framed(self, sentences: Iterable[str]) -> np.ndarray:
+        """Returns the ids of sentences end to end, each with its BOS and EOS: (tokens,) int32."""
+        encoded = self.encode_batch(list(sentences))
+        return np.array([i for ids in encoded for i in (self.bos, *ids, self.eos)], np.int32)
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The UTF-8 bytes that `ids` stand for. KeyError for an id outside the vocabulary."""
+        """Returns the UTF-8 bytes that `ids` stand for. Raises KeyError for an id outside the vocabulary."""
         return self._encoding.decode_bytes([int(i) for i in ids])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids`, with U+FFFD for bytes that are no UTF-8; BOS and EOS appear as `<|endoftext|>`."""
+        """Returns the text of `ids`, with U+FFFD for bytes that are not UTF-8. BOS and EOS appear as `<|endoftext|>`."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def save(self, folder: str | Path) -> None:
-        """Write `tokenizer.json` and `ranks.tiktoken` to `folder`, for `load_tokenizer(folder)` on any machine."""
+        """Writes `tokenizer.json` and `ranks.tiktoken` to `folder`, for `load_tokenizer(folder)` on any machine."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / "ranks.tiktoken", _dump_ranks(self.ranks))
@@ -126,7 +131,7 @@ class Tokenizer:
 
 
 def load_tokenizer(spec: str | Path) -> Tokenizer:
-    """The tokenizer named by `spec`:
+    """Loads the tokenizer that `spec` names:
 
     - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
     - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, read without a network. Other files in that format
@@ -148,7 +153,7 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) learned from `texts`.
+    """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`.
 
     GPT-2's pattern cuts the texts, which are read once, one by one. A pair that occurs once is not merged. The same
     texts give the same tokenizer. Raises InputError if the texts do not have as many merges as asked for.
@@ -180,7 +185,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def word_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """A closed list of words, one id each, over the 256 bytes, which can spell any other text.
+    """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which can spell any other text.
 
     A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words`
     in their order, and the last for `<|endoftext|>`: V = 256 + len(words) + 1. A word of a single byte, as ".", is
@@ -223,7 +228,7 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
             raise InputError(f"{path}: missing; GPT-2's vocabulary is vocab.bpe and encoder.json")
     try:
         with _tiktoken_cache_off():
-            ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(*map(str, paths))
+            ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(str(paths[0]), str(paths[1]))
         if sorted(ranks.values()) != list(range(len(ranks))):
             raise ValueError
     except (AssertionError, AttributeError, KeyError, ValueError, OSError):
@@ -256,13 +261,13 @@ def _load_saved(folder: Path) -> Tokenizer:
 
 
 def _dump_ranks(ranks: dict[bytes, int]) -> bytes:
-    """tiktoken's own file format: a line of base64 and rank for each token."""
+    """Returns the ranks in tiktoken's own file format: a line of base64 and rank for each token."""
     ordered = sorted(ranks.items(), key=itemgetter(1))
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ordered)
 
 
 def _parse_ranks(data: bytes) -> dict[bytes, int]:
-    """What `_dump_ranks` wrote. Raises ValueError unless ids are 0, 1, ... and every byte has one: tiktoken needs it."""
+    """Reads what `_dump_ranks` wrote. Raises ValueError unless ids are 0, 1, ... and every byte has one, as tiktoken needs."""
     pairs = (line.split(b" ") for line in data.splitlines())
     ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in pairs}
     if sorted(ranks.values()) != list(range(len(ranks))) or not _byte_ranks().keys() <= ranks.keys():
@@ -275,15 +280,15 @@ def _byte_ranks() -> dict[bytes, int]:
 
 
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2 writes bytes as characters: a printable Latin-1 character as itself, the rest from U+0100 on in order."""
+    """Returns the byte of each character. GPT-2 writes a printable Latin-1 byte as itself, the others from U+0100 on."""
     printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
     rest = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
 
 
 @contextmanager
-def _tiktoken_cache_off():
-    """tiktoken caches by path, so a changed file of the same path would give the old tokenizer."""
+def _tiktoken_cache_off() -> Iterator[None]:
+    """Switches tiktoken's cache off. It goes by path, so a changed file of the same path would give the old tokenizer."""
     before = os.environ.get("TIKTOKEN_CACHE_DIR")
     os.environ["TIKTOKEN_CACHE_DIR"] = ""
     try:

@@ -153,7 +153,8 @@ def sample_states(cell: Cell, tokens: np.ndarray, *, washout: int = 0) -> Sample
 @partial(jax.jit, static_argnames="washout")
 def _record(cell: Cell, tokens: jax.Array, washout: int) -> tuple[jax.Array, jax.Array]:
     """Computes the states (T - washout, B, N) and the share of saturated units (T - washout, B)."""
-    h = lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens[:washout])[0]
+    start: State = cell.zeros(tokens.shape[1])
+    h = lax.scan(lambda h, token: (cell.read(h, token), None), start, tokens[:washout])[0]
 
     def record(h: State, token: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
         saturated = (jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED).mean(axis=0)

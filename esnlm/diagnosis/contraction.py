@@ -18,6 +18,7 @@ from jax import lax
 from numpy.typing import ArrayLike
 
 from esnlm.errors import InputError
+from esnlm.reporting import plots
 from esnlm.reservoir.cell import EchoStateCell, StackedCell
 
 # A distance below this part of the states is float32's rounding.
@@ -87,7 +88,8 @@ def input_forgetting(cell: Cell, history: np.ndarray, other: np.ndarray, tokens:
 
 @jax.jit
 def _last_state(cell: Cell, tokens: jax.Array) -> State:
-    return lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens)[0]
+    start: State = cell.zeros(tokens.shape[1])
+    return lax.scan(lambda h, token: (cell.read(h, token), None), start, tokens)[0]
 
 
 @jax.jit
@@ -148,12 +150,10 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
     Returns:
         None, or the line that says why there is no picture.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return "no plot: matplotlib is not installed (pip install matplotlib)"
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.add_subplot(yscale="log")
+    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
+    if made is None:
+        return f"no plot: {plots.NO_MATPLOTLIB}"
+    figure, ((axes,),) = made
     for i, (name, curve) in enumerate(curves.items()):
         visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
         steps = np.arange(int(np.argmin([*visible, False])))
@@ -172,7 +172,6 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str 
                 fitted, middle * np.exp(curve.rate * (fitted - fitted.mean())), "--", color="black", linewidth=0.9
             )
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    figure.savefig(file, dpi=150, format="png")
+    plots.save_png(figure, Path(file))
     return None

@@ -15,17 +15,16 @@ from rich.table import Table
 
 from esnlm import config as configuration
 from esnlm import loaded_run
-from esnlm.config import Experiment, GrammarData, ImportedData
-from esnlm.data import grammar
+from esnlm.config import Experiment
 from esnlm.data.sentences import read_lines
-from esnlm.data.store import open_store
-from esnlm.data.tokenizer import Tokenizer, word_tokenizer
+from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.console import say
@@ -76,7 +75,7 @@ def diagnose(
     if source is None:
         raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
     folder = out or (loaded.directory / "diagnostics" if loaded else _folder_of_new_run(source))
-    tokenizer = loaded.tokenizer if loaded else _open_tokenizer(source)
+    tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, data)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,30 +140,13 @@ def _folder_of_new_run(experiment: Experiment) -> Path:
     return Path(experiment.run) / "diagnostics"
 
 
-def _open_tokenizer(experiment: Experiment) -> Tokenizer:
-    if isinstance(experiment.data, GrammarData):
-        return word_tokenizer(grammar.words())
-    if isinstance(experiment.data, ImportedData):
-        raise InputError("data.kind is imported, which tells no vocabulary; choose store or grammar")
-    return open_store(experiment.data.train, verify=False).tokenizer()
-
-
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
     """Returns stretches from evenly spaced positions of the text, which goes on from its beginning where it ends."""
-    sentences = None
     if data is not None:
-        name, sentences = str(data), [line for line in read_lines(data) if line][:SENTENCES]
-    elif isinstance(experiment.data, GrammarData):
-        name, sentences = "the generated grammar", list(grammar.sentences(SENTENCES, experiment.seed))
-    elif isinstance(experiment.data, ImportedData):
-        raise InputError("an imported run has no text of its own: name one with --data")
+        sentences = [line for line in read_lines(data) if line][:SENTENCES]
+        name, ids = str(data), tokenizer.encode_framed(sentences)
     else:
-        store = open_store(experiment.data.train, verify=False)
-        store.require_tokenizer(tokenizer)
-        name, ids = str(store.folder), store.tokens
-    if sentences is not None:
-        lines = tokenizer.encode_batch(sentences)
-        ids = np.array([i for line in lines for i in (tokenizer.bos, *line, tokenizer.eos)], np.int32)
+        name, ids = experiment.data.sample(tokenizer, SENTENCES, experiment.seed)
     if len(ids) < STEPS:
         raise InputError(f"{name}: {len(ids)} tokens with the ends of sentences; give a text of at least {STEPS}")
 
@@ -200,16 +182,15 @@ def _render(result: dict[str, Any], note: str | None) -> str:
     columns = [measures.format_rows(each) for each in found]
     verdicts = [f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found]
     lines = ["# Reservoir diagnostics", "", *verdicts]
-    lines += [f"| | {' | '.join(each['name'] for each in found)} |", f"| --- {'| --- ' * len(found)}|"]
-    for name in columns[0]:
-        lines.append(f"| {name.replace('|', '&#124;')} | {' | '.join(column[name] for column in columns)} |")
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    lines += markdown_table(["", *(each["name"] for each in found)], rows)
     lines += ["", note or "![distance of two states against tokens](contraction.png)", ""]
     lines += [
         f"Text: {result['text']}, {SLOTS} stretches of {STEPS} tokens, running on over the ends of sentences. State"
-        f" contraction starts from two random states, input forgetting from two histories of {HISTORY} tokens; lines are"
-        " geometric means over the stretches, bands their range, dashes what the rates were fitted to. A rate that halves"
-        " from one range to the next is no exponential: leaks close to 0 forget by a power of time. Compare memory"
-        " capacities of one size only.",
+        f" contraction starts from two random states, input forgetting from two histories of {HISTORY} tokens; lines"
+        " are geometric means over the stretches, bands their range, dashes what the rates were fitted to. A rate"
+        " that halves from one range to the next is no exponential: leaks close to 0 forget by a power of time."
+        " Compare memory capacities of one size only.",
         "",
     ]
     return "\n".join([*lines, *([f"`{result['command']}`", ""] if result["command"] else [])])

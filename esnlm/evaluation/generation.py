@@ -1,4 +1,4 @@
-"""Text from a model, token by token."""
+"""Generation: text from a model, token by token."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,14 +23,15 @@ def generate(
     seed: int,
     precision: str,
 ) -> list[np.ndarray]:
-    """Continuations of a prompt, side by side, each up to EOS or `length` tokens.
+    """Continues a prompt `count` times, side by side.
 
     Args:
-        features: given the tokens that each slot reads next, (count,), the features after them, (count, F).
-        readout: its arrays, for readout/linear.py.
+        features: a function from the tokens that each slot reads next, (count,), to the features after them, (count, F).
+        readout: the arrays of the readout, for readout/linear.py.
         prompt: ids to begin with, at least one.
-        temperature: the logits are divided by it; 0 takes the most probable token.
-        top_k: choose among so many of the most probable tokens; None: among all.
+        eos: the id that ends a continuation.
+        count, length, temperature, top_k, seed: as in `Run.generate`.
+        precision: of the products.
 
     Returns:
         One int32 array of ids a slot, without prompt and EOS.
@@ -56,11 +57,12 @@ def generate(
 
 
 @partial(jax.jit, static_argnames="precision")
-def _logits(readout, features, precision):
+def _logits(readout: dict, features: jax.Array, precision: str) -> jax.Array:
     return linear.logits(readout, features, precision)
 
 
 def _choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:
+    """Returns the id chosen from logits (V,)."""
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):

@@ -1,8 +1,16 @@
-"""Log-probabilities of token sequences under a feature stream and its readout."""
+"""Log-probabilities of token sequences under a feature stream and its readout.
+
+`token_log_probs` works in four steps:
+ 1. Equal sequences are scored once. The distinct ones are sorted, so that those with a common prefix are neighbours.
+ 2. Neighbours form blocks, and the feature stream computes the features of each distinct prefix of a block once.
+ 3. The readout computes log p(token | prefix) once for each distinct pair of a prefix and a next token.
+ 4. The log-probabilities are handed out to all sequences that contain these pairs.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,23 +18,21 @@ import numpy as np
 from esnlm.features.stream import FeatureStream
 from esnlm.readout import linear
 
-# A chunk has one of at most about so many numbers of rows: each is a compilation.
+# The rows of a chunk are padded to one of about so many sizes. Each size is compiled once.
 SIZES = 8
-
-
-@partial(jax.jit, static_argnames="precision")
-def _pair_log_probs(params, buffer, rows, sources, targets, precision):
-    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision)  # (P,)
 
 
 def total_nll(
     stream: FeatureStream, params: dict, sentences: Iterable[np.ndarray], precision: str, window_tokens: int, chunk: int
 ) -> Iterator[tuple[float, int]]:
-    """The negative log-likelihood of sentences in nats, a window at a time.
+    """Computes the negative log-likelihood of sentences, a window at a time.
 
     Args:
+        stream: features of the model.
+        params: arrays of its readout.
         sentences: int arrays with BOS and EOS.
-        window_tokens: states held at once, but for those of one sentence.
+        precision: of the products.
+        window_tokens: states that exist at once, unless one sentence alone has more.
         chunk: states whose logits exist at once.
 
     Yields:
@@ -34,7 +40,7 @@ def total_nll(
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        log_probs = np.concatenate(_fetch(*_hand_over(params, buffer, rows, window, precision, chunk)))
+        log_probs = np.concatenate(_collect(_launch(params, buffer, rows, window, precision, chunk)))
         yield -float(log_probs.sum(dtype=np.float64)), len(log_probs)
 
 
@@ -44,44 +50,47 @@ def token_log_probs(
     sequences: list[np.ndarray],
     precision: str,
     chunk: int,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
 ) -> list[np.ndarray]:
-    """log p(w_{t+1} | w_1 .. w_t) in nats for each sequence; each distinct prefix is evaluated once.
+    """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
     Args:
-        sequences: int arrays; a sequence of fewer than two tokens has nothing to predict.
+        stream: features of the model.
+        params: arrays of its readout.
+        sequences: int arrays (T,). A sequence of fewer than two tokens has nothing to predict.
+        precision: of the products.
         chunk: states whose logits exist at once.
-        report: called with the sequences done so far and their number.
-        window_tokens: states held at once, but for those of one sequence.
+        on_progress: called with the number of distinct sequences done so far and of all.
+        window_tokens: states that exist at once, unless one sequence alone has more.
 
     Returns:
-        One (T - 1,) float32 array a sequence.
+        One float32 array (T - 1,) a sequence.
     """
-
-    def begin(block):
-        ids = [np.frombuffer(key, ">u4").astype(np.int32) for key in block]
-        buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-        return _hand_over(params, buffer, rows, ids, precision, chunk)
-
-    keys = [np.asarray(sequence, ">u4").tobytes() for sequence in sequences]  # big-endian: sorts as the tokens do
-    distinct = sorted(key for key in set(keys) if len(key) > 4)
+    keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
+    distinct = sorted(key for key in set(keys) if len(key) > 1)
     found = {key: np.empty(0, np.float32) for key in keys}
-    blocks = list(_groups(distinct, 4 * window_tokens, most=stream.slots))
-    begun, done = None, 0
-    for block in [*blocks, None]:
-        # A block is fetched when the next one is under way, so that the device never waits for the host.
-        before, begun = begun, block and (block, begin(block))
-        if before is not None:
-            found |= zip(before[0], _fetch(*before[1]), strict=True)
-            done += len(before[0])
-            report(done, len(distinct))
+    done, previous = 0, None
+    for block in [*_groups(distinct, window_tokens, most=stream.slots), None]:
+        # A block is collected after the next one is launched, so that the device never waits for the host.
+        launched = None
+        if block is not None:
+            ids = [np.array(key, np.int32) for key in block]
+            buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
+            launched = block, _launch(params, buffer, rows, ids, precision, chunk)
+        if previous is not None:
+            found |= zip(previous[0], _collect(previous[1]), strict=True)
+            done += len(previous[0])
+            if on_progress is not None:
+                on_progress(done, len(distinct))
+        previous = launched
     return [found[key] for key in keys]
 
 
-def _groups(sequences, size, most=sys.maxsize):
-    """Sequences in order, at most so many in a group, and no longer in all than `size` where it is not one sequence."""
-    group, filled = [], 0
+def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator[list]:
+    """Yields groups of neighbours: at most `most` sequences, and at most `size` tokens unless one alone has more."""
+    group: list = []
+    filled = 0
     for sequence in sequences:
         if group and (len(group) == most or filled + len(sequence) > size):
             yield group
@@ -92,36 +101,63 @@ def _groups(sequences, size, most=sys.maxsize):
         yield group
 
 
-def _hand_over(params, buffer, rows, sequences, precision, chunk):
-    """Hands to the device what sequences predict from their rows: log-probabilities by chunk, and whose they are.
+class _Launched(NamedTuple):
+    """Log-probabilities that the device is computing, and to which sequences they belong."""
 
-    A row is read once, and so is each token that is predicted from it, however many sequences share them.
+    chunks: list[tuple[jax.Array, int]]  # each with how many of its values are real and not padding
+    place: np.ndarray  # of each prediction of each sequence, among the real values
+    bounds: np.ndarray  # between the predictions of one sequence and the next
+
+
+def _launch(
+    params: dict, buffer: jax.Array, rows: list[np.ndarray], sequences: list[np.ndarray], precision: str, chunk: int
+) -> _Launched:
+    """Starts the readout of what sequences (T,) predict, and does not wait for it.
+
+    The features before each predicted token of a sequence are in its `rows` (T - 1,) of the buffer. Each row is read
+    once, and so is each token that is predicted from it, however many sequences share them.
     """
-    pair = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
-    pairs, place = np.unique(pair, return_inverse=True)
-    (rows, sources), targets = np.unique(pairs >> 32, return_inverse=True), pairs & 0xFFFFFFFF
-    even = -(-len(rows) // -(-len(rows) // chunk))  # rows of a chunk, where all are alike
-    step = max(1, chunk // SIZES)
-    size = min(chunk, -(-even // step) * step)
+    # A pair of a row and a token is one integer, the row in the upper 32 bits: np.unique is fast on integers, and sorts
+    # the pairs by row.
+    packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
+    pairs, place = np.unique(packed, return_inverse=True)
+    targets = pairs & 0xFFFFFFFF
+    distinct, sources = np.unique(pairs >> 32, return_inverse=True)  # (R,) rows; (P,) which of them each pair reads
     chunks = []
-    for first in range(0, len(rows), size):
-        here = slice(*np.searchsorted(sources, [first, first + size]))
+    size = _chunk_size(len(distinct), chunk)
+    for first in range(0, len(distinct), size):
+        here = slice(*np.searchsorted(sources, [first, first + size]))  # the pairs that read these rows
         real, width = here.stop - here.start, 2 * size
         while width < real:
             width *= 2
         padded = (
-            _fill(rows[first : first + size], size),
-            _fill(sources[here] - first, width),
-            _fill(targets[here], width),
+            _pad(distinct[first : first + size], size),
+            _pad(sources[here] - first, width),
+            _pad(targets[here], width),
         )
         chunks.append((_pair_log_probs(params, buffer, *padded, precision), real))
-    return chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1]
+    return _Launched(chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1])
 
 
-def _fetch(chunks, place, bounds):
-    values = np.concatenate([np.asarray(log_probs)[:real] for log_probs, real in chunks])
-    return np.split(values[place], bounds)
+def _chunk_size(rows: int, chunk: int) -> int:
+    """Returns the rows of a chunk: all chunks alike, with little padding, and one of about SIZES sizes."""
+    even = -(-rows // -(-rows // chunk))
+    step = max(1, chunk // SIZES)
+    return min(chunk, -(-even // step) * step)
 
 
-def _fill(array, width):
+@partial(jax.jit, static_argnames="precision")
+def _pair_log_probs(
+    params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+) -> jax.Array:
+    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision)  # (P,)
+
+
+def _collect(launched: _Launched) -> list[np.ndarray]:
+    """Waits for the device, and returns one float32 array (T - 1,) a sequence."""
+    values = np.concatenate([np.asarray(log_probs)[:real] for log_probs, real in launched.chunks])
+    return np.split(values[launched.place], launched.bounds)
+
+
+def _pad(array: np.ndarray, width: int) -> np.ndarray:
     return np.pad(array, (0, width - len(array))).astype(np.int32)

@@ -1,16 +1,16 @@
-"""What the outcomes of minimal pairs say, and how surely: accuracies, intervals, paired comparisons.
+"""Accuracies, intervals and paired comparisons from the outcomes of minimal pairs.
 
 An outcome is 1 (right), 0.5 (a tie), 0 (wrong) or NaN (a log-probability was not a number). A paradigm's accuracy is
-the mean over its pairs; a phenomenon's and the overall accuracy are means over paradigms, each paradigm counting the
-same (Warstadt et al. 2020). Everything given back is in percent, ready for JSON: None stands for "not defined".
+the mean over its pairs. A phenomenon's accuracy and the overall accuracy are means over paradigms, and each paradigm
+counts the same (Warstadt et al. 2020). All results are in percent, ready for JSON: None stands for "not defined".
 
-Intervals are of 95 %. A paradigm has Wilson's, which stays honest at 0 and 100 %. Means over several paradigms have
-a percentile bootstrap, stratified: pairs are redrawn within each paradigm, the paradigms stay. (Where every pair of
-every paradigm is right, it has no width.) They answer "what if other sentences of the same templates had been drawn",
-not "what if the run had another seed".
+Intervals cover 95 %. A paradigm has Wilson's interval, which stays honest at 0 and 100 %. A mean over several paradigms
+has a percentile bootstrap interval, stratified: pairs are redrawn within each paradigm, and the paradigms stay. (It has
+no width where every pair of every paradigm is right.) Intervals answer "what if other sentences of the same templates
+had been drawn", not "what if the run had another seed".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy.special import bdtr, ndtri
@@ -27,56 +27,64 @@ INTERVALS = (
 
 
 def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    """Outcome of each pair, (n,) float64, from the log-probabilities of its two sentences, (n,) each, in nats.
+    """Returns the outcome of each pair, (n,) float64, from the log-probabilities of its sentences, (n,) each, in nats.
 
-    Minus infinity is a value like any other (two of them tie); NaN and plus infinity, which no log-probability can
-    be, make the pair undefined: NaN.
+    Minus infinity is a value like any other, and two of them tie. NaN and plus infinity, which no log-probability can
+    be, make the outcome NaN.
     """
     undefined = np.isnan(good) | np.isnan(bad) | np.isposinf(good) | np.isposinf(bad)
     return np.where(undefined, np.nan, (good > bad) + 0.5 * (good == bad))
 
 
 def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
-    """Whether at least half of the pairs whose sentences differ are tied: then no accuracy means anything.
+    """Tells whether at least half of the pairs whose sentences differ are tied. Then no accuracy means anything.
 
-    A model that gives every sentence the same log-probability, or one that sees nothing but length, would otherwise
-    show as 0 or 100 % by the rule for ties. `identical` (n,) marks pairs of twice the same sentence.
+    By the rule for ties, a model that gives every sentence the same log-probability, or that sees nothing but length,
+    would otherwise have 0 or 100 %. `identical` (n,) marks the pairs of twice the same sentence.
     """
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
 
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
-    """Whether every prediction has the same log-probability, as in a model whose readout is 0.
+    """Tells whether every prediction has the same log-probability, as in a model whose readout is 0.
 
-    log_prob (n,) in nats, over so many predicted tokens each, (n,). Of one length the pairs tie, and `has_collapsed` tells.
+    Where all sentences have one length, their pairs tie, and `has_collapsed` tells. `log_prob` (n,) is in nats, and
+    `predicted` (n,) is how many tokens of each sentence are predicted.
     """
     a_token = log_prob[predicted > 0] / predicted[predicted > 0]
-    # A model's float32 has 24 bits; those of a hundred sums in other orders agree to about 20.
+    # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
     return len(a_token) > 1 and np.isfinite(a_token).all() and np.ptp(a_token) <= 2.0**-20 * np.abs(a_token).max()
 
 
 def accuracies(
     outcome: np.ndarray,
     identical: np.ndarray,
-    members: Mapping[str, np.ndarray],
+    rows_of: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
     ties_count_as: float,
     seed: int = 0,
 ) -> dict:
-    """Accuracies by paradigm, by phenomenon and overall, with their intervals and counts.
+    """Computes accuracies by paradigm, by phenomenon and overall, with their intervals and counts.
 
-    outcome, identical: (n,); members: the pairs of each paradigm, as indices; phenomenon_of: the phenomenon of each
-    paradigm; ties_count_as: 0, 0.5 or 1, the worth of a tie in `accuracy`.
+    Args:
+        outcome: (n,).
+        identical: which pairs are twice the same sentence, (n,) bool.
+        rows_of: the pairs of each paradigm, as indices.
+        phenomenon_of: the phenomenon of each paradigm.
+        ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1.
+        seed: of the bootstrap.
 
-    Gives {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}} with, in each entry, `accuracy`,
-    its `interval`, `accuracy_ties_half`, `accuracy_without_identical`, and counts of `pairs` = `right` + `wrong` +
-    `ties` + `identical` + `undefined`: `ties` are pairs of different sentences, `identical` pairs of the same. An
-    undefined pair leaves its paradigm, and every mean that includes it, without an accuracy.
+    Returns:
+        {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its
+        `interval`, `accuracy_ties_half`, `accuracy_without_identical`, and the counts `pairs` = `right` + `wrong` +
+        `ties` + `identical` + `undefined`, where `ties` are of different sentences. An undefined pair leaves its
+        paradigm, and every mean that includes it, without an accuracy.
     """
     rng = np.random.default_rng(seed)
     worth = np.where(outcome == 0.5, ties_count_as, outcome)  # (n,)
-    paradigms, resampled = {}, {}
-    for name, rows in members.items():
+    paradigms: dict[str, dict] = {}
+    resampled = {}
+    for name, rows in rows_of.items():
         tie = outcome[rows] == 0.5
         accuracy = _percent(worth[rows])
         paradigms[name] = {
@@ -112,21 +120,29 @@ def accuracies(
 def compare(
     worth: np.ndarray,
     other: np.ndarray,
-    members: Mapping[str, np.ndarray],
+    rows_of: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
     seed: int = 0,
 ) -> dict:
-    """Paired comparison of two models on the same pairs: accuracy of the first minus that of the second, in points.
+    """Compares two models on the same pairs: the accuracy of this one minus that of the other, in points.
 
-    worth, other: (n,) in 0 .. 1, what each pair counts for either model (bool will do). Gives the same groups as `accuracies`, each entry
-    with `difference`, its bootstrap `interval` (a pair is redrawn with both its outcomes, so what makes a pair easy
-    for both cancels), how many pairs count more for `only_this` and for `only_other`, and the `p_value` of McNemar's exact
-    test on these two counts (pairs pooled; not corrected for the number of groups looked at).
+    Args:
+        worth: what each pair counts for this model, (n,) in 0 .. 1 or bool.
+        other: the same for the other model, (n,).
+        rows_of: the pairs of each paradigm, as indices.
+        phenomenon_of: the phenomenon of each paradigm.
+        seed: of the bootstrap.
+
+    Returns:
+        The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, for which a pair is redrawn
+        with both of its outcomes, so that what makes a pair easy for both models cancels; how many pairs count more for
+        `only_this` and for `only_other` model; and the `p_value` of McNemar's exact test on these two counts (pairs
+        pooled, not corrected for the number of groups).
     """
     rng = np.random.default_rng(seed)
     difference = worth.astype(float) - other.astype(float)  # (n,)
     paradigms, resampled = {}, {}
-    for name, rows in members.items():
+    for name, rows in rows_of.items():
         resampled[name] = resampled_means(difference[rows], rng)
         paradigms[name] = {
             "difference": _percent(difference[rows]),
@@ -135,7 +151,7 @@ def compare(
         }
 
     def mean_over(names: Sequence[str]) -> dict:
-        rows = np.concatenate([members[name] for name in names])
+        rows = np.concatenate([rows_of[name] for name in names])
         return {
             "difference": _mean([paradigms[name]["difference"] for name in names]),
             "interval": _interval([resampled[name] for name in names]),
@@ -146,10 +162,10 @@ def compare(
 
 
 def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
-    """(resamples,) means of the values (n,), each over n of them drawn with replacement.
+    """Returns means of n values (n,) that are drawn with replacement from the given ones, (resamples,).
 
-    A mean only needs to know how often each distinct value was drawn, and that is multinomial: exactly the bootstrap,
-    at the cost of a few draws a resample in place of n.
+    A mean depends only on how often each distinct value was drawn, and these counts are multinomial. So this is exactly
+    the bootstrap, at the cost of a few draws a resample instead of n.
     """
     distinct, counts = np.unique(values, return_counts=True)
     drawn = rng.multinomial(len(values), counts / len(values), size=resamples)  # (resamples, distinct values)
@@ -157,7 +173,7 @@ def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int
 
 
 def wilson(accuracy: float, n: int) -> list[float]:
-    """Wilson's score interval of an accuracy in percent over n pairs.
+    """Returns Wilson's score interval of an accuracy over n pairs, both in percent.
 
     Where ties count half it is too wide, never too narrow: halves spread less than zeros and ones of the same mean.
     """
@@ -169,7 +185,10 @@ def wilson(accuracy: float, n: int) -> list[float]:
 
 
 def mcnemar(only_this: int, only_other: int) -> float:
-    """Two-sided exact p-value that the two counts of discordant pairs come from a fair coin."""
+    """Returns the two-sided exact p-value that the two counts of discordant pairs come from a fair coin.
+
+    It agrees with `scipy.stats.binomtest` to about 1e-11. Reports keep every digit of a p-value, so it stays as it is.
+    """
     fewer, all_discordant = min(only_this, only_other), only_this + only_other
     return min(1.0, 2 * float(bdtr(fewer, all_discordant, 0.5)))
 
@@ -179,7 +198,8 @@ def _discordance(difference: np.ndarray) -> dict:
     return {"only_this": only_this, "only_other": only_other, "p_value": mcnemar(only_this, only_other)}
 
 
-def _grouped(paradigms: dict, phenomenon_of: Mapping[str, str], mean_over) -> dict:
+def _grouped(paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str]], dict]) -> dict:
+    """Returns the entries of paradigms with their means over each phenomenon and over all."""
     by_phenomenon: dict[str, list[str]] = {}
     for name in paradigms:
         by_phenomenon.setdefault(phenomenon_of[name], []).append(name)
@@ -197,9 +217,10 @@ def _percent(values: np.ndarray) -> float | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    return None if None in values else float(np.mean(values))
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if len(defined) == len(values) else None
 
 
 def _interval(resampled: Sequence[np.ndarray]) -> list[float]:
-    """Percentiles, in percent, of the mean over paradigms of their resampled means, each (resamples,)."""
+    """Returns the interval, in percent, of the mean over paradigms of their resampled means, (resamples,) each."""
     return [float(x) for x in 100 * np.percentile(np.mean(resampled, axis=0), TAILS)]

@@ -21,13 +21,13 @@ BLOCK_TOKENS = 1 << 22  # read at a time: bounds the memory that a large corpus 
 
 @dataclass(frozen=True)
 class UnigramModel:
-    """p(w) = (c(w) + 1) / (n + V): add-one smoothing over the n predicted tokens."""
+    """Predicts by frequency, with add-one smoothing over the n predicted tokens: p(w) = (c(w) + 1) / (n + V)."""
 
     log_p: np.ndarray  # (V,) float64, nats
 
     @classmethod
     def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int) -> Self:
-        """Fit on integer arrays that include BOS and EOS (a token store, a list), read once.
+        """Fits the model on integer arrays that include BOS and EOS (a token store, a list), read once.
 
         Raises InputError for an id outside 0 .. vocab_size - 1, and where there is no predicted token.
         """
@@ -38,15 +38,15 @@ class UnigramModel:
 
     @classmethod
     def from_counts(cls, counts: np.ndarray) -> Self:
-        """The model of (V,) counts of how often each token is predicted."""
+        """Returns the model of (V,) counts of how often each token is predicted."""
         return cls(_add_one(counts))
 
     def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
-        """ln p of each token after BOS: (T,) ids -> (T-1,) float64, nats."""
+        """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
         return self._log_p(*_one_sentence(ids, len(self.log_p)))
 
     def nll(self, sequences: Iterable[np.ndarray]) -> float:
-        """Total negative log-likelihood / number of predicted tokens, in nats."""
+        """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
         return _mean_nll(self._log_p, sequences, len(self.log_p))
 
     def _log_p(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -55,7 +55,9 @@ class UnigramModel:
 
 @dataclass(frozen=True)
 class BigramModel:
-    """Witten-Bell smoothing (Witten and Bell 1991, method C), interpolated with the add-one unigram p1:
+    """Predicts from the token before, with Witten-Bell smoothing (Witten and Bell 1991, method C).
+
+    It is interpolated with the add-one unigram model p1:
 
         p(w | v) = (c(v, w) + t(v) p1(w)) / (c(v) + t(v)),      t(v) = how many different tokens followed v
 
@@ -69,7 +71,7 @@ class BigramModel:
 
     @classmethod
     def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int) -> Self:
-        """Fit on integer arrays that include BOS and EOS (a token store, a list), read once.
+        """Fits the model on integer arrays that include BOS and EOS (a token store, a list), read once.
 
         Raises InputError for an id outside 0 .. vocab_size - 1, and where there is no predicted token.
         """
@@ -90,11 +92,11 @@ class BigramModel:
         return cls(pairs, np.log(p), np.log(backoff), log_unigram)
 
     def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
-        """ln p of each token after BOS: (T,) ids -> (T-1,) float64, nats."""
+        """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
         return self._log_p(*_one_sentence(ids, len(self.log_unigram)))
 
     def nll(self, sequences: Iterable[np.ndarray]) -> float:
-        """Total negative log-likelihood / number of predicted tokens, in nats."""
+        """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
         return _mean_nll(self._log_p, sequences, len(self.log_unigram))
 
     def _log_p(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
@@ -126,7 +128,7 @@ def _one_sentence(ids: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndar
 
 
 def _bigrams(sequences: Iterable[np.ndarray], vocab_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Blocks of (previous, predicted), int64. No pair spans two sequences."""
+    """Yields blocks of (previous, predicted), int64. No pair spans two sequences."""
     for block in _blocks(sequences):
         ids = _checked(np.concatenate(block), vocab_size)
         last = np.cumsum([len(sequence) for sequence in block]) - 1

@@ -1,85 +1,38 @@
-"""Reports on minimal pairs: for machines (JSON, a line a pair), for people (terminal, Markdown), and run against run.
+"""The files of a minimal-pair report: written whole or not at all, read back, and never overwritten unasked.
 
-`evaluate_run` is the whole of `eval_blimp.py`: load, check that nothing would be lost, score, compare, write, show.
-A report is four files of one name: NAME.json, NAME.pairs.jsonl, NAME.md and, with matplotlib, NAME.png.
+A report is four files of one name: NAME.json (the result), NAME.pairs.jsonl (a line a pair), NAME.md and, with
+matplotlib, NAME.png.
 """
 
 import glob
 import hashlib
 import json
 import os
-import platform
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-import esnlm
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs, statistics
-from esnlm.evaluation.minimal_pairs import Evaluation
+from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, ScorableRun, config_sha256
 from esnlm.reporting import blimp_plot
+from esnlm.reporting.blimp_text import markdown
 from esnlm.runs.atomic import alive, parse_json, seal, writing
-from esnlm.runs.directory import RunDirectory
-
-ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
-FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
-
-
-def evaluate_run(
-    run: str | Path,
-    data: Sequence[str | Path] | None = None,
-    scoring: str = "paper",
-    out: str | Path | None = None,
-    step: int | None = None,
-    untrained: bool = False,
-    compare: str | Path | None = None,
-    overwrite: bool = False,
-    command: str | None = None,
-) -> Evaluation:
-    """Score minimal pairs with a run, write the report and print it. Nothing is scored before all input is checked.
-
-    run: the run directory. data: folders and files of pairs; without it RUN/minimal_pairs. out: the JSON file,
-    otherwise RUN/evaluation/blimp-SCORING.json (with -untrained or -step-N where one was asked for). step: which
-    checkpoint; untrained: the same model before its first update. compare: another run directory or report to set
-    this one against. overwrite: replace a report of something else. command: to be named in the report.
-    Raises InputError.
-    """
-    conventions.convention(scoring)
-    pairs = minimal_pairs.load(data) if data else None
-    loaded = esnlm.load(run, step=step, untrained=untrained)
-    if pairs is None:
-        own = loaded.directory / "minimal_pairs"
-        if not own.is_dir():
-            raise InputError(f"{loaded.directory}: this run has no minimal pairs of its own: name some with --data")
-        RunDirectory(loaded.directory).require_intact(own)
-        pairs = minimal_pairs.load(own)
-    suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
-    path = Path(out) if out else loaded.directory / "evaluation" / f"blimp-{scoring}{suffix}.json"
-    names = _names(path)
-    if not overwrite:
-        _refuse_to_overwrite(names, loaded, scoring, minimal_pairs.digest(pairs))
-    other = _read_other(Path(compare), scoring, pairs) if compare else None
-    _make_folder(path.parent)
-
-    evaluation = minimal_pairs.evaluate(loaded, pairs, scoring, progress=True)
-    if other:
-        evaluation.result["comparison"] = _comparison(evaluation, *other)
-    evaluation.result["provenance"] = _provenance(command)
-    note = write(evaluation, path)
-    show(evaluation.result)
-    print(f"written: {path} (and .pairs.jsonl, .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
-    return evaluation
 
 
 def write(evaluation: Evaluation, path: str | Path) -> str | None:
-    """Write the report's files: each is whole or not there, and the JSON comes last and vouches for the rest.
+    """Writes the files of a report. Each is whole or not there; the JSON comes last, with the hash of the pairs' file.
 
-    Gives a line that says why there is no plot, or None. Raises InputError if `path` does not end in .json.
+    Args:
+        evaluation: its result gets the keys `pairs_file` and `sha256`.
+        path: the JSON file; the others stand beside it.
+
+    Returns:
+        The line that says why there is no plot, or None.
+
+    Raises:
+        InputError: `path` does not end in .json, or there is no room or no right to write there.
     """
     names = _names(Path(path))
     result = evaluation.result
@@ -108,179 +61,41 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
 
 
 def read(path: str | Path) -> dict:
-    """The JSON of a report. Raises InputError if it is none, of a version this library does not know, or changed since."""
+    """Reads the result of a report from its JSON file.
+
+    Raises:
+        InputError: the file is not a report, of another format version, or not as it was written.
+    """
     try:
         result = parse_json(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such report") from None
     except ValueError as error:
         raise InputError(f"{path}: not a report of minimal pairs ({error})") from None
-    if not isinstance(result, dict) or result.get("format") != "esnlm minimal pairs":
+    if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise InputError(f"{path}: not a report of minimal pairs")
-    if result.get("format_version") != minimal_pairs.FORMAT_VERSION:
-        raise InputError(
-            f"{path}: format version {result.get('format_version')}, this library reads {minimal_pairs.FORMAT_VERSION}: "
-            "score the run again"
-        )
+    if result.get("format_version") != FORMAT_VERSION:
+        version = result.get("format_version")
+        raise InputError(f"{path}: format version {version}, this library reads {FORMAT_VERSION}: score the run again")
     if result.get("sha256") != seal(result) or not _is_complete(result):
         raise InputError(f"{path}: damaged, not as it was written: score the run again")
     return result
 
 
-def _is_complete(result: dict) -> bool:
-    """Whether what is read of a report is there, in the types that it has."""
-    try:
-        texts = [result["run"], result["status"], result["config_sha256"], result["scoring"]["name"]]
-        texts += [
-            result["data"]["sha256"],
-            result["tokenizer"]["sha256"],
-            result["pairs_file"]["name"],
-            result["pairs_file"]["sha256"],
-        ]
-        step, accuracy, name = result["step"], result["overall"]["accuracy"], result["pairs_file"]["name"]
-        numbers = [baseline["overall"]["accuracy"] for baseline in result["baselines"].values()]
-        numbers += [
-            number for interval in [result["overall"]["interval"]] if interval is not None for number in interval
-        ]
-        known = accuracy is None if result["status"] != "ok" else 0 <= accuracy <= 100
-        known = known and type(step) is int and all(number is None or 0 <= number <= 100 for number in numbers)
-        return known and all(isinstance(text, str) for text in texts) and name == Path(name).name != ""
-    except (AttributeError, KeyError, TypeError):
-        return False
+def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair]) -> tuple[dict, np.ndarray]:
+    """Reads a report of the same pairs under the same convention.
 
+    Args:
+        path: the JSON file, or a run directory, which stands for its report of this convention.
+        scoring: the name of the convention.
+        own: the n pairs of the run that is compared with it.
 
-def show(result: dict, console: Console | None = None) -> None:
-    """Print a report: sentences that say what was measured, and tables by phenomenon and, where few, by paradigm."""
-    # Off a terminal rich assumes 80 columns and would cut the figures of the tables.
-    console = console or Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    left_out = {"identical"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
-    for line in _headline(result):
-        console.print(line, markup=False)
-    levels = ["phenomena"] if result["data"]["phenomena"] > 1 else []
-    if result["data"]["paradigms"] <= FEW_PARADIGMS:
-        levels.append("paradigms")
-    for level in levels:
-        header, *rows = _rows(result, level)
-        shown = [i for i, name in enumerate(header) if name not in left_out]
-        table = Table(box=None, padding=(0, 1), header_style="bold")
-        for i in shown:
-            table.add_column(header[i], justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
-        for row in rows:
-            table.add_row(*(row[i] for i in shown), style="bold" if row[0] == "overall" else None)
-        console.print(table)
-    for line in _comparison_lines(result):
-        console.print(line, markup=False)
+    Returns:
+        The result, and which pairs it has right, (n,) bool.
 
-
-def markdown(result: dict) -> str:
-    """The report as a Markdown page: the headline, every phenomenon, every paradigm, the comparison, its origin."""
-    headline = _headline(result)
-    lines = [f"# {headline[0]}", "", *(f"- {line}" for line in headline[1:])]
-    for level in ("phenomena", "paradigms"):
-        header, *rows = _rows(result, level)
-        lines += ["", f"## By {'phenomenon' if level == 'phenomena' else 'paradigm'}", ""]
-        lines += [_markdown_row(header), _markdown_row(["---"] + ["---:"] * (len(header) - 1))]
-        lines += [_markdown_row(row) for row in rows]
-    if "comparison" in result:
-        lines += ["", "## Comparison", "", *(f"- {line}" for line in _comparison_lines(result))]
-    if result.get("comparison"):
-        lines += _differences(result["comparison"], ("phenomena", "paradigms"))
-    if result["status"] == "ok":
-        for name, its in result["baselines"].items():
-            lines += ["", f"## Above {name} only", *_differences(its["run_above"], ("phenomena",))]
-    lines += ["", "## Origin", "", f"- intervals: {result['intervals']}", f"- pairs: sha256 {result['data']['sha256']}"]
-    lines += [f"- tokenizer: {result['tokenizer']['name']}, sha256 {result['tokenizer']['sha256']}"]
-    lines += [f"- {name}: {value}" for name, value in result.get("provenance", {}).items() if value]
-    return "\n".join(lines) + "\n"
-
-
-def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
-    lines = ["", _markdown_row(["", "difference", "95 %", "p"]), "| --- | ---: | ---: | ---: |"]
-    for name, entry in [item for level in levels for item in comparison[level].items()]:
-        interval = _interval(entry["interval"])
-        lines.append(_markdown_row([name, f"{entry['difference']:+.1f}", interval, f"{entry['p_value']:.2g}"]))
-    return lines
-
-
-def _headline(result: dict) -> list[str]:
-    data, overall = result["data"], result["overall"]
-    scoring = result["scoring"]
-    lines = [
-        f"{result['run']}, step {result['step']}: {data['pairs']:,} minimal pairs, {scoring['name']} scoring",
-        f"scoring: {scoring['description']}",
-    ]
-    lines += [f"{result['status']}: {warning}" for warning in result["warnings"]]
-    mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
-    if overall["accuracy"] is not None:
-        lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
-    ties = f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
-    if overall["accuracy"] is not None:
-        ties += f"; accuracy with ties as half {_figure(overall['accuracy_ties_half'], 2)}"
-        ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
-    lines.append(ties)
-    by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())
-    lines.append(f"baselines, ties as half: {by}")
-    if result["status"] == "ok":
-        above = {name: its["run_above"]["overall"] for name, its in result["baselines"].items()}
-        by = ", ".join(
-            f"{name} {its['difference']:+.2f} [{_interval(its['interval'], 2)}]" for name, its in above.items()
-        )
-        lines.append(f"above the baselines, in points, paired: {by}")
-    if result["anchors"]:
-        by = ", ".join(f"{ANCHORS[model]} {value:.1f}" for model, value in result["anchors"]["overall"].items())
-        lines.append(f"published with BLiMP: {by}")
-    return lines
-
-
-def _rows(result: dict, level: str) -> Iterator[list[str]]:
-    """Header, one row a phenomenon or paradigm, and the overall row, as text."""
-    baselines, anchors = result["baselines"], result["anchors"]
-    yield [
-        "phenomenon" if level == "phenomena" else "paradigm",
-        *("accuracy", "95 %", "pairs", "ties", "identical"),
-        *baselines,
-        *(ANCHORS.values() if anchors else ()),
-    ]
-    for name in [*result[level], "overall"]:
-        entry = result["overall"] if name == "overall" else result[level][name]
-        beside = [its["overall"] if name == "overall" else its[level][name] for its in baselines.values()]
-        published = (anchors["overall"] if name == "overall" else anchors[level][name]) if anchors else {}
-        yield [
-            name,
-            _figure(entry["accuracy"]) if entry["accuracy"] is not None else result["status"],
-            _interval(entry["interval"]) if entry["interval"] else "",
-            *(f"{entry[count]:,}" for count in ("pairs", "ties", "identical")),
-            *(_figure(its["accuracy"]) for its in beside),
-            *(_figure(value) for value in published.values()),
-        ]
-
-
-def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
-    right = _right(evaluation)
-    for i, pair in enumerate(evaluation.pairs):
-        yield {
-            "UID": pair.uid,
-            "index": pair.index,
-            "pairID": pair.pair_id,
-            "sentence_good": pair.good,
-            "sentence_bad": pair.bad,
-            "log_prob_good": _finite(evaluation.log_prob_good[i]),
-            "log_prob_bad": _finite(evaluation.log_prob_bad[i]),
-            "tokens_good": int(evaluation.tokens_good[i]),
-            "tokens_bad": int(evaluation.tokens_bad[i]),
-            "right": None if np.isnan(evaluation.outcome[i]) else bool(right[i]),
-            "tie": bool(evaluation.outcome[i] == 0.5),
-        }
-
-
-def _right(evaluation: Evaluation) -> np.ndarray:
-    """Whether each pair counts as right under the scoring's rule for ties, (n,) bool."""
-    least = 0.5 if evaluation.result["scoring"]["ties_count_as"] == 1 else 1.0
-    return evaluation.outcome >= least
-
-
-def _read_other(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair]) -> tuple[dict, np.ndarray]:
-    """The report to compare with, and which pairs it has right: (n,) bool."""
+    Raises:
+        InputError: there is no such report, it is damaged, or it cannot be compared.
+    """
     if path.is_dir():
         path = path / "evaluation" / f"blimp-{scoring}.json"
         if not path.exists():
@@ -306,41 +121,29 @@ def _read_other(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair]) -> 
     return result, np.array(right)
 
 
-def _comparison(evaluation: Evaluation, other: dict, other_right: np.ndarray) -> dict | None:
-    result = evaluation.result
-    if result["status"] != "ok":
-        return None
-    members = minimal_pairs.members(evaluation.pairs)
-    phenomenon_of = {pair.uid: pair.phenomenon for pair in evaluation.pairs}
-    return {
-        "with": {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]},
-        **statistics.compare(_right(evaluation), other_right, members, phenomenon_of),
-    }
+def require_place(
+    path: Path, run: ScorableRun, scoring: str, pairs: Sequence[minimal_pairs.Pair], overwrite: bool
+) -> None:
+    """Makes the folder of a report.
+
+    Raises:
+        InputError: `path` does not end in .json, no folder can be made or written to, or, unless `overwrite` is set,
+            other files or a report of another run, step or data would be lost.
+    """
+    names = _names(path)
+    if not overwrite:
+        _require_free(names, run, scoring, minimal_pairs.digest(pairs))
+    _make_folder(path.parent)
 
 
-def _comparison_lines(result: dict) -> list[str]:
-    if "comparison" not in result:
-        return []
-    comparison = result["comparison"]
-    if comparison is None:
-        return [f"no comparison: the accuracy is {result['status']}"]
-    overall, other = comparison["overall"], comparison["with"]
-    return [
-        f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): "
-        f"{overall['difference']:+.2f} points [{_interval(overall['interval'], 2)}], paired over the same pairs",
-        f"only this run right: {overall['only_this']:,} pairs, only the other: {overall['only_other']:,} "
-        f"(McNemar's exact test, pairs pooled: p = {overall['p_value']:.2g})",
-    ]
-
-
-def _refuse_to_overwrite(names: dict[str, Path], run: Any, scoring: str, data_sha256: str) -> None:
-    """InputError unless the report's files are free, or hold what would be written again."""
+def _require_free(names: dict[str, Path], run: ScorableRun, scoring: str, data_sha256: str) -> None:
+    """Raises an InputError unless the report's files are free, or hold a report of the same run, step and data."""
     path = names["json"]
     if path.exists():
         old = read(path)
         same = {
             "run": (old["run"], run.name),
-            "configuration": (old["config_sha256"], minimal_pairs.config_sha256(run)),
+            "configuration": (old["config_sha256"], config_sha256(run)),
             "step": (old["step"], run.step),
             "scoring": (old["scoring"]["name"], scoring),
             "tokenizer": (old["tokenizer"]["sha256"], run.tokenizer.sha256),
@@ -356,13 +159,16 @@ def _refuse_to_overwrite(names: dict[str, Path], run: Any, scoring: str, data_sh
         raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")
 
 
-def _left_by_a_kill(names: dict[str, Path]) -> list[Path]:
-    """Parts of the report that a dead process never put in place: files without their JSON are then the report's own."""
-    parts = [part for name in names.values() for part in name.parent.glob(f".{glob.escape(name.name)}.*.part")]
-    return [part for part in parts if (owner := part.name.split(".")[-2]).isdecimal() and not alive(int(owner))]
+def _names(path: Path) -> dict[str, Path]:
+    """Returns the files of a report by kind, given its JSON file. Raises InputError for another kind of name."""
+    if path.suffix != ".json" or path.is_dir():
+        raise InputError(f"{path}: the report's name must be a file that ends in .json")
+    suffixes = {"pairs": ".pairs.jsonl", "md": ".md", "png": ".png", "json": ".json"}
+    return {kind: path.with_suffix(suffix) for kind, suffix in suffixes.items()}
 
 
 def _make_folder(folder: Path) -> None:
+    """Makes a report's folder where it is missing. Raises InputError where none can be made or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -371,35 +177,46 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: this folder cannot be written to: name another with --out")
 
 
-def _names(path: Path) -> dict[str, Path]:
-    if path.suffix != ".json" or path.is_dir():
-        raise InputError(f"{path}: the report's name must be a file that ends in .json")
-    suffixes = {"pairs": ".pairs.jsonl", "md": ".md", "png": ".png", "json": ".json"}
-    return {kind: path.with_suffix(suffix) for kind, suffix in suffixes.items()}
+def _is_complete(result: dict) -> bool:
+    """Tells whether a report has all the values that are read from it, each of its type."""
+    try:
+        pairs, overall = result["pairs_file"], result["overall"]
+        texts = [result["run"], result["status"], result["config_sha256"], result["scoring"]["name"]]
+        texts += [result["data"]["sha256"], result["tokenizer"]["sha256"], pairs["name"], pairs["sha256"]]
+        step, accuracy, name = result["step"], overall["accuracy"], pairs["name"]
+        numbers = [baseline["overall"]["accuracy"] for baseline in result["baselines"].values()]
+        numbers += [] if overall["interval"] is None else overall["interval"]
+        known = accuracy is None if result["status"] != "ok" else 0 <= accuracy <= 100
+        known = known and type(step) is int and all(number is None or 0 <= number <= 100 for number in numbers)
+        return known and all(isinstance(text, str) for text in texts) and name == Path(name).name != ""
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
-def _provenance(command: str | None) -> dict:
-    import jax
+def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
+    """Yields what NAME.pairs.jsonl says of each pair. A number that JSON has no word for is None."""
+    right = evaluation.right
+    for i, pair in enumerate(evaluation.pairs):
+        yield {
+            "UID": pair.uid,
+            "index": pair.number,
+            "pairID": pair.pair_id,
+            "sentence_good": pair.good,
+            "sentence_bad": pair.bad,
+            "log_prob_good": _finite(evaluation.log_prob_good[i]),
+            "log_prob_bad": _finite(evaluation.log_prob_bad[i]),
+            "tokens_good": int(evaluation.tokens_good[i]),
+            "tokens_bad": int(evaluation.tokens_bad[i]),
+            "right": None if np.isnan(evaluation.outcome[i]) else bool(right[i]),
+            "tie": bool(evaluation.outcome[i] == 0.5),
+        }
 
-    versions = {"python": platform.python_version(), "esnlm": esnlm.__version__, "jax": jax.__version__}
-    return {
-        "command": command,
-        "versions": versions | {"numpy": np.__version__},
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}",
-    }
 
-
-def _figure(value: float | None, decimals: int = 1) -> str:
-    return "not defined" if value is None else f"{value:.{decimals}f}"
-
-
-def _interval(interval: Sequence[float], decimals: int = 1) -> str:
-    return f"{interval[0]:.{decimals}f}, {interval[1]:.{decimals}f}"
+def _left_by_a_kill(names: dict[str, Path]) -> list[Path]:
+    """Returns parts of the report that a dead process left. Where there are some, files without JSON are the report's."""
+    parts = [part for name in names.values() for part in name.parent.glob(f".{glob.escape(name.name)}.*.part")]
+    return [part for part in parts if (owner := part.name.split(".")[-2]).isdecimal() and not alive(int(owner))]
 
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

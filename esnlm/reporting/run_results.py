@@ -1,19 +1,18 @@
 """What a person sees at the end of a run: tables on the terminal and pictures in plots/."""
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from esnlm import loaded_run as runs
-from esnlm.config import Experiment, GrammarData
-from esnlm.data import grammar
+from esnlm.config import Experiment
+from esnlm.data.corpus import Corpus
 from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.evaluate import evaluate
 from esnlm.models.ngrams import BigramModel, UnigramModel
-from esnlm.reporting import blimp_report
+from esnlm.reporting import blimp_report, blimp_text
 from esnlm.reporting.loss_plot import draw_loss
 from esnlm.runs.console import clock
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.corpus import Corpus
 from esnlm.training.summary import perplexity
 
 
@@ -29,13 +28,13 @@ def show_results(experiment: Experiment, directory: RunDirectory, corpus: Corpus
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
         f" {summary['total_params']:,} parameters"
     )
-    if isinstance(experiment.data, GrammarData):
+    if experiment.data.has_minimal_pairs:
         bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
         pairs = minimal_pairs.load(directory.minimal_pairs)
-        evaluation = minimal_pairs.evaluate(runs.load(directory.path), pairs, baselines={"bigram": bigram})
+        evaluation = evaluate(runs.load(directory.path), pairs, baselines={"bigram": bigram})
         blimp_report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
         console.print()
-        blimp_report.show(evaluation.result, console)
+        blimp_text.show(evaluation.result, console)
     console.print(
         f"\nrun directory: {directory.path}    plots: {draw_loss(directory, summary['references'])}",
         soft_wrap=True,
@@ -56,12 +55,7 @@ def references(experiment: Experiment, corpus: Corpus) -> dict[str, float]:
         "unigram model": UnigramModel.fit(corpus.train, vocab_size).nll(store),
         "bigram model": BigramModel.fit(corpus.train, vocab_size).nll(store),
     }
-    if isinstance(experiment.data, GrammarData):
-        texts = [corpus.tokenizer.decode(sentence[1:-1]) for sentence in store]
-        nats = -np.sum([grammar.log_prob(text) for text in texts])
-        found["the grammar itself, on this text"] = float(nats / (len(store.tokens) - len(store)))
-        found["the grammar's entropy"] = grammar.entropy().nats_per_token
-    return found
+    return found | experiment.data.reference_nlls(store, corpus.tokenizer)
 
 
 def _losses(summary: dict) -> Table:

@@ -1,4 +1,4 @@
-"""Several runs side by side: what they are, what they lose, what they score."""
+"""The table of several runs: what they are, their losses and their scores."""
 
 import json
 from pathlib import Path
@@ -6,18 +6,19 @@ from pathlib import Path
 from esnlm import config as configuration
 from esnlm.errors import InputError
 from esnlm.reporting.blimp_report import read as read_report
+from esnlm.reporting.tables import markdown_table
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.directory import RunDirectory
 
 
 def report(runs: list[Path], out: Path | None = None) -> str:
-    """A Markdown table of finished runs, from their summaries and the reports in their evaluation/ folders.
+    """Returns Markdown tables of finished runs, from their summaries and the reports in their evaluation/ folders.
 
     Only bits per byte and nats per word compare runs of different vocabularies.
 
     Args:
         runs: run directories.
-        out: a Markdown file to write it to; beside it the same as JSON. Replaced where it exists.
+        out: a Markdown file to write the tables to, and the same as JSON beside it. What is there is replaced.
 
     Raises:
         InputError: a directory is not that of a finished run.
@@ -31,10 +32,10 @@ def report(runs: list[Path], out: Path | None = None) -> str:
 
 
 def row(run: Path) -> dict:
-    """A finished run: {run, model, summary, minimal_pairs}, the last by the name of the report in evaluation/.
+    """Reads a finished run: {run, model, summary, minimal_pairs}, the last by the names of the reports in evaluation/.
 
     Raises:
-        InputError: it is not that of a finished run.
+        InputError: the directory is not that of a finished run.
     """
     directory = RunDirectory(run)
     summary = directory.read_summary()
@@ -61,45 +62,45 @@ def row(run: Path) -> dict:
 
 
 def _losses(rows: list[dict]) -> list[str]:
-    lines = [
-        "| run | model | trained | all parameters | words | train NLL | val NLL | unigram | bigram | true entropy | bits/byte | nats/word | minutes | tokens/s |",
-        "| --- " + "| --- " + "| ---: " * 12 + "|",
-    ]
+    """Returns the lines of the table of what the runs are and lose."""
+    references = {"unigram": "unigram model", "bigram": "bigram model", "true entropy": "the grammar's entropy"}
+    header = ["run", "model", "trained", "all parameters", "words", "train NLL", "val NLL", *references]
+    header += ["bits/byte", "nats/word", "minutes", "tokens/s"]
+    cells = []
     for row in rows:
         summary = row["summary"]
         known = summary.get("references", {})
-        cells = [
-            row["run"],
-            row["model"],
-            f"{summary['trainable_params']:,}",
-            f"{summary['total_params']:,}",
-            f"{summary['words']:,}" if "words" in summary else "",
-            ""
-            if "regression" in summary
-            else _figure(summary.get("train_nll"), 3),  # of a sample there, under the finished readout
-            _figure(summary.get("val_nll"), 3),
-            *(_figure(known.get(name), 3) for name in ("unigram model", "bigram model", "the grammar's entropy")),
-            *(_figure(summary.get(name), 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
-            _figure(summary["seconds"] / 60 if "seconds" in summary else None, 1),
-            f"{summary['tokens_per_second']:,.0f}" if "tokens_per_second" in summary else "",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        # The training NLL of a regression is that of a sample under the finished readout, not a mean over updates.
+        train_nll = None if "regression" in summary else summary.get("train_nll")
+        minutes = summary["seconds"] / 60 if "seconds" in summary else None
+        cells.append(
+            [
+                row["run"],
+                row["model"],
+                f"{summary['trainable_params']:,}",
+                f"{summary['total_params']:,}",
+                f"{summary['words']:,}" if "words" in summary else "",
+                _figure(train_nll, 3),
+                _figure(summary.get("val_nll"), 3),
+                *(_figure(known.get(name), 3) for name in references.values()),
+                *(_figure(summary.get(name), 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
+                _figure(minutes, 1),
+                f"{summary['tokens_per_second']:,.0f}" if "tokens_per_second" in summary else "",
+            ]
+        )
+    return markdown_table(header, cells, align="llr")
 
 
 def _scores(rows: list[dict]) -> list[str]:
-    lines = [
-        "| run | minimal pairs | step | accuracy, % | 95 % | length only | unigram |",
-        "| --- | --- " + "| ---: " * 5 + "|",
-    ]
+    """Returns the lines of the table of what the runs score on minimal pairs."""
+    cells = []
     for row in rows:
         for name, score in row["minimal_pairs"].items():
             interval = "" if score["interval"] is None else " - ".join(f"{bound:.2f}" for bound in score["interval"])
-            figures = [_figure(score[key], 2) for key in ("accuracy", "length", "unigram")]
-            lines.append(
-                f"| {row['run']} | {name} | {score['step']:,} | {figures[0]} | {interval} | {figures[1]} | {figures[2]} |"
-            )
-    return lines
+            accuracy, length, unigram = (_figure(score[key], 2) for key in ("accuracy", "length", "unigram"))
+            cells.append([row["run"], name, f"{score['step']:,}", accuracy, interval, length, unigram])
+    header = ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"]
+    return markdown_table(header, cells, align="llr")
 
 
 def _figure(value: float | str | None, digits: int) -> str:

@@ -1,18 +1,17 @@
 """The picture of a grid: losses and minimal pairs along its numeric axis, beside what was published."""
 
-import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from esnlm.reporting import plots
+from esnlm.reporting.plots import COLOURS, INK
 from esnlm.studies.grid import MEASURES, Grid, short_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANELS = ("train_nll", "val_nll", "perplexity", "blimp")
-INK = "#22262b"
-COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
 WIDE = 16.0  # an axis whose ends have this ratio or a larger one is logarithmic
 
 Value = tuple[float, float | None] | None  # mean and standard error
@@ -48,14 +47,13 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     panels = [name for name in PANELS if measured[name] and (name != "perplexity" or published[name])]
     if not panels:
         return None
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    made = plots.figure(min(5.2 * len(panels), 15), 4.4, columns=len(panels))
+    if made is None:
         return None
-    figure = Figure(figsize=(min(5.2 * len(panels), 15), 4.4), layout="constrained")
+    figure, grid_of_axes = made
     series = list(dict.fromkeys(name for panel in panels for name in (*measured[panel], *published[panel])))
     values = sorted({float(cell["values"][key]) for cell in cells if key in cell["values"]})
-    for name, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+    for name, axes in zip(panels, grid_of_axes[0], strict=True):
         heights: list[float] = []
         for i, line in enumerate(series):
             colour = COLOURS[i % len(COLOURS)]
@@ -66,17 +64,13 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
             axes.set_yscale("log")
         _scale_axis(axes, values)
         axes.set(xlabel=short_names([key])[key].replace("_", " "), ylabel=MEASURES[name][0])
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=INK)
     shown = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.suptitle(f"{grid.name}: mean and one standard error", x=0.02, ha="left", color=INK, parse_math=False)
     style: dict[str, Any] = {"ncols": 2 * len(panels), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", **style)
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    return picture.getvalue()
+    return plots.png(figure)
 
 
 def find_axis(cells: list[dict[str, Any]]) -> str | None:

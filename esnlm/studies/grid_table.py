@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.reporting import run_table
+from esnlm.reporting.tables import markdown_table
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import plain
@@ -90,7 +91,6 @@ def _render(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | N
     for name in grid.columns:
         title, _ = MEASURES[name]
         header += [title, *([f"{title}, published"] if name in published else [])]
-    align = ["---", "---"] + ["---:"] * (len(header) - 2)
     rows = []
     for cell in cells:
         values = _format_row(grid, published, cell["cell"], cell["means"], len(cell["runs"]))
@@ -108,7 +108,7 @@ def _render(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | N
         "which is a mean over updates.",
         "",
     ]
-    lines += [f"| {' | '.join(row)} |" for row in (header, align, *rows)]
+    lines += markdown_table(header, rows, align="llr")
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:
         explanation = "a train or validation NLL that is not finite or above 10 ln V"

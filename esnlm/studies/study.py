@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from esnlm.commands.base import exit_with
-from esnlm.config import Experiment, GrammarData
+from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.reporting import blimp_report
@@ -24,6 +24,7 @@ from esnlm.studies.grid_table import collect_cells, read_finished, write_table
 from esnlm.training import loop, plan
 from esnlm.training.loop import INTERRUPTED
 from esnlm.training.resume import require_same
+from esnlm.workflows.blimp import evaluate_run
 
 BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # another program runs such studies
 KINDS = ("grid", *BOTTLENECK_KINDS)
@@ -110,7 +111,7 @@ def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """Makes one run, as train.py and eval_blimp.py do, and returns the exit status."""
     status = loop.train(experiment)
     if status == 0 and blimp is not None:
-        blimp_report.evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
+        evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
     return status
 
 
@@ -185,7 +186,7 @@ def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
     digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     unfinished = []
     for run in runs:
-        if digest and isinstance(run.experiment.data, GrammarData):
+        if digest and run.experiment.data.has_minimal_pairs:
             message = "generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
             raise InputError(f"{grid.blimp}: {run.cell} {message}")
         scores = run.directory / "evaluation" / "blimp-paper.json"

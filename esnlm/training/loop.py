@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.config import Experiment
+from esnlm.data.corpus import Corpus, open_corpus
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
 from esnlm.models import families
@@ -16,7 +17,6 @@ from esnlm.runs.console import Progress, say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, regression
-from esnlm.training.corpus import Corpus, open_corpus
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.log import Ledger
@@ -58,7 +58,7 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
         return 0
     with directory.rollback_on_error():
         experiment, changes = resolve(experiment, directory, allowed)
-        corpus = open_corpus(experiment, directory)
+        corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         is_regression = experiment.training.kind in regression.METHODS
         if is_regression:
             regression.require_memory(experiment, corpus.tokenizer.vocab_size)

@@ -3,7 +3,6 @@
 import math
 import time
 from functools import cache
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment, GrammarData, StoreData
-from esnlm.data import grammar
-from esnlm.data.store import open_store
-from esnlm.data.tokenizer import word_tokenizer
+from esnlm.config import Experiment
 from esnlm.models import families
 from esnlm.readout.cross_entropy import product
 from esnlm.runs.console import clock
@@ -28,7 +24,7 @@ def show(experiment: Experiment) -> int:
     Raises:
         InputError: its token store cannot be used.
     """
-    sentences, tokens, vocab_size = _size_of_corpus(experiment.data)
+    sentences, tokens, vocab_size = experiment.data.size()
     compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
     family = families.of(experiment.model)
     training, is_regression = experiment.training, experiment.training.kind in regression.METHODS
@@ -66,7 +62,7 @@ def flops(experiment: Experiment) -> int:
     Raises:
         InputError: its token store cannot be used.
     """
-    _, tokens, vocab_size = _size_of_corpus(experiment.data)
+    _, tokens, vocab_size = experiment.data.size()
     model, training = experiment.model, experiment.training
     if training.kind in regression.METHODS:
         return regression.METHODS[training.kind].flops(model.feature_size, vocab_size, training.epochs * tokens)
@@ -84,16 +80,6 @@ def _updates(experiment: Experiment, sentences: int) -> dict[str, str]:
     return {
         "updates": f"{training.epochs * math.ceil(sentences / training.batch_size):,} of {training.batch_size} sentences"
     }
-
-
-@cache
-def _size_of_corpus(data: StoreData | GrammarData) -> tuple[int, int, int]:
-    """Sentences, predicted tokens and vocabulary size of the training text."""
-    if isinstance(data, GrammarData):
-        tokens = data.sentences * grammar.entropy().tokens_per_sentence
-        return data.sentences, round(tokens), word_tokenizer(grammar.words()).vocab_size
-    store = open_store(Path(data.train), verify=False)
-    return len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"]
 
 
 @cache

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from esnlm.config import Experiment
+from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
@@ -30,7 +31,6 @@ from esnlm.runs.console import Progress, say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
-from esnlm.training.corpus import Corpus, unigram_counts
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import COUNTERS, State, save_state
 

@@ -9,12 +9,12 @@ import jax
 from flax import serialization
 
 from esnlm.config import Experiment
+from esnlm.data.corpus import Corpus
 from esnlm.errors import InputError
 from esnlm.models import families
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.corpus import Corpus
 from esnlm.training.update import make_optimizer
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
+from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.models import families
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import plain
-from esnlm.training.corpus import Corpus, fingerprints
 from esnlm.training.state import State
 
 

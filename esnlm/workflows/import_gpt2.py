@@ -10,7 +10,8 @@ import jax
 
 from esnlm import config as configuration
 from esnlm.compute import choose_compute
-from esnlm.config import Experiment, ImportedData
+from esnlm.config import Experiment
+from esnlm.data.sources import ImportedData
 from esnlm.errors import InputError
 from esnlm.models import families
 from esnlm.models.huggingface import read_gpt2

@@ -1,16 +1,16 @@
 """The pictures of the bottleneck studies, as PNG bytes; None where matplotlib is not installed."""
 
-import io
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from esnlm.reporting import plots
+from esnlm.reporting.plots import COLOURS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31")
 
 
 def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> bytes | None:
@@ -20,7 +20,8 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
         panels: for each quantity one dict a case: its name, mean and deviation (widths, layers), and fits.
         sizes: the widths n.
     """
-    made = _make_axes(len(panels), max(map(len, panels.values())), 2.9, 2.9)
+    columns = max(map(len, panels.values()))
+    made = plots.figure(2.9 * columns + 0.6, 2.9 * len(panels) + 0.3, len(panels), columns, sharey="row")
     if made is None:
         return None
     figure, rows = made
@@ -49,7 +50,8 @@ def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes 
     Args:
         panels: pair -> parametrization -> "train" or "test" -> losses (seeds, epochs + 1).
     """
-    made = _make_axes(math.ceil(len(panels) / 2), min(2, len(panels)), 4.6, 3.2)
+    down, across = math.ceil(len(panels) / 2), min(2, len(panels))
+    made = plots.figure(4.6 * across + 0.6, 3.2 * down + 0.3, down, across, sharey="row")
     if made is None:
         return None
     figure, rows = made
@@ -74,22 +76,7 @@ def _plot_band(axes: "Axes", x: Any, mean: np.ndarray, deviation: np.ndarray, co
     axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
-def _make_axes(rows: int, columns: int, width: float, height: float) -> tuple["Figure", np.ndarray] | None:
-    """Returns a figure and its axes (rows, columns), width x height inches each; None without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    figure = Figure(figsize=(width * columns + 0.6, height * rows + 0.3), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
-    for each in axes.flat:
-        each.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
 def _to_png(figure: "Figure") -> bytes:
     for axes in figure.axes:
         axes.set_visible(axes.has_data())
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=130, format="png")
-    return buffer.getvalue()
+    return plots.png(figure)

@@ -20,6 +20,7 @@ from esnlm.data import sentences as sentences_module
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
+from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
 
 WORDS = ["a", "few", "little", "words", "of", "no", "great", "weight", "stand", "here", "and", "there"]
@@ -181,7 +182,7 @@ def test_reading_goes_only_so_far_ahead_of_the_workers(monkeypatch):
             read.append(i)
             yield i, "one two three four\n"
 
-    with prepare_module._workers(2, punkt=False) as encode_in_order:
+    with encoding_processes(2, punkt=False) as encode_in_order:
         for count, (i, encoded) in enumerate(encode_in_order(chunks(), None, word_tokenizer([]), 3, 99)):
             assert i == count
             assert encoded.lengths.tolist() == [20]
@@ -202,7 +203,7 @@ def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatc
     sizes = [len(path.read_text("utf-8").split()) for path in inputs]
     ends = [max_words * sum(sizes[: i + 1]) // sum(sizes) for i in range(3)]
     expected, dropped = [], 0
-    for path, share in zip(inputs, np.diff([0, *ends])):
+    for path, share in zip(inputs, np.diff([0, *ends]), strict=False):
         for line in path.read_text("utf-8").splitlines():
             if share <= 0:
                 break
@@ -437,10 +438,10 @@ def test_a_worker_that_dies_is_an_input_error(monkeypatch, when):
                 started[0].kill()
             yield i, "one two three four\n"
 
-    monkeypatch.setattr(prepare_module, "Popen", popen)
+    monkeypatch.setattr("esnlm.data.workers.Popen", popen)
     message = "a worker process died, perhaps for want of memory: try fewer workers (--workers 1)"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        with prepare_module._workers(2, punkt=False) as encode_in_order:
+        with encoding_processes(2, punkt=False) as encode_in_order:
             for _ in encode_in_order(chunks(), None, word_tokenizer([]), 3, 99):
                 pass
     assert all(process.returncode is not None for process in started)

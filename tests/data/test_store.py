@@ -83,7 +83,7 @@ def test_many_sentences_in_many_batches(tmp_path):
     words, sizes = rng.integers(0, 2**32, (2, 5000))
     edges = np.sort(rng.integers(0, 5001, 20))
     with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
-        for a, b in zip([0, *edges], [*edges, 5000]):
+        for a, b in zip([0, *edges], [*edges, 5000], strict=False):
             writer.append(tokens[lengths[:a].sum() : lengths[:b].sum()], lengths[a:b], words[a:b], sizes[a:b])
         store = writer.finish()
     store = open_store(store.folder)

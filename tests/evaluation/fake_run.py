@@ -1,4 +1,4 @@
-"""What `minimal_pairs.evaluate` asks of a run, for tests that say themselves what it answers."""
+"""A run whose answers a test chooses, with all that `evaluate` asks of a run."""
 
 from types import SimpleNamespace
 

@@ -1,32 +1,13 @@
-"""The scoring conventions, with a tokenizer of one id a character, against sums written out by hand."""
+"""The registry of scoring conventions."""
 
-import math
-from types import SimpleNamespace
+import subprocess
+import sys
+from importlib import resources
 
-import numpy as np
 import pytest
 
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
-
-BOS, EOS = 1, 2
-characters = SimpleNamespace(bos=BOS, eos=EOS, encode_batch=lambda texts: [[ord(c) for c in text] for text in texts])
-
-SPACE, A, B = ord(" "), ord("a"), ord("b")
-
-
-@pytest.mark.parametrize(
-    "scoring, ab, a, empty",
-    [
-        ("paper", [BOS, A, B, EOS], [BOS, A, EOS], [BOS, EOS]),
-        ("lm-eval", [BOS, SPACE, A, B], [BOS, SPACE, A], [BOS, SPACE]),
-        ("babylm", [A, B], [A], []),
-    ],
-)
-def test_ids_of_each_convention(scoring, ab, a, empty):
-    sequences = conventions.encode(["ab", "a", ""], characters, scoring)
-    assert [ids.tolist() for ids in sequences] == [ab, a, empty]
-    assert all(ids.dtype == np.int32 for ids in sequences)
 
 
 def test_only_lm_eval_calls_a_tie_right():
@@ -35,61 +16,16 @@ def test_only_lm_eval_calls_a_tie_right():
 
 def test_an_unknown_convention_is_named():
     with pytest.raises(InputError) as error:
-        conventions.encode(["ab"], characters, "blimp")
+        conventions.get("blimp")
     assert str(error.value) == "scoring 'blimp' is not known: choose one of paper, lm-eval, babylm"
 
 
-def bigram(sequences):
-    """A made-up log p(next | last) = -(last + next / 1000)."""
-    return [-(ids[:-1] + ids[1:] / 1000) for ids in sequences]
+def test_every_file_of_the_folder_is_registered():
+    folder = resources.files(conventions)
+    files = {file.name.removesuffix(".py") for file in folder.iterdir() if file.name.endswith(".py")}
+    assert files - {"__init__", "base"} == set(conventions.MODULES)
 
 
-@pytest.mark.parametrize(
-    "scoring, expected",
-    [
-        ("paper", -(BOS + A / 1000) - (A + B / 1000) - (B + EOS / 1000)),
-        ("lm-eval", -(BOS + SPACE / 1000) - (SPACE + A / 1000) - (A + B / 1000)),
-        ("babylm", -(A + B / 1000)),
-    ],
-)
-def test_log_prob_sums_everything_after_the_first_id(scoring, expected):
-    [found] = conventions.log_probs(["ab"], characters, scoring, bigram)
-    assert found == pytest.approx(expected, rel=1e-15)
-
-
-def test_sentences_with_nothing_to_score_have_log_probability_zero_and_are_not_sent_to_the_model():
-    def model(sequences):
-        assert [len(ids) for ids in sequences] == [2]
-        return bigram(sequences)
-
-    found = conventions.log_probs(["", "a", "ab"], characters, "babylm", model)
-    assert found.tolist() == [0.0, 0.0, -(A + B / 1000)]
-
-
-def test_the_sum_does_not_depend_on_the_order_of_its_terms():
-    rng = np.random.default_rng(0)
-    terms = rng.normal(size=40) * 10.0 ** rng.integers(-8, 8, 40)
-    orders = [rng.permutation(terms) for _ in range(50)]
-    assert len({sum(order.tolist()) for order in orders}) > 1  # plain summation does depend on it
-    sequences = [np.arange(41)] * 50
-    assert set(conventions.sequence_log_probs(sequences, lambda _: orders)) == {math.fsum(terms)}
-
-
-@pytest.mark.parametrize(
-    "terms, total",
-    [([-1.0, -np.inf], -np.inf), ([-1.0, np.nan], np.nan), ([np.inf, -np.inf], np.nan)],
-)
-def test_what_is_not_finite_stays_visible(terms, total):
-    [found] = conventions.sequence_log_probs([np.arange(3)], lambda _: [np.array(terms, np.float32)])
-    np.testing.assert_equal(found, total)
-
-
-def test_gpt2_ids(data):
-    from esnlm.data.tokenizer import load_tokenizer
-
-    gpt2 = load_tokenizer(data / "gpt2_bpe")
-    the, space_the, dog, end = 464, 383, 3290, 50256
-    assert conventions.encode(["The dog"], gpt2, "paper")[0].tolist() == [end, the, dog, end]
-    assert conventions.encode(["The dog"], gpt2, "lm-eval")[0].tolist() == [end, space_the, dog]
-    assert conventions.encode(["The dog"], gpt2, "babylm")[0].tolist() == [the, dog]
-    assert end not in conventions.encode(["<|endoftext|>"], gpt2, "babylm")[0]  # written out, it is ordinary text
+def test_a_command_line_that_offers_the_conventions_waits_for_neither_jax_nor_numpy():
+    code = "import sys, esnlm.evaluation.conventions; assert not {'jax', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ from esnlm.evaluation import statistics
 def paradigms(**sizes):
     """{name: indices} of paradigms that lie one after the other."""
     ends = np.cumsum(list(sizes.values()))
-    return {name: np.arange(end - size, end) for (name, size), end in zip(sizes.items(), ends)}
+    return {name: np.arange(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
 
 def test_outcomes():

@@ -37,16 +37,18 @@ from esnlm.commands.base import exit_with
 from esnlm.data.prepare import prepare
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import train_bpe
-from esnlm.evaluation import minimal_pairs, scoring
+from esnlm.evaluation import scoring
+from esnlm.evaluation.evaluate import evaluate
 from esnlm.reporting import blimp_report, run_results
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches, log, loop
 from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.workflows.blimp import evaluate_run
 from tests.reliability.compare import REPOSITORY, TIMES, compare_files, compare_reports, compare_runs
 
 PARENT_DEATH_SIGNAL = 1  # an option of prctl: no child outlives this program
-IMPORTED = (loop.train, blimp_report.evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
+IMPORTED = (loop.train, evaluate_run, prepare)  # before any fork; none of it starts JAX's own threads
 # The first of these that is on the main thread's stack says what was under way: a function, or any of a module.
 PHASES: list[tuple[FunctionType | ModuleType, str]] = [
     (checkpoint.save, "save"),
@@ -57,8 +59,8 @@ PHASES: list[tuple[FunctionType | ModuleType, str]] = [
     (PrecomputedUpdates.run, "updates"),
     (log, "updates"),
     (blimp_report.write, "evaluation: report"),
-    (minimal_pairs.evaluate, "evaluation: scoring"),
-    (blimp_report.evaluate_run, "evaluation: loading"),
+    (evaluate, "evaluation: scoring"),
+    (evaluate_run, "evaluation: loading"),
     (StoreWriter.finish, "preparation: store put in its place"),
     (train_bpe, "preparation: vocabulary"),
     (prepare, "preparation: text"),

@@ -41,10 +41,10 @@ import esnlm
 from benchmarks import measure
 from esnlm import config
 from esnlm.commands.base import exit_with
-from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.runs import checkpoint
 from esnlm.runs.metrics import Metrics
 from esnlm.training import loop
+from esnlm.workflows.blimp import evaluate_run
 from tests.reliability.compare import read_summary, timeless
 
 CONFIG = """

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
-from esnlm.reporting import blimp_plot, blimp_report
+from esnlm.evaluation.evaluate import evaluate
+from esnlm.reporting import blimp_plot, blimp_report, blimp_text
 from tests.evaluation.fake_run import fake_run
 
 WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
@@ -18,7 +19,7 @@ WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
 
 def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     """An evaluation of one paradigm in which pair i has the two log-probabilities results[i]."""
-    score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both)}
+    score = {f"{side}{i}": value for i, both in enumerate(results) for side, value in zip("gb", both, strict=True)}
     number = {sentence: i for i, sentence in enumerate(score)}
 
     def token_log_probs_of(sequences):
@@ -27,7 +28,7 @@ def evaluation(folder, results, uid="my_paradigm", phenomenon="binding"):
     tokenizer = {"sha256": "1" * 64, "vocab_size": len(score) + 2, "bos": 0, "eos": 1}
     run = fake_run(folder, token_log_probs_of, encode=lambda text: [number[text] + 2], **tokenizer)
     pairs = [minimal_pairs.Pair(uid, i, f"g{i}", f"b{i}", phenomenon, "syntax", str(i)) for i in range(len(results))]
-    return minimal_pairs.evaluate(run, pairs)
+    return evaluate(run, pairs)
 
 
 def test_a_report_is_four_files(tmp_path):
@@ -98,14 +99,14 @@ def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid):
 def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
     found = evaluation(tmp_path, [WIN] * 573 + [LOSE] * 427, "determiner_noun_agreement_1", "determiner_noun_agreement")
     text = io.StringIO()
-    blimp_report.show(found.result, Console(file=text, width=80))
+    blimp_text.show(found.result, Console(file=text, width=80))
     assert "accuracy 57.30 % [54.21, 60.33], one paradigm" in text.getvalue()
     [overall] = [line for line in text.getvalue().splitlines() if line.startswith(" overall")]
     assert overall.split() == ["overall", "57.3", "54.2,", "60.3", "0", "50.0", "50.0", "98.8", "95.8"]
 
 
 def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
-    text = blimp_report.markdown(evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result)
+    text = blimp_text.markdown(evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result)
     assert text.startswith("# fake, step 7: 4 minimal pairs, paper scoring\n")
     for name in ("binding", "my_paradigm", "overall"):
         assert f"| {name} | 75.0 | " in text
@@ -115,10 +116,10 @@ def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
 def test_a_run_without_an_accuracy_says_that_it_is_not_compared(tmp_path):
     result = evaluation(tmp_path, [(-1.0, -1.0)]).result | {"comparison": None}
     text = io.StringIO()
-    blimp_report.show(result, Console(file=text, width=80))
+    blimp_text.show(result, Console(file=text, width=80))
     assert "collapsed: 1 of the 1 pairs of different sentences have equal log-probabilities" in text.getvalue()
     assert text.getvalue().endswith("no comparison: the accuracy is collapsed\n")
-    assert "\n- no comparison: the accuracy is collapsed\n" in blimp_report.markdown(result)
+    assert "\n- no comparison: the accuracy is collapsed\n" in blimp_text.markdown(result)
 
 
 def test_what_is_no_report_is_refused(tmp_path):

@@ -15,14 +15,14 @@ import pytest
 import esnlm
 from esnlm import config
 from esnlm.errors import InputError
-from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import Metrics
 from esnlm.training import loop
 from esnlm.training.interruption import interruptible
 from esnlm.training.log import Ledger
-from esnlm.runs.directory import RunDirectory
-from esnlm.runs.metrics import Metrics
+from esnlm.workflows.blimp import evaluate_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = """

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from esnlm.errors import InputError
-from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.studies import grid, grid_plot, grid_table, study
 from esnlm.training.loop import INTERRUPTED
+from esnlm.workflows.blimp import evaluate_run
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
 BASE = """

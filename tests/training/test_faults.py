@@ -11,10 +11,10 @@ import pytest
 import esnlm
 from esnlm import config
 from esnlm.errors import InputError
-from esnlm.reporting.blimp_report import evaluate_run
 from esnlm.runs import checkpoint
 from esnlm.training import loop
 from esnlm.training.update import look, no_fault
+from esnlm.workflows.blimp import evaluate_run
 
 DATA = """
 data: {kind: grammar, sentences: 60, validation_sentences: 10, pairs: 4}

@@ -6,13 +6,13 @@ import signal
 
 import numpy as np
 import pytest
+from esnlm.runs.console import Progress
 
 import esnlm
 from esnlm import config
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel
-from esnlm.runs.console import Progress
 from esnlm.training import loop, plan, regression
 from tests import oracle
 from tests.training.test_loop import metrics, same_run

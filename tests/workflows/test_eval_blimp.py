@@ -1,4 +1,4 @@
-"""The command: what it writes where, what it prints, and how it refuses."""
+"""eval_blimp.py: what it writes and where, what it prints, and what it refuses."""
 
 import importlib.util
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import esnlm
+from esnlm import loaded_run
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions
 from tests.evaluation.fake_run import fake_run
@@ -36,7 +36,7 @@ def fake_load(directory, step=None, untrained=False):
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run directory with four pairs of its own, two of them right once trained, one of twice the same."""
-    monkeypatch.setattr(esnlm, "load", fake_load, raising=False)
+    monkeypatch.setattr(loaded_run, "load", fake_load)
     directory = tmp_path / "small"
     own = directory / "minimal_pairs"
     own.mkdir(parents=True)
@@ -196,7 +196,7 @@ def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
     def no_run(directory, **_):
         raise InputError(f"{directory}: not a run directory")
 
-    monkeypatch.setattr(esnlm, "load", no_run, raising=False)
+    monkeypatch.setattr(loaded_run, "load", no_run)
     assert refusal(capsys, "--run", "nowhere") == "error: nowhere: not a run directory"
     assert not (run / "evaluation").exists()
 

@@ -1,0 +1,93 @@
+"""The corpus of a run: its token stores and its tokenizer, opened and checked against what the run was begun with."""
+
+import io
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from esnlm.data.sources import DataSource
+from esnlm.data.store import TokenStore
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.errors import InputError
+from esnlm.runs.atomic import write_atomically
+from esnlm.runs.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a run learns from and is measured on."""
+
+    train: TokenStore
+    validation: TokenStore | None
+    tokenizer: Tokenizer
+
+
+def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None) -> Corpus:
+    """Opens the corpus of a run and saves its tokenizer and unigram counts in the run directory.
+
+    Args:
+        source: the experiment's data.
+        seed: the run's seed, from which some sources make their corpus.
+        directory: the run directory.
+        longest: tokens that the model can read at most; None where any number will do.
+
+    Raises:
+        InputError: a store is missing or damaged, the two were made with different tokenizers, a sentence is too long
+            for the model, or the data is not what the run was begun with.
+    """
+    train, validation = source.open(directory, seed)
+    for store in (train, validation):
+        if longest is not None and store is not None and store.lengths.max() - 1 > longest:
+            raise InputError(
+                f"{store.folder}: its longest sentence has {store.lengths.max()} tokens, and the model reads at most"
+                f" {longest} + 1; raise model.positions, or prepare the text with a smaller --max-length"
+            )
+    tokenizer = train.tokenizer()
+    if validation is not None:
+        validation.require_tokenizer(tokenizer)
+    corpus = Corpus(train, validation, tokenizer)
+    if directory.data.exists():
+        _require_same(corpus, directory)
+        return corpus
+    tokenizer.save(directory.tokenizer)
+    counts = io.BytesIO()
+    np.save(counts, unigram_counts(train, tokenizer))
+    write_atomically(directory.unigram, counts.getvalue())
+    # This file comes last: where it lies, the tokenizer and the counts are whole and belong to this data.
+    write_atomically(directory.data, json.dumps(fingerprints(corpus), indent=1) + "\n")
+    return corpus
+
+
+def fingerprints(corpus: Corpus) -> dict[str, str | None]:
+    """Returns the sha256 of the training tokens, the validation tokens (None without validation) and the tokenizer."""
+    return {
+        "train": _sha256_of_tokens(corpus.train),
+        "validation": _sha256_of_tokens(corpus.validation) if corpus.validation else None,
+        "tokenizer": corpus.tokenizer.sha256,
+    }
+
+
+def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
+    """Counts how often each token is predicted in a store, (V,) int64: every token but the BOS of each sentence."""
+    counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)
+    counts[tokenizer.bos] -= len(store)
+    return counts
+
+
+def _sha256_of_tokens(store: TokenStore) -> str:
+    """Returns the hash of a store's tokens. The bounds of the sentences, BOS and EOS, are among them."""
+    return store.manifest["sha256"]["tokens.bin"]
+
+
+def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
+    """Raises InputError where a store or the tokenizer is not the one that the run was begun with."""
+    begun, now = json.loads(directory.data.read_text()), fingerprints(corpus)
+    for name, store in {"train": corpus.train, "tokenizer": corpus.train, "validation": corpus.validation}.items():
+        if begun[name] != now[name]:
+            what = "tokenizer" if name == "tokenizer" else f"{name} store"
+            where = store.folder if store else "no store"
+            raise InputError(
+                f"{where}: not the {what} that {directory.path} was begun with (sha256 {begun[name]} there,"
+                f" {now[name]} now); give the same data, or another run directory with --run"
+            )

@@ -1,0 +1,82 @@
+"""What a data source offers: everything that the rest of the package asks about the data of an experiment."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from esnlm.data.store import TokenStore
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.runs.directory import RunDirectory
+
+
+class CorpusSize(NamedTuple):
+    """How much a model is trained on in one epoch."""
+
+    sentences: int
+    predicted_tokens: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class DataSource(ABC):
+    """Where the sentences of an experiment come from: the section `data` of its configuration.
+
+    A subclass is a frozen dataclass whose fields are the settings of that section. The first field is `kind`, and its
+    default is the name of the source. Listed in esnlm/data/sources/__init__.py, it can be chosen by `data.kind`.
+    """
+
+    kind: str
+
+    has_corpus: ClassVar[bool] = True  # False: there is nothing to train on
+    has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs of its own into the run directory
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises InputError, naming the field, for a setting that cannot be used."""
+
+    @abstractmethod
+    def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
+        """Opens the training store and the validation store, which may be None.
+
+        Args:
+            directory: the run directory, for a source that makes its corpus.
+            seed: the run's seed, for the same.
+
+        Raises:
+            InputError: a store is missing or damaged, or there is nothing to train on.
+        """
+
+    @abstractmethod
+    def size(self) -> CorpusSize:
+        """Returns the size of the training corpus without making or verifying it.
+
+        Raises:
+            InputError: the training corpus cannot be used.
+        """
+
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """Returns the tokenizer of the corpus without opening it.
+
+        Raises:
+            InputError: the source has none, or it is damaged.
+        """
+
+    @abstractmethod
+    def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
+        """Returns a name and token ids of the training corpus, sentence after sentence, BOS and EOS included.
+
+        Args:
+            tokenizer: the tokenizer that the ids must be of.
+            sentences: how many sentences to make, for a source that makes its corpus; a store is given whole.
+            seed: of the corpus that is made.
+
+        Raises:
+            InputError: the source has no corpus, or it was made with another tokenizer.
+        """
+
+    def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:
+        """Returns what is known of the corpus itself: the NLL of the validation text by name, in nats per token."""
+        return {}

@@ -1,0 +1,74 @@
+"""A corpus and minimal pairs that the package generates itself, from the grammar in esnlm/data/grammar.py."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from esnlm.data import grammar, grammar_pairs
+from esnlm.data.sources.base import CorpusSize, DataSource
+from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.data.tokenizer import Tokenizer, word_tokenizer
+from esnlm.errors import require
+from esnlm.runs.console import say
+from esnlm.runs.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class GrammarData(DataSource):
+    """A corpus and minimal pairs that the package generates itself (esnlm/data/grammar.py)."""
+
+    kind: str = "grammar"
+    sentences: int = 40_000  # of the training corpus
+    validation_sentences: int = 4_000
+    pairs: int = 500  # minimal pairs a paradigm
+
+    has_minimal_pairs: ClassVar[bool] = True
+
+    def check(self) -> None:
+        for name in ("sentences", "validation_sentences", "pairs"):
+            require(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
+        require(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
+
+    def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
+        """Opens stores/train and stores/validation of the run directory; generates them, and the pairs, the first time."""
+        train, validation = directory.stores / "train", directory.stores / "validation"
+        if not directory.minimal_pairs.exists():
+            say(f"generating {self.sentences:,} + {self.validation_sentences:,} sentences and the minimal pairs")
+            tokenizer, seen = self.tokenizer(), set()
+            for folder, count in ((train, self.sentences), (validation, self.validation_sentences)):
+                sentences = list(grammar.sentences(count, seed, split=folder.name))
+                seen.update(sentences)
+                _write_store(folder, sentences, tokenizer)
+            # The pairs come last and in one move: where they are, the stores are whole.
+            pairs = grammar_pairs.minimal_pairs(self.pairs, seed, exclude=seen)
+            grammar_pairs.write_pairs(pairs, directory.minimal_pairs)
+        return open_store(train), open_store(validation)
+
+    def size(self) -> CorpusSize:
+        predicted_tokens = round(self.sentences * grammar.entropy().tokens_per_sentence)  # expected
+        return CorpusSize(self.sentences, predicted_tokens, self.tokenizer().vocab_size)
+
+    def tokenizer(self) -> Tokenizer:
+        return word_tokenizer(grammar.words())
+
+    def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
+        return "the generated grammar", tokenizer.encode_framed(grammar.sentences(sentences, seed))
+
+    def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:
+        """Returns the NLL of this text under the grammar that made it, and the grammar's exact entropy."""
+        nats = -np.sum([grammar.log_prob(tokenizer.decode(sentence[1:-1])) for sentence in validation])
+        return {
+            "the grammar itself, on this text": float(nats / (len(validation.tokens) - len(validation))),
+            "the grammar's entropy": grammar.entropy().nats_per_token,
+        }
+
+
+def _write_store(folder: Path, sentences: list[str], tokenizer: Tokenizer) -> None:
+    ids = [[tokenizer.bos, *encoded, tokenizer.eos] for encoded in tokenizer.encode_batch(sentences)]
+    words = [len(sentence.split()) for sentence in sentences]
+    sizes = [len(sentence.encode()) for sentence in sentences]
+    with StoreWriter(folder, tokenizer, overwrite=True) as writer:
+        writer.append(np.concatenate(ids), [len(sentence) for sentence in ids], words, sizes)
+        writer.finish(sentence_rule="one sentence a line, from the generated grammar")

@@ -1,0 +1,36 @@
+"""The accuracies that were published with BLiMP (Warstadt et al. 2020), to stand beside a run's own."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from importlib import resources
+
+import numpy as np
+
+
+def anchors(phenomenon_of: Mapping[str, str]) -> dict | None:
+    """Returns BLiMP's published accuracies in percent, each a mean over paradigms.
+
+    Args:
+        phenomenon_of: the phenomenon of each paradigm that was scored, all of BLiMP's 67 or a part of them.
+
+    Returns:
+        {"overall": {model: accuracy}, "phenomena": {name: ...}, "paradigms": {name: ...}}, or None where a paradigm is
+        not BLiMP's. The models are five_gram, lstm, transformer_xl, gpt2 and human (anchors.csv names the source).
+    """
+    lines = resources.files("esnlm.evaluation").joinpath("anchors.csv").read_text("utf-8").splitlines()
+    published = {row.pop("UID"): row for row in csv.DictReader(line for line in lines if not line.startswith("#"))}
+    if not phenomenon_of.keys() <= published.keys():
+        return None
+    models = [name for name in next(iter(published.values())) if name != "phenomenon"]
+
+    def mean_over(names: Sequence[str]) -> dict[str, float]:
+        return {model: float(np.mean([float(published[name][model]) for name in names])) for model in models}
+
+    return {
+        "overall": mean_over(list(phenomenon_of)),
+        "phenomena": {
+            phenomenon: mean_over([name for name, its in phenomenon_of.items() if its == phenomenon])
+            for phenomenon in sorted(set(phenomenon_of.values()))
+        },
+        "paradigms": {name: mean_over([name]) for name in phenomenon_of},
+    }

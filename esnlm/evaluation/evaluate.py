@@ -1,0 +1,200 @@
+"""The evaluation of a run on minimal pairs.
+
+Data flows through `evaluate` one way: pairs -> sequences of ids -> log-probabilities -> outcomes -> result.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from esnlm.evaluation import conventions, minimal_pairs, statistics
+from esnlm.evaluation.anchors import anchors
+from esnlm.evaluation.minimal_pairs import Pair
+from esnlm.evaluation.sequences import encode, sum_log_probs
+
+FORMAT = "esnlm minimal pairs"
+FORMAT_VERSION = 1
+
+
+class BaselineModel(Protocol):
+    """A model to score beside the run, such as those of models/ngrams.py."""
+
+    def token_log_probs(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) -> (T - 1,) in nats
+
+
+class ScorableRun(Protocol):
+    """What `evaluate` asks of a run; `loaded_run.Run` has it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def tokenizer(self) -> Any: ...
+    def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]: ...
+    def unigram(self) -> BaselineModel | None: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one run makes of n pairs."""
+
+    result: dict  # the report, ready for JSON
+    pairs: list[Pair]
+    log_prob_good: np.ndarray  # (n,) float64, nats
+    log_prob_bad: np.ndarray  # (n,)
+    tokens_good: np.ndarray  # (n,) all ids of a sequence, BOS and EOS included where the convention has them
+    tokens_bad: np.ndarray  # (n,)
+    outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether each pair counts as right under the convention's rule for ties, (n,) bool."""
+        return self.outcome >= (0.5 if self.result["scoring"]["ties_count_as"] == 1 else 1.0)
+
+
+def evaluate(
+    run: ScorableRun,
+    pairs: Sequence[Pair],
+    scoring: str = "paper",
+    baselines: Mapping[str, BaselineModel] | None = None,
+    compare_with: tuple[dict, np.ndarray] | None = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Scores pairs with a run, beside what length and word frequency alone would give.
+
+    A tie counts half in a baseline: it has no preference, and a coin would do as well. The baseline `length` ties
+    whenever both sentences have as many tokens, so that otherwise the rule for ties would make its score. The figure of
+    the run to set beside a baseline is `accuracy_ties_half`; `run_above` is the paired difference with its intervals.
+
+    Args:
+        run: as from `esnlm.load`.
+        pairs: from `minimal_pairs.load`.
+        scoring: the name of the convention.
+        baselines: models beside `length` and `unigram`, by name.
+        compare_with: the result of another evaluation of the same pairs, and which of them it has right, (n,) bool.
+        progress: whether to show how far the scoring is.
+
+    Returns:
+        The evaluation. Where log-probabilities are not numbers or the model has collapsed
+        (`statistics.has_collapsed`), accuracies are None, and `status` and `warnings` of the result say why.
+
+    Raises:
+        InputError: the convention is unknown.
+    """
+    convention = conventions.get(scoring)
+    rows_of = minimal_pairs.rows_by_paradigm(pairs)
+    phenomenon_of = {pair.uid: pair.phenomenon for pair in pairs}
+
+    # From pairs to sequences of ids: each distinct sentence is scored once.
+    sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.good, pair.bad)))
+    number_of = {sentence: i for i, sentence in enumerate(sentences)}
+    good, bad = np.array([(number_of[pair.good], number_of[pair.bad]) for pair in pairs]).T  # (n,) (n,)
+    identical = good == bad
+    sequences = encode(sentences, run.tokenizer, scoring)
+    tokens = np.array([len(ids) for ids in sequences])
+
+    # From sequences to log-probabilities, the run's and those of the baselines, (sentences,) each.
+    log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
+    unigram = run.unigram()
+    models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines or {})
+    scores = {"length": -tokens.astype(float)} | {name: _log_probs(model, sequences) for name, model in models.items()}
+
+    # From log-probabilities to outcomes and accuracies.
+    outcome = statistics.outcomes(log_prob[good], log_prob[bad])
+    tie = float(convention.tie_is_right)
+    accuracies = statistics.accuracies(outcome, identical, rows_of, phenomenon_of, ties_count_as=tie)
+    for uid, entry in accuracies["paradigms"].items():
+        first = pairs[rows_of[uid][0]]
+        entry.update(phenomenon=first.phenomenon, field=first.field)
+    beside = {}
+    for name, score in scores.items():
+        guess = statistics.outcomes(score[good], score[bad])
+        above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows_of, phenomenon_of)
+        of_baseline = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=0.5)
+        beside[name] = of_baseline | {"run_above": above}
+    length_only = statistics.sees_length_only(log_prob, tokens - 1)
+    status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
+
+    result = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "status": status,
+        "warnings": warnings,
+        "run": run.name,
+        "step": run.step,
+        "config_sha256": config_sha256(run),
+        "scoring": {"name": convention.name, "description": convention.description, "ties_count_as": tie},
+        "tokenizer": {
+            "name": run.tokenizer.name,
+            "sha256": run.tokenizer.sha256,
+            "vocab_size": run.tokenizer.vocab_size,
+        },
+        "data": {
+            "sha256": minimal_pairs.digest(pairs),
+            "pairs": len(pairs),
+            "distinct_sentences": len(sentences),
+            "identical_pairs": int(identical.sum()),
+            "paradigms": len(rows_of),
+            "phenomena": len(accuracies["phenomena"]),
+        },
+        "units": "accuracies and intervals in percent, log-probabilities in nats; ties count half in baselines",
+        "intervals": statistics.INTERVALS,
+        **accuracies,
+        "baselines": beside,
+        "anchors": anchors(phenomenon_of),
+    }
+    found = Evaluation(result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome)
+    if compare_with is not None:
+        other, other_right = compare_with
+        result["comparison"] = (
+            None
+            if status != "ok"
+            else {
+                "with": {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]},
+                **statistics.compare(found.right, other_right, rows_of, phenomenon_of),
+            }
+        )
+    return found
+
+
+def config_sha256(run: ScorableRun) -> str:
+    """Returns the sha256 of the run's configuration, which tells two runs of one name apart."""
+    return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
+
+
+def _log_probs(model: BaselineModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns log p of each sequence under a baseline, (sentences,); 0 where nothing is scored."""
+    return sum_log_probs(model.token_log_probs(ids) if len(ids) > 1 else np.empty(0) for ids in sequences)
+
+
+def _verdict(
+    log_prob: np.ndarray, outcome: np.ndarray, identical: np.ndarray, accuracies: dict, length_only: bool
+) -> tuple[str, list[str]]:
+    """Returns the status ("ok", "not defined" or "collapsed") and warnings; empties the accuracies of a collapsed model."""
+    undefined = int(np.sum(np.isnan(log_prob) | np.isposinf(log_prob)))
+    if undefined:
+        where = sum(entry["undefined"] > 0 for entry in accuracies["paradigms"].values())
+        return "not defined", [
+            f"{undefined} of {len(log_prob)} sentences have a log-probability that is not a number, in {where} of "
+            f"{len(accuracies['paradigms'])} paradigms: no accuracy is given for these, nor for a mean over them"
+        ]
+    tied = statistics.has_collapsed(outcome, identical)
+    if not tied and not length_only:
+        return "ok", []
+    for entry in (accuracies["overall"], *accuracies["phenomena"].values(), *accuracies["paradigms"].values()):
+        entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))
+    if not tied:
+        return "collapsed", [
+            "every token has the same log-probability: nothing but length decides, and no accuracy is given"
+        ]
+    return "collapsed", [
+        f"{int(np.sum((outcome == 0.5) & ~identical))} of the {int(np.sum(~identical))} pairs of different sentences "
+        "have equal log-probabilities: the model tells them apart by nothing, or by length alone, and no accuracy is given"
+    ]

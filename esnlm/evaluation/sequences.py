@@ -1,0 +1,48 @@
+"""From sentences to sequences of token ids, and from the log-probabilities of tokens to those of sentences."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from esnlm.evaluation import conventions
+
+
+def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
+    """Encodes sentences under a convention. Every id after the first of a sequence is to be scored.
+
+    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. Only
+    `babylm` gives such sequences, to empty sentences and to sentences of one token.
+
+    Args:
+        sentences: n texts.
+        tokenizer: has `bos`, `eos` and `encode_batch`.
+        scoring: the name of the convention.
+
+    Returns:
+        One int32 array (T,) a sentence.
+
+    Raises:
+        InputError: the convention is unknown.
+    """
+    convention = conventions.get(scoring)
+    before = [tokenizer.bos] if convention.bos else []
+    after = [tokenizer.eos] if convention.eos else []
+    texts = [" " + sentence for sentence in sentences] if convention.space else list(sentences)
+    return [np.array(before + list(ids) + after, np.int32) for ids in tokenizer.encode_batch(texts)]
+
+
+def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns log p of each sequence given its first id, (n,) float64 in nats, from its tokens' (T - 1,) in nats.
+
+    A sequence with nothing to score has log-probability 0, the empty product. math.fsum rounds once, at the end, so
+    the sum does not depend on the order of its terms: a unigram model ties on two orders of the same words, as it
+    should, and rounding decides nothing.
+    """
+    return np.array([_sum(np.asarray(terms, np.float64)) for terms in token_log_probs], np.float64)
+
+
+def _sum(terms: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):  # the sum of both infinities is NaN, as it should be
+        return math.fsum(terms) if np.isfinite(terms).all() else float(terms.sum())

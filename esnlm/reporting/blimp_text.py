@@ -1,0 +1,148 @@
+"""A minimal-pair report as text, for the terminal and as a Markdown page."""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from esnlm.reporting.tables import markdown_table
+
+ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
+FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
+
+
+def show(result: dict, console: Console | None = None) -> None:
+    """Prints a report: what was measured in sentences, then a table by phenomenon and, where they are few, by paradigm."""
+    # rich assumes 80 columns where there is no terminal, and would cut the figures of the tables.
+    console = console or Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
+    left_out = {"identical"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
+    for line in _headline(result):
+        console.print(line, markup=False)
+    levels = ["phenomena"] if result["data"]["phenomena"] > 1 else []
+    if result["data"]["paradigms"] <= FEW_PARADIGMS:
+        levels.append("paradigms")
+    for level in levels:
+        header, *rows = _rows(result, level)
+        shown = [i for i, name in enumerate(header) if name not in left_out]
+        table = Table(box=None, padding=(0, 1), header_style="bold")
+        for i in shown:
+            table.add_column(header[i], justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+        for row in rows:
+            table.add_row(*(row[i] for i in shown), style="bold" if row[0] == "overall" else None)
+        console.print(table)
+    for line in _comparison_lines(result):
+        console.print(line, markup=False)
+
+
+def markdown(result: dict) -> str:
+    """Returns a report as a Markdown page: headline, all phenomena, all paradigms, comparison, origin."""
+    headline = _headline(result)
+    lines = [f"# {headline[0]}", "", *(f"- {line}" for line in headline[1:])]
+    for level in ("phenomena", "paradigms"):
+        header, *rows = _rows(result, level)
+        lines += ["", f"## By {'phenomenon' if level == 'phenomena' else 'paradigm'}", ""]
+        lines += markdown_table(header, rows, align="lr")
+    if "comparison" in result:
+        lines += ["", "## Comparison", "", *(f"- {line}" for line in _comparison_lines(result))]
+    if result.get("comparison"):
+        lines += _differences(result["comparison"], ("phenomena", "paradigms"))
+    if result["status"] == "ok":
+        for name, its in result["baselines"].items():
+            lines += ["", f"## Above {name} only", *_differences(its["run_above"], ("phenomena",))]
+    lines += ["", "## Origin", "", f"- intervals: {result['intervals']}", f"- pairs: sha256 {result['data']['sha256']}"]
+    lines += [f"- tokenizer: {result['tokenizer']['name']}, sha256 {result['tokenizer']['sha256']}"]
+    lines += [f"- {name}: {value}" for name, value in result.get("provenance", {}).items() if value]
+    return "\n".join(lines) + "\n"
+
+
+def entry_of(tree: dict, level: str, name: str) -> dict:
+    """Returns the entry of a phenomenon, a paradigm or "overall" in a result, a baseline or the anchors."""
+    return tree["overall"] if name == "overall" else tree[level][name]
+
+
+def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
+    """Returns the lines of a table of paired differences, with an empty line before it."""
+    rows = [
+        [name, f"{entry['difference']:+.1f}", _interval(entry["interval"]), f"{entry['p_value']:.2g}"]
+        for level in levels
+        for name, entry in comparison[level].items()
+    ]
+    return ["", *markdown_table(["", "difference", "95 %", "p"], rows, align="lr")]
+
+
+def _headline(result: dict) -> list[str]:
+    """Returns what was measured, and how surely, in sentences."""
+    data, overall = result["data"], result["overall"]
+    scoring = result["scoring"]
+    lines = [
+        f"{result['run']}, step {result['step']}: {data['pairs']:,} minimal pairs, {scoring['name']} scoring",
+        f"scoring: {scoring['description']}",
+    ]
+    lines += [f"{result['status']}: {warning}" for warning in result["warnings"]]
+    mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
+    if overall["accuracy"] is not None:
+        lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
+    ties = f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
+    if overall["accuracy"] is not None:
+        ties += f"; accuracy with ties as half {_figure(overall['accuracy_ties_half'], 2)}"
+        ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
+    lines.append(ties)
+    by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())
+    lines.append(f"baselines, ties as half: {by}")
+    if result["status"] == "ok":
+        above = {name: its["run_above"]["overall"] for name, its in result["baselines"].items()}
+        by = ", ".join(
+            f"{name} {its['difference']:+.2f} [{_interval(its['interval'], 2)}]" for name, its in above.items()
+        )
+        lines.append(f"above the baselines, in points, paired: {by}")
+    if result["anchors"]:
+        by = ", ".join(f"{ANCHORS[model]} {value:.1f}" for model, value in result["anchors"]["overall"].items())
+        lines.append(f"published with BLiMP: {by}")
+    return lines
+
+
+def _rows(result: dict, level: str) -> Iterator[list[str]]:
+    """Yields the header, a row for each phenomenon or paradigm, and the overall row, as text."""
+    baselines, anchors = result["baselines"], result["anchors"]
+    yield [
+        "phenomenon" if level == "phenomena" else "paradigm",
+        *("accuracy", "95 %", "pairs", "ties", "identical"),
+        *baselines,
+        *(ANCHORS.values() if anchors else ()),
+    ]
+    for name in [*result[level], "overall"]:
+        entry = entry_of(result, level, name)
+        beside = [entry_of(its, level, name) for its in baselines.values()]
+        published = entry_of(anchors, level, name) if anchors else {}
+        yield [
+            name,
+            _figure(entry["accuracy"]) if entry["accuracy"] is not None else result["status"],
+            _interval(entry["interval"]) if entry["interval"] else "",
+            *(f"{entry[count]:,}" for count in ("pairs", "ties", "identical")),
+            *(_figure(its["accuracy"]) for its in beside),
+            *(_figure(value) for value in published.values()),
+        ]
+
+
+def _comparison_lines(result: dict) -> list[str]:
+    if "comparison" not in result:
+        return []
+    comparison = result["comparison"]
+    if comparison is None:
+        return [f"no comparison: the accuracy is {result['status']}"]
+    overall, other = comparison["overall"], comparison["with"]
+    return [
+        f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): "
+        f"{overall['difference']:+.2f} points [{_interval(overall['interval'], 2)}], paired over the same pairs",
+        f"only this run right: {overall['only_this']:,} pairs, only the other: {overall['only_other']:,} "
+        f"(McNemar's exact test, pairs pooled: p = {overall['p_value']:.2g})",
+    ]
+
+
+def _figure(value: float | None, decimals: int = 1) -> str:
+    return "not defined" if value is None else f"{value:.{decimals}f}"
+
+
+def _interval(interval: Sequence[float], decimals: int = 1) -> str:
+    return f"{interval[0]:.{decimals}f}, {interval[1]:.{decimals}f}"

@@ -1,0 +1,61 @@
+"""The one way to make pictures: figures of one style, PNG, and no more than a note where matplotlib is missing."""
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from esnlm.runs.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, FAINT = "#22262b", "#c9ced6"
+COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
+DPI = 150
+NO_MATPLOTLIB = "matplotlib is not installed (pip install matplotlib)"
+
+
+def figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any
+) -> "tuple[Figure, Any] | None":
+    """Makes a figure without a window.
+
+    Args:
+        width, height: in inches.
+        rows, columns: of axes.
+        subplots: further options of matplotlib's `Figure.subplots`.
+
+    Returns:
+        The figure and its axes, an array (rows, columns), or None where matplotlib is not installed.
+
+    Example:
+        made = figure(8, 5)
+        if made is None:
+            return f"no plot: {NO_MATPLOTLIB}"
+        picture, axes = made
+        axes[0, 0].plot(steps, losses)
+        save_png(picture, path)
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    made = Figure(figsize=(width, height), layout="constrained")
+    axes = made.subplots(rows, columns, squeeze=False, **subplots)
+    for each in axes.flat:
+        each.spines[["top", "right"]].set_visible(False)
+        each.tick_params(colors=INK)
+    return made, axes
+
+
+def png(figure: "Figure") -> bytes:
+    """Returns the figure as the content of a PNG file."""
+    content = io.BytesIO()
+    figure.savefig(content, dpi=DPI, format="png")
+    return content.getvalue()
+
+
+def save_png(figure: "Figure", path: Path) -> None:
+    """Writes the figure to a PNG file, whole or not at all. Raises InputError where there is no room or no right."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, png(figure))

@@ -1,0 +1,79 @@
+"""Scoring minimal pairs with a run, from the run directory to the written report."""
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import jax
+
+from esnlm import loaded_run
+from esnlm.errors import InputError
+from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation.evaluate import Evaluation, evaluate
+from esnlm.reporting import blimp_report, blimp_text
+from esnlm.runs.directory import RunDirectory
+
+
+def evaluate_run(
+    run: str | Path,
+    data: Sequence[str | Path] | None = None,
+    scoring: str = "paper",
+    out: str | Path | None = None,
+    step: int | None = None,
+    untrained: bool = False,
+    compare: str | Path | None = None,
+    overwrite: bool = False,
+    command: str | None = None,
+) -> Evaluation:
+    """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
+
+    Args:
+        run: the run directory.
+        data: folders and files of pairs; None: the run's own pairs.
+        scoring: the name of the convention.
+        out: the JSON file; None: RUN/evaluation/blimp-SCORING.json, with -untrained or -step-N where one was asked for.
+        step: the checkpoint of this step; None: the newest.
+        untrained: whether to score the model as it was before its first update.
+        compare: another run directory or report to set this run against.
+        overwrite: whether to replace a report of another run, step or data.
+        command: what the report names as its origin.
+
+    Raises:
+        InputError: the run, the pairs, the report to compare with or the place of the report is not usable.
+    """
+    conventions.get(scoring)
+    pairs = minimal_pairs.load(data) if data else None
+    loaded = loaded_run.load(run, step=step, untrained=untrained)
+    if pairs is None:
+        pairs = _own_pairs(RunDirectory(loaded.directory))
+    suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
+    path = Path(out) if out else loaded.directory / "evaluation" / f"blimp-{scoring}{suffix}.json"
+    compare_with = blimp_report.read_to_compare(Path(compare), scoring, pairs) if compare else None
+    blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
+
+    evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
+    evaluation.result["provenance"] = _provenance(command)
+    note = blimp_report.write(evaluation, path)
+    blimp_text.show(evaluation.result)
+    print(f"written: {path} (and .pairs.jsonl, .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
+    return evaluation
+
+
+def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Pair]:
+    """Returns the run's own minimal pairs. Raises InputError where it has none, or they have changed."""
+    if not directory.minimal_pairs.is_dir():
+        raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")
+    directory.require_intact(directory.minimal_pairs)
+    return minimal_pairs.load(directory.minimal_pairs)
+
+
+def _provenance(command: str | None) -> dict:
+    """Returns what made the report: command, versions and machine."""
+    packages = ("esnlm", "jax", "numpy")
+    return {
+        "command": command,
+        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}",
+    }

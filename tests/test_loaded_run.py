@@ -1,0 +1,39 @@
+"""Checks of what a run directory holds, before a Run is made of it."""
+
+import numpy as np
+import pytest
+
+from esnlm import loaded_run
+from esnlm.data.store import npy_header
+from esnlm.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "readout, line",
+    [
+        ({"a": np.zeros((2, 4))}, "readout.a has the shape (2, 4), not (2, 3)"),
+        ({}, "readout.a has the shape none, not (2, 3)"),
+        ({"a": np.zeros((2, 3)), "bias": np.zeros(2)}, "readout.bias has the shape (2,), not none"),
+    ],
+)
+def test_arrays_of_another_configuration_are_named(readout, line):
+    with pytest.raises(InputError) as error:
+        loaded_run._require_same_shapes({"readout": {"a": np.zeros((2, 3))}}, {"readout": readout}, "runs/x: step 5")
+    assert str(error.value) == (
+        f"runs/x: step 5 is not of this configuration and tokenizer: {line}; restore the run from a copy"
+    )
+
+
+def test_arrays_of_this_configuration_pass():
+    loaded_run._require_same_shapes({"readout": {"a": np.zeros((2, 3))}}, {"readout": {"a": np.ones((2, 3))}}, "run")
+
+
+@pytest.mark.parametrize("counts", [[1, 2, 3], [1, -2], [1, (1 << 48) + 1], None])
+def test_counts_of_tokens_are_whole_or_refused(tmp_path, counts):
+    file = tmp_path / "unigram.npy"
+    if counts is not None:
+        file.write_bytes(npy_header("<i8", 2) + np.array(counts, "<i8").tobytes())
+    with pytest.raises(InputError, match="unigram.npy: missing or damaged; restore it from a copy of the run$"):
+        loaded_run._read_counts(file, 2)
+    file.write_bytes(npy_header("<i8", 2) + np.array([1, 1 << 48], "<i8").tobytes())
+    assert loaded_run._read_counts(file, 2).tolist() == [1, 1 << 48]
