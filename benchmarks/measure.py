@@ -282,8 +282,11 @@ def _version(package):
 
 
 def command() -> str:
-    """The command that is running, as it can be given again from the repository's root."""
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    """Returns the command that is running, as it can be given again from the repository's root."""
+    file = Path(sys.argv[0]).resolve()
+    if file.parent.parent.name == "tests":
+        return shlex.join(["python", "-m", f"tests.{file.parent.name}.{file.stem}", *sys.argv[1:]])
+    return shlex.join(["python", f"benchmarks/{file.name}", *sys.argv[1:]])
 
 
 def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:

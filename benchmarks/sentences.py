@@ -1,4 +1,4 @@
-"""Sentences to measure with: drawn like the corpus, or taken from a token store."""
+"""Sentences to measure with: random ones like the corpus's, or those of a token store."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ import numpy as np
 from esnlm.data.store import open_store
 from esnlm.training import batches
 
-SHORTEST, LONGEST = 6, 512  # tokens with BOS and EOS (S1)
-MEAN_LENGTH = 21  # of the corpus, with BOS and EOS
+SHORTEST, LONGEST = 6, 512  # tokens with BOS and EOS, as in Ueda et al. 2025a
+MEAN_LENGTH = 21  # tokens of a sentence of the corpus, with BOS and EOS
 LENGTH_SPREAD = 0.66  # standard deviation of ln(length): the corpus has 0.64, and 29 to 33 % real in a padded batch
 
 
 def draw(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
-    """Sentences with log-normal lengths and Zipf's frequencies, the last id as BOS and EOS; int32."""
+    """Returns int32 sentences of log-normal lengths and Zipf's frequencies; the last id is BOS and EOS."""
     rng = np.random.default_rng(seed)
     location = np.log(MEAN_LENGTH) - LENGTH_SPREAD**2 / 2
     lengths = np.clip(np.rint(rng.lognormal(location, LENGTH_SPREAD, count)), SHORTEST, LONGEST).astype(int)
@@ -27,8 +27,11 @@ def draw(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 
 
 def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
-    """Minimal pairs, good and bad in turn: as long as BLiMP's (12 tokens, standard deviation 3), the two alike up to
-    a token, and with beginnings that recur, so that about 60 % of the prefixes are distinct, as in BLiMP."""
+    """Returns minimal pairs, good and bad in turn, that are like BLiMP's.
+
+    They have 12 tokens with a standard deviation of 3, and differ in one token. Beginnings recur, so that about 60 % of
+    the prefixes are distinct.
+    """
     rng = np.random.default_rng(seed)
     ends, lexicon = vocab_size - 1, min(100, vocab_size - 1)
     frequency = 1 / np.arange(1, lexicon + 1)
@@ -46,7 +49,7 @@ def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
 def windows(
     store: Path | None, vocab_size: int, batch_size: int, window_tokens: int, count: int, seed: int
 ) -> list[list[list[np.ndarray]]]:
-    """Windows as training/loop.py cuts them out of an epoch: each a list of batches, each a list of sentences.
+    """Returns prefetch windows as a training cuts them out of an epoch: each a list of batches of sentences.
 
     Args:
         store: a token store; None: drawn sentences.
@@ -74,7 +77,7 @@ def predictions(sentences: list[np.ndarray]) -> int:
 
 def rows(sentences: list[np.ndarray]) -> int:
     """Distinct rows of features that the predictions are made from, where those after BOS are shared."""
-    return batches.row_count(predictions(sentences), len(sentences), shares_first_row=True)
+    return batches.row_count(predictions(sentences), len(sentences), prefix_tree=True)
 
 
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:

@@ -21,12 +21,17 @@ from pathlib import Path
 
 import measure
 import numpy as np
-from reservoirpy.nodes import Reservoir, Ridge
 
-from esnlm.reservoir.topology.ring import Ring
+from esnlm.errors import require
+from esnlm.reservoir.topology import Ring
 from esnlm.signals import network as networks
 from esnlm.signals.network import Network
 from esnlm.signals.series import mackey_glass, narma10, nrmse, sine
+
+try:
+    from reservoirpy.nodes import Reservoir, Ridge
+except ImportError:
+    Reservoir = None
 
 GMD = "Jaeger 2001, GMD report 148"
 
@@ -254,6 +259,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
+    require(Reservoir is not None, "reservoirpy, the peer here, is not installed: pip install reservoirpy")
     before, found = measure.load(), []
     for name in args.tasks:
         began = time.perf_counter()
@@ -336,4 +342,4 @@ def markdown(record: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    measure.as_command(main)

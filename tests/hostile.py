@@ -1,4 +1,4 @@
-"""Files as an enemy would write them, and who reads them: for tests/test_hostile.py and benchmarks/fuzz.py.
+"""Files as an enemy would write them, and who reads them: for tests/test_hostile.py and tests/reliability/fuzz.py.
 
 A target is a folder of good files and a call that reads them. Whatever the files become, the call succeeds or raises
 InputError with one line: no other exception, no hang, no memory beyond what the files themselves take.

@@ -1,6 +1,6 @@
 """Whatever is in a file or a sentence, it is read or refused in one line; nothing is run, written elsewhere, or waited for.
 
-benchmarks/fuzz.py looks for what is missing here, for as long as one likes.
+tests/reliability/fuzz.py looks for what is missing here, for as long as one likes.
 """
 
 import json

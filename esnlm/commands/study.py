@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from esnlm.studies.study import study
+    from esnlm.studies.study import run_study
 
-    return study(
+    return run_study(
         find_config(options.file),
         out=options.out,
         blimp=options.blimp,

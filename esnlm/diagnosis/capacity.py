@@ -1,9 +1,10 @@
-"""What the states of a network hold: of its past input, and of dimensions.
+"""What the states of a network hold: how much of its past input, and how many dimensions.
 
     memory_capacity   how far back a linear readout can recover an input
-    sample            states over text, with the share of saturated units; effective_rank of the states
+    sample_states     states over text, and the share of saturated units
+    effective_rank    how many dimensions states have
 
-A cell is a reservoir made ready by `cell.prepare`.
+A cell is a reservoir made ready for the device by `reservoir.cell.prepare`.
 """
 
 from dataclasses import dataclass
@@ -14,24 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from esnlm.diagnosis.contraction import Cell, State
 from esnlm.errors import InputError
 from esnlm.regression.solvers import gram_of_samples, predict_ridge
-from esnlm.reservoir.cell import EchoStateCell, StackedCell
 
-SATURATED = 0.99  # |f(.)|
+SATURATED = 0.99  # a unit is saturated where |f(.)| is above it
 
 
 @dataclass(frozen=True)
 class MemoryCapacity:
     """How much of its past input a linear readout of the state recovers."""
 
-    total: float  # the sum of `by_delay`
+    total: float  # sum of `by_delay`
     by_delay: np.ndarray  # (K,): squared correlation at delays 1 .. K, on held-out samples
     chance: float  # the total that no memory at all would give: K / held-out samples
 
 
 def memory_capacity(
-    cell: EchoStateCell | StackedCell,
+    cell: Cell,
     *,
     delays: int = 100,
     samples: int = 2048,
@@ -40,34 +41,39 @@ def memory_capacity(
     ridge: float = 1e-6,
     seed: int = 0,
 ) -> MemoryCapacity:
-    """Short-term memory capacity (Jaeger 2001): sum over k >= 1 of r^2(u(n - k), y_k(n)), y_k the best linear readout.
+    """Measures short-term memory capacity (Jaeger 2001): sum over k >= 1 of r^2(u(n - k), y_k(n)).
 
-    A language model has no scalar input, so one takes W_in's place: u(n) ~ U(-0.5, 0.5), independent, enters through
-    `driving_vector`. States are sampled in eight independent runs, of which two are held out. No network of N units
-    exceeds N. Compare totals of the same settings only: a weaker input leaves the network more linear and remembers
-    more; the ridge acts like noise on the states; and with samples not well above N (fewer take the dual form) the
-    readout is not the best one and the total falls short: by default by a seventh at 1,024 units, a quarter at 4,096.
+    y_k is the best linear readout for delay k. A language model has no scalar input, so one takes the place of W_in
+    [ours]: u(n) ~ U(-0.5, 0.5), independent, enters through `driving_vector`. States are sampled in eight independent
+    sequences, of which two are held out. No network of N units exceeds N.
+
+    Compare totals of the same settings only. A weaker input leaves the network more linear, and it remembers more. The
+    ridge acts like noise on the states. With samples not well above N (fewer take the dual form) the readout is not the
+    best one and the total falls short: by default by a seventh at 1,024 units and by a quarter at 4,096.
 
     Args:
-        delays: K, the largest delay asked for.
-        samples: of the state, in all runs together; 4 N bytes each.
-        washout: steps before the first sample; at least `delays` are taken.
-        ridge: relative to the mean diagonal of the smaller Gram matrix, of units or of samples.
+        cell: the network.
+        delays: K, the largest delay.
+        samples: number of sampled states, in all sequences together; 4 N bytes each.
+        washout: time steps before the first sample; at least `delays` are taken.
+        input_scale: standard deviation of the driving vector.
+        ridge: the penalty, relative to the mean diagonal of the smaller Gram matrix (of units or of samples).
+        seed: decides the input and the driving vector.
 
     Raises:
-        InputError: fewer than 64 samples or no delay, or states that stay at 0 or are not finite.
+        InputError: there are fewer than 64 samples or no delay, or states stay at 0 or are not finite.
     """
     if samples < 64 or delays < 1:
         raise InputError(f"memory capacity: {samples} samples and {delays} delays; give at least 64 and 1")
     rng = np.random.default_rng([seed, 1])
-    runs, held_out, length = 8, 2, samples // 8
+    sequences, held_out, length = 8, 2, samples // 8
     before = max(washout, delays)
-    u = rng.uniform(-0.5, 0.5, (before + length, runs))  # (T, B)
-    states = np.asarray(_driven(cell, driving_vector(cell, input_scale, seed), u.astype(np.float32), before))
+    u = rng.uniform(-0.5, 0.5, (before + length, sequences))  # (T, B)
+    states = np.asarray(_drive(cell, driving_vector(cell, input_scale, seed), u.astype(np.float32), before))
     _require_finite(states, "memory capacity")
-    x = states.reshape(length * runs, -1)  # (T B, N)
+    x = states.reshape(length * sequences, -1)  # (T B, N)
     y = np.stack([u[before - k : before - k + length] for k in range(1, delays + 1)], axis=-1).reshape(len(x), delays)
-    test = np.tile(np.arange(runs) >= runs - held_out, length)
+    test = np.tile(np.arange(sequences) >= sequences - held_out, length)
     predicted = predict_ridge(x, y, test, ridge)
     correlation = np.array(
         [np.corrcoef(p, t)[0, 1] if np.ptp(p) else 0.0 for p, t in zip(predicted.T, y[test].T, strict=True)]
@@ -75,19 +81,19 @@ def memory_capacity(
     return MemoryCapacity(float((correlation**2).sum()), correlation**2, delays / int(test.sum()))
 
 
-def driving_vector(cell: EchoStateCell | StackedCell, input_scale: float, seed: int) -> np.ndarray:
-    """The vector through which `memory_capacity` drives a network, (N,) float32: N(0, input_scale^2) in every unit."""
+def driving_vector(cell: Cell, input_scale: float, seed: int) -> np.ndarray:
+    """Returns the vector through which `memory_capacity` drives a network, (N,) float32: N(0, input_scale^2)."""
     return np.random.default_rng(seed).normal(0, input_scale, cell.input_size).astype(np.float32)
 
 
 @partial(jax.jit, static_argnames="washout")
-def _driven(cell, vector, u, washout):
-    """States after the washout, (T - washout, B, N), for the inputs u (T, B)."""
+def _drive(cell: Cell, vector: jax.Array, u: jax.Array, washout: int) -> jax.Array:
+    """Computes the states after the washout, (T - washout, B, N), for the inputs u (T, B)."""
 
-    def advance(h, inputs):
+    def advance(h: State, inputs: jax.Array) -> State:
         return cell.step(h, vector[:, None] * inputs)
 
-    def record(h, inputs):
+    def record(h: State, inputs: jax.Array) -> tuple[State, jax.Array]:
         h = advance(h, inputs)
         return h, cell.output(h).T
 
@@ -99,28 +105,32 @@ def _driven(cell, vector, u, washout):
 class Samples:
     """States on the way through text, as a readout sees them."""
 
-    states: np.ndarray  # (S, N) float32, step by step, the slots of a step together
+    states: np.ndarray  # (S, N) float32, time step by time step, the batch slots of a step together
     saturated: float | None  # share of |f(.)| > 0.99 over units and samples; None under ReLU
 
 
-def sample(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
-    """The states after each token from step `washout` on, of slots that start at 0.
+def sample_states(cell: Cell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
+    """Samples the states after each token from time step `washout` on; every batch slot starts at the state 0.
 
-    Saturation is that of the activation's output, which with a leak outside of it is not the state.
+    Saturation is that of the activation's output. With a leak outside of the activation this is not the state.
 
     Args:
+        cell: the network.
         tokens: (T, B) int32; (T - washout) B states of 4 N bytes are kept.
+        washout: time steps before the first sample.
     """
-    states, saturated = _recorded(cell, jnp.asarray(tokens), washout)
+    states, saturated = _record(cell, jnp.asarray(tokens), washout)
     share = None if cell.activation == "relu" else float(np.asarray(saturated, np.float64).mean())
     return Samples(np.asarray(states).reshape(-1, cell.output_size), share)
 
 
 @partial(jax.jit, static_argnames="washout")
-def _recorded(cell, tokens, washout):
-    h = lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens[:washout])[0]
+def _record(cell: Cell, tokens: jax.Array, washout: int) -> tuple[jax.Array, jax.Array]:
+    """Computes the states (T - washout, B, N) and the share of saturated units (T - washout, B)."""
+    start: State = cell.zeros(tokens.shape[1])
+    h = lax.scan(lambda h, token: (cell.read(h, token), None), start, tokens[:washout])[0]
 
-    def record(h, token):
+    def record(h: State, token: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
         saturated = (jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED).mean(axis=0)
         h = cell.read(h, token)
         return h, (cell.output(h).T, saturated)
@@ -129,10 +139,11 @@ def _recorded(cell, tokens, washout):
 
 
 def effective_rank(states: np.ndarray) -> float:
-    """exp of the entropy of the normalised singular values of states (S, N) (Roy and Vetterli 2007), from 1 to min(S, N).
+    """Computes the effective rank of states (S, N), from 1 to min(S, N) (Roy and Vetterli 2007).
 
-    It grows with S: quote S beside it. States are not centred. Singular values come from the smaller Gram matrix, in
-    float64; those below 1e-8 of the largest drown in its rounding.
+    It is exp of the entropy of the normalized singular values. It grows with S, so quote S beside it. States are not
+    centred. Singular values come from the smaller Gram matrix, in float64: those below 1e-8 of the largest are lost in
+    its rounding.
 
     Raises:
         InputError: all states are 0, or one is not finite.
@@ -147,6 +158,6 @@ def effective_rank(states: np.ndarray) -> float:
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-def _require_finite(states, what) -> None:
+def _require_finite(states: np.ndarray, what: str) -> None:
     if not np.isfinite(states).all():
         raise InputError(f"{what}: the states grow beyond float32; lower the spectral radius")

@@ -1,89 +1,112 @@
-"""Does the network forget? The echo state property as it is measured (S4): two states, the same input, their distance.
+"""Measures whether a network forgets (Jaeger 2001): two states read the same input, and their distance is followed.
 
-    state_contraction   two start states
-    input_forgetting    two histories
+    state_contraction   the two states are two random start states
+    input_forgetting    the two states come from two histories
 
-A cell is a reservoir made ready by `cell.prepare`. Distances are of the carried state: of membrane potentials where the
-update rule has them, and of all layers of a stack together.
+A cell is a reservoir made ready for the device by `reservoir.cell.prepare`. Distances are those of the carried state:
+of membrane potentials where the update rule has them, and of all layers of a stack together.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import ArrayLike
 
 from esnlm.errors import InputError
+from esnlm.reporting import plots
 from esnlm.reservoir.cell import EchoStateCell, StackedCell
 
-FLOOR = 100 * float(np.finfo(np.float32).eps)  # of a distance, relative to the states: below it float32 rounding shows
+# A distance below this part of the states is float32's rounding.
+FLOOR = 100 * float(np.finfo(np.float32).eps)
+
+Cell = EchoStateCell | StackedCell
+State = Any  # (N, B) float32, or a tuple of one such array a layer
 
 
 @dataclass(frozen=True)
 class DistanceCurve:
-    """Euclidean distance of two states that read the same tokens, one pair a slot.
+    """Euclidean distance of two states that read the same tokens, one pair a batch slot.
 
     Where the decay is exponential, `rate` and `rate_before` agree. Leaks that come close to 0 make it slower: with a_i
-    uniform in (0, 1) the slow units alone leave sqrt(1 / (2 t + 1)) of a distance after t steps, so that the rate halves
-    from one range to the next and is a property of the range.
+    uniform in (0, 1) the slow units alone leave sqrt(1 / (2 t + 1)) of a distance after t time steps. The rate then
+    halves from one range to the next, and is a property of the range.
+
+    Attributes:
+        distance: before the first common token and after each, (T + 1, B).
+        rate: nats a time step, negative where the states approach each other. It is -inf where one token was enough to
+            make them one, and inf where one token was enough to leave float32.
+        fitted: the first and the last time step that the rate was fitted to.
+        rate_before: the rate on the time steps first / 2 to first; nan where they are too few.
     """
 
-    distance: np.ndarray  # (T + 1, B): before the first common token, and after each
-    rate: float  # nats a step, negative where states approach; -inf where one token was enough to become one, inf to leave float32
-    fitted: tuple[int, int]  # first and last step that the rate was fitted to
-    rate_before: float  # the same on the steps first / 2 to first; nan where they are too few
+    distance: np.ndarray
+    rate: float
+    fitted: tuple[int, int]
+    rate_before: float
 
 
-def state_contraction(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
-    """State contraction (definition 3.1): two random start states a slot, one input.
+def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
+    """Measures state contraction (Jaeger 2001, definition 3.1): two random start states a batch slot, one input.
 
-    Start states are uniform in [-1, 1]^N, the set of states that tanh allows; under ReLU in [0, 1]^N. So are membrane
-    potentials, which no set bounds.
+    Start states are uniform in [-1, 1]^N, the set of states that tanh allows, and in [0, 1]^N under ReLU. Membrane
+    potentials start likewise, though no set bounds them.
 
     Args:
-        tokens: a sequence a slot, (T, B) int32. Take text: how strongly it drives the network decides the outcome.
+        cell: the network.
+        tokens: one sequence a batch slot, (T, B) int32. Take text: how strongly it drives the network decides the
+            outcome.
+        seed: decides the start states.
     """
     rng = np.random.default_rng(seed)
     low = 0.0 if cell.activation == "relu" else -1.0
     states = jax.tree.map(
         lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.zeros(2 * tokens.shape[1])
     )
-    return _curve(*_follow(cell, states, tokens))
+    return _fit_curve(*_follow(cell, states, tokens))
 
 
-def input_forgetting(
-    cell: EchoStateCell | StackedCell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray
-) -> DistanceCurve:
-    """Input forgetting (definition 3.3): two histories from the state 0, then the same h tokens; distance against h.
+def input_forgetting(cell: Cell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray) -> DistanceCurve:
+    """Measures input forgetting (Jaeger 2001, definition 3.3): two histories from the state 0, then common tokens.
 
     Args:
-        history, other: (H, B) and (H', B) int32, which differ in every slot.
-        tokens: (T, B) int32, common.
+        cell: the network.
+        history: one of the histories, (H, B) int32.
+        other: the other one, (H', B) int32, which differs from it in every batch slot.
+        tokens: the common tokens, (T, B) int32.
 
     Raises:
-        InputError: two histories lead to the same state, or one out of float32's range.
+        InputError: two histories lead to the same state, or one leads out of float32's range.
     """
     states = [_last_state(cell, jnp.asarray(past)) for past in (history, other)]
-    return _curve(*_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens))
+    return _fit_curve(*_follow(cell, jax.tree.map(lambda *two: jnp.concatenate(two, axis=1), *states), tokens))
 
 
 @jax.jit
-def _last_state(cell, tokens):
-    return lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens)[0]
+def _last_state(cell: Cell, tokens: jax.Array) -> State:
+    start: State = cell.zeros(tokens.shape[1])
+    return lax.scan(lambda h, token: (cell.read(h, token), None), start, tokens)[0]
 
 
 @jax.jit
-def _follow(cell, h, tokens):
-    """Distances of slot j from slot B + j, and norms of slot j, both (T + 1, B), for h (N, 2B) or several of them."""
+def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    """Computes the distances of slot j from slot B + j and the norms of slot j, both (T + 1, B).
 
-    def measure(h):
+    Args:
+        cell: the network.
+        h: the states, (N, 2 B), or one such array a layer.
+        tokens: (T, B).
+    """
+
+    def measure(h: State) -> tuple[jax.Array, jax.Array]:
         first, second = jnp.split(jnp.concatenate(jax.tree.leaves(h)), 2, axis=1)
         return jnp.linalg.norm(first - second, axis=0), jnp.linalg.norm(first, axis=0)
 
-    def advance(h, token):
+    def advance(h: State, token: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
         h = cell.read(h, jnp.concatenate([token, token]))
         return h, measure(h)
 
@@ -91,12 +114,13 @@ def _follow(cell, h, tokens):
     return jax.tree.map(lambda start, rest: jnp.concatenate([start[None], rest]), measure(h), curves)
 
 
-def _curve(distance, norm) -> DistanceCurve:
-    """The rate is the slope of the mean log distance over the second half of the steps before any slot meets the floor.
+def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
+    """Fits the rate: the slope of the mean log distance over the second half of the steps above the floor.
 
-    A distance of exactly 0, or one that is no longer finite (ReLU), ends the range too, so no logarithm meets it.
+    The range ends before any slot meets the floor. It also ends before a distance that is exactly 0 or no longer finite
+    (under ReLU), so that no logarithm meets one.
     """
-    distance, norm = np.asarray(distance, np.float64), np.asarray(norm, np.float64)
+    distance, norm = np.asarray(distances, np.float64), np.asarray(norms, np.float64)
     clear = np.isfinite(distance) & (distance > FLOOR * norm)
     if not np.isfinite(distance[0]).all():
         raise InputError("the states grow beyond float32 before they are compared; lower the spectral radius")
@@ -105,33 +129,31 @@ def _curve(distance, norm) -> DistanceCurve:
         raise InputError(
             f"slot {slot}: the two states to be compared are the same; give histories that end differently"
         )
-    last = int(np.argmin([*clear.all(axis=1), False])) - 1
+    last = int(np.argmin(np.append(clear.all(axis=1), False))) - 1
     log_distance = np.log(distance[: last + 1]).mean(axis=1)
 
     def slope(first: int, last: int) -> float:
-        return (
-            float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0])
-            if last > first
-            else np.nan
-        )
+        if last <= first:
+            return np.nan
+        return float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0])
 
     grown = not np.isfinite(distance[:2]).all()
     rate = slope(last // 2, last) if last else np.inf if grown else -np.inf
     return DistanceCurve(distance, rate, (last // 2, last), slope(last // 4, last // 2))
 
 
-def plot_contraction(curves: dict[str, DistanceCurve], file: Path | BinaryIO) -> str | None:
-    """Draws distance against steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
+def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
+    """Plots distance against time steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
 
-    A curve that ends at a triangle is exactly 0 in some slot from the next step on. Gives None, or the one line that
-    says why there is no picture.
+    A curve that ends at a triangle is exactly 0 in some slot from the next step on.
+
+    Returns:
+        None, or the line that says why there is no picture.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return "no plot: matplotlib is not installed (pip install matplotlib)"
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.add_subplot(yscale="log")
+    made = plots.figure(8, 5, subplot_kw={"yscale": "log"})
+    if made is None:
+        return f"no plot: {plots.NO_MATPLOTLIB}"
+    figure, ((axes,),) = made
     for i, (name, curve) in enumerate(curves.items()):
         visible = (np.isfinite(curve.distance) & (curve.distance > 0)).all(axis=1)
         steps = np.arange(int(np.argmin([*visible, False])))
@@ -150,7 +172,6 @@ def plot_contraction(curves: dict[str, DistanceCurve], file: Path | BinaryIO) ->
                 fitted, middle * np.exp(curve.rate * (fitted - fitted.mean())), "--", color="black", linewidth=0.9
             )
     axes.set(xlabel="steps of common input", ylabel="distance of the two states")
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", frameon=False, fontsize=9)
-    figure.savefig(file, dpi=150, format="png")
+    plots.save_png(figure, Path(file))
     return None

@@ -1,19 +1,19 @@
-"""`python -m esnlm diagnose`: what a reservoir is, and whether it forgets, by theory and on text.
+"""`esnlm diagnose`: what a reservoir is, and whether it forgets, by theory and on text.
 
-A run's reservoir, that of a configuration, or both side by side. Text runs on over the ends of sentences here, where a
-model starts each sentence at the state 0: only so is there time to forget.
+The reservoir is that of a run, that of a configuration, or both side by side. The text runs on over the ends of
+sentences here, where a model starts each sentence at the state 0: only so is there time to forget.
 """
 
-import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-import esnlm
-from esnlm import config_io
+from esnlm import config_io, loaded_run
 from esnlm.config import Experiment
 from esnlm.data.sentences import read_lines
 from esnlm.data.tokenizer import Tokenizer
@@ -21,18 +21,20 @@ from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
+from esnlm.loaded_run import Run
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
-from esnlm.reservoir.arrays import Reservoir, Stack
-from esnlm.runs.atomic import write_files
+from esnlm.runs.atomic import write_file
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
+from esnlm.runs.json_file import spell_nonfinite
 from esnlm.training.summary import describe_device, versions
 
-SLOTS = 8
-STEPS = 300  # of common input
-HISTORY = 100  # tokens before it
-SENTENCES = 2000  # of the grammar, and lines of a file, as text to read
+SLOTS = 8  # stretches of text that are read side by side
+STEPS = 300  # tokens that both states of a pair read
+HISTORY = 100  # tokens before them
+SENTENCES = 2000  # read from the grammar, or lines from a file
 
 
 def diagnose(
@@ -42,17 +44,18 @@ def diagnose(
     data: Path | None = None,
     out: Path | None = None,
     command: str | None = None,
-) -> dict:
-    """Diagnoses the reservoir of a run, of a configuration (drawn here; it needs no training), or of both on one text.
+) -> dict[str, Any]:
+    """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on one text.
 
     Prints a table and a verdict, and writes diagnostics.json, diagnostics.md and contraction.png.
 
     Args:
-        run: a run directory. Of an ESN+i the newest checkpoint is taken, as its W_in is trained.
-        config: a YAML file, with `overrides` from the command line. With `run`, it is drawn for the run's vocabulary.
-        data: a text file, one sentence a line; without it the run's or the configuration's own text.
-        out: the folder to write to; otherwise diagnostics/ in the run directory.
-        command: to be named in the report.
+        run: a run directory. The newest checkpoint of an ESN+i is taken, because its W_in is trained.
+        config: a YAML file. Given with `run`, its reservoir is initialized for the run's vocabulary.
+        overrides: `--section.key value` of the command line, for `config`.
+        data: a text file, one sentence a line; without it the run's or the configuration's own text is read.
+        out: the folder for the files; otherwise diagnostics/ in the run directory.
+        command: the command, to stand in the report.
 
     Returns:
         What is written as JSON; distances and rates per token, in nats.
@@ -60,40 +63,39 @@ def diagnose(
     Raises:
         InputError: the model has no reservoir, or a file cannot be read or written.
     """
-    if run is None and config is None:
-        raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
     if config is None and overrides:
         raise InputError(f"{' '.join(overrides)}: settings go with --config; a run has its own")
-    drawn = None
+    experiment = None
     if config is not None:
-        drawn = config_io.read(config, overrides)
-        _require_reservoir(drawn, config)
+        experiment = config_io.read(config, list(overrides))
+        _echo_state_config(experiment, config)
     loaded = _load(Path(run)) if run is not None else None
-    folder = out or _folder(loaded, drawn)
-    source = loaded.config if loaded else drawn
+    source = loaded.config if loaded else experiment
+    if source is None:
+        raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
+    folder = out or (loaded.directory / "diagnostics" if loaded else _folder_of_new_run(source))
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
-    text = _text(source, tokenizer, data)
+    text = _read_text(source, tokenizer, data)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
 
-    found, curves = [], {}
-
-    def measure(name: str, experiment: Experiment, reservoir: Reservoir | Stack) -> None:
-        its_figures, of_these = measures.measure(name, experiment.model, reservoir, text)
-        found.append(its_figures | {"seed": experiment.seed})
-        curves.update({f"{name}: {what}": curve for what, curve in of_these.items()})
-
+    reservoirs: list[tuple[str, Experiment, Any]] = []
     if loaded:
-        measure(loaded.name, loaded.config, loaded.model.reservoir)
-    if drawn:
-        say(f"{Path(config).name}: drawing the reservoir")
-        measure(
-            Path(config).name,
-            drawn,
-            weights.initialize_reservoir(drawn.model.reservoir, tokenizer.vocab_size, drawn.seed).reservoir,
-        )
+        model: Any = loaded.model
+        reservoirs.append((loaded.name, loaded.config, model.reservoir))
+    if experiment and config is not None:
+        name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
+        say(f"{name}: drawing the reservoir")
+        drawn = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
+        reservoirs.append((name, experiment, drawn.reservoir))
+    found: list[dict[str, Any]] = []
+    curves: dict[str, DistanceCurve] = {}
+    for name, its_experiment, reservoir in reservoirs:
+        figures, its_curves = measures.measure(name, _echo_state_config(its_experiment, name), reservoir, text)
+        found.append(figures | {"seed": its_experiment.seed})
+        curves |= {f"{name}: {what}": curve for what, curve in its_curves.items()}
     result = {
         "reservoirs": found,
         "text": text.name,
@@ -103,42 +105,42 @@ def diagnose(
     }
     note = _write(result, curves, folder)
     _show(result)
-    print(
-        f"written: {folder / 'diagnostics.json'} (and .md{'' if note else ', contraction.png'} beside it){f'; {note}' if note else ''}"
-    )
+    beside = f".md{'' if note else ', contraction.png'}"
+    print(f"written: {folder / 'diagnostics.json'} (and {beside} beside it){f'; {note}' if note else ''}")
     return result
 
 
-def _require_reservoir(experiment: Experiment, where) -> None:
-    if experiment.model.family == "jaeger":
+def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateConfig:
+    """Returns the model's configuration. Raises InputError for a model whose reservoir cannot be diagnosed."""
+    model = experiment.model
+    if model.family == "jaeger":
         raise InputError(
-            f"{where}: {experiment.model.title} has output feedback, and the echo state property is defined without it only (definition 1);"
-            " diagnose its reservoir in an echo state network"
+            f"{where}: {model.title} has output feedback, and the echo state property is defined without it only"
+            " (definition 1); diagnose its reservoir in an echo state network"
         )
-    if experiment.model.family != "esn":
-        raise InputError(f"{where}: {experiment.model.title} has no reservoir; diagnose an echo state network")
+    if not isinstance(model, EchoStateConfig):
+        raise InputError(f"{where}: {model.title} has no reservoir; diagnose an echo state network")
+    return model
 
 
-def _load(run: Path) -> "esnlm.Run":
+def _load(run: Path) -> Run:
+    """Loads a run: untrained, unless its W_in is trained."""
     file = RunDirectory(run).config
     if file.exists():
-        _require_reservoir(config_io.read(file), run)
-    loaded = esnlm.load(run, untrained=True)
-    return esnlm.load(run) if loaded.config.model.train_input else loaded
+        _echo_state_config(config_io.read(file), run)
+    loaded = loaded_run.load(run, untrained=True)
+    return loaded_run.load(run) if _echo_state_config(loaded.config, run).train_input else loaded
 
 
-def _folder(loaded, drawn) -> Path:
-    if loaded:
-        return loaded.directory / "diagnostics"
-    if RunDirectory(Path(drawn.run)).config.exists():
-        raise InputError(
-            f"{drawn.run}: there is a run already: diagnose it with --run, or name another folder with --out"
-        )
-    return Path(drawn.run) / "diagnostics"
+def _folder_of_new_run(experiment: Experiment) -> Path:
+    if RunDirectory(Path(experiment.run)).config.exists():
+        message = "there is a run already: diagnose it with --run, or name another folder with --out"
+        raise InputError(f"{experiment.run}: {message}")
+    return Path(experiment.run) / "diagnostics"
 
 
-def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
-    """Stretches from evenly spaced places of the text, which goes on from its beginning where it ends."""
+def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
+    """Returns stretches from evenly spaced positions of the text, which goes on from its beginning where it ends."""
     if data is not None:
         sentences = [line for line in read_lines(data) if line][:SENTENCES]
         name, ids = str(data), tokenizer.encode_framed(sentences)
@@ -154,12 +156,13 @@ def _text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Te
     return Text(name, stretches(0, STEPS), stretches(1, HISTORY), stretches(2, HISTORY))
 
 
-def _show(result: dict) -> None:
+def _show(result: dict[str, Any]) -> None:
+    """Prints the table and the verdicts."""
     found = result["reservoirs"]
     table = Table(box=None, pad_edge=False)
     for heading in ("", *(each["name"] for each in found)):
         table.add_column(heading)
-    columns = [measures.table(each) for each in found]
+    columns = [measures.format_rows(each) for each in found]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
     Console(width=None if Console().is_terminal else 150, highlight=False, markup=False).print(table)
@@ -167,38 +170,40 @@ def _show(result: dict) -> None:
         print(f"{each['name']}: {each['verdict']}")
 
 
-def _markdown(result: dict, note: str | None) -> str:
+def _render(result: dict[str, Any], note: str | None) -> str:
+    """Returns the page.
+
+    Args:
+        result: what `diagnose` returns.
+        note: the line that says why there is no plot, or None.
+    """
     found = result["reservoirs"]
-    columns = [measures.table(each) for each in found]
-    lines = [
-        "# Reservoir diagnostics",
-        "",
-        *(f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found),
-    ]
-    lines += [f"| | {' | '.join(each['name'] for each in found)} |", f"| --- {'| --- ' * len(found)}|"]
-    lines += [
-        f"| {name.replace('|', '&#124;')} | {' | '.join(column[name] for column in columns)} |" for name in columns[0]
-    ]
+    columns = [measures.format_rows(each) for each in found]
+    verdicts = [f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found]
+    lines = ["# Reservoir diagnostics", "", *verdicts]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    lines += markdown_table(["", *(each["name"] for each in found)], rows)
     lines += ["", note or "![distance of two states against tokens](contraction.png)", ""]
     lines += [
-        f"Text: {result['text']}, {SLOTS} stretches of {STEPS} tokens, running on over the ends of sentences. State contraction"
-        f" starts from two random states, input forgetting from two histories of {HISTORY} tokens; lines are geometric means over"
-        " the stretches, bands their range, dashes what the rates were fitted to. A rate that halves from one range to the next is"
-        " no exponential: leaks close to 0 forget by a power of time. Compare memory capacities of one size only.",
+        f"Text: {result['text']}, {SLOTS} stretches of {STEPS} tokens, running on over the ends of sentences. State"
+        f" contraction starts from two random states, input forgetting from two histories of {HISTORY} tokens; lines"
+        " are geometric means over the stretches, bands their range, dashes what the rates were fitted to. A rate"
+        " that halves from one range to the next is no exponential: leaks close to 0 forget by a power of time."
+        " Compare memory capacities of one size only.",
         "",
     ]
     return "\n".join([*lines, *([f"`{result['command']}`", ""] if result["command"] else [])])
 
 
-def _write(result: dict, curves: dict[str, DistanceCurve], folder: Path) -> str | None:
-    """Writes the three files; gives a line that says why there is no plot, or None."""
-    picture = io.BytesIO()
+def _write(result: dict[str, Any], curves: dict[str, DistanceCurve], folder: Path) -> str | None:
+    """Writes the three files, and returns the line that says why there is no plot, or None."""
+    picture = folder / "contraction.png"
     try:
         note = contraction.plot_contraction(curves, picture)
-        # The picture of an earlier report is removed where there is none now.
-        pages = {"contraction.png": None if note else picture.getvalue(), "diagnostics.md": _markdown(result, note)}
-        write_files({folder / name: content for name, content in pages.items()})
-        write_json(folder / "diagnostics.json", result)
+        if note:
+            picture.unlink(missing_ok=True)  # it belongs to an earlier report
+        write_file(folder / "diagnostics.md", _render(result, note))
+        write_file(folder / "diagnostics.json", json.dumps(spell_nonfinite(result), indent=1) + "\n")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     return note

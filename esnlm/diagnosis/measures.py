@@ -1,49 +1,55 @@
-"""The figures of a reservoir, by theory and on text, and how they read: a verdict in a sentence, a table."""
+"""Measures a reservoir, by theory and on text, and says what was found: a verdict in one sentence, and a table."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from esnlm.diagnosis import capacity, contraction, theory
-from esnlm.diagnosis.contraction import DistanceCurve
+from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
 from esnlm.runs.console import say
 
-WASHOUT = 100  # steps before states are sampled
+T = TypeVar("T")
+
+WASHOUT = 100  # time steps before states are sampled
 
 
 @dataclass(frozen=True)
 class Text:
-    """What drives a reservoir: `tokens` are common, (T, B), after one of two histories, (H, B); all int32."""
+    """The text that drives a reservoir; all arrays are int32."""
 
     name: str
-    tokens: np.ndarray
-    history: np.ndarray
-    other: np.ndarray
+    tokens: np.ndarray  # common to both states of a pair, (T, B)
+    history: np.ndarray  # what one state of a pair has read before, (H, B)
+    other: np.ndarray  # what the other one has read before, (H, B)
 
 
 def measure(
     name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
-) -> tuple[dict, dict[str, DistanceCurve]]:
-    """All figures of a reservoir, as JSON has them, and its curves; rates in nats a token.
+) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
+    """Measures a reservoir. Rates are in nats a token.
 
-    What cannot be measured of it, as in a ReLU network that grows without bound, is the line that says why.
+    A figure that cannot be measured, as in a ReLU network that grows without bound, is the line that says why.
+
+    Returns:
+        The figures, as JSON has them, and the curves by name.
     """
     settings = config.reservoir
     say(f"{name}: singular value and spectral radii of W_rec")
-    decided = theory.theory(reservoir, settings.activation, settings.decay)
+    decided = theory.decide(reservoir, settings.activation, settings.decay)
     kernel = config.kernel(jax.default_backend())
     ready = cell.prepare(reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule)
     say(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text")
     contracting = contraction.state_contraction(ready, text.tokens)
     forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
     say(f"{name}: states and memory capacity")
-    states = capacity.sample(ready, text.tokens, washout=WASHOUT)
+    states = capacity.sample_states(ready, text.tokens, washout=WASHOUT)
     figures = {
         "name": name,
         "model": config.title,
@@ -53,19 +59,19 @@ def measure(
         "vocab_size": reservoir.vocab_size,
         "verdict": verdict(decided, contracting, settings.update_rule),
         "theory": asdict(decided),
-        "state_contraction": _summary(contracting),
-        "input_forgetting": _summary(forgetting),
+        "state_contraction": _summarize(contracting),
+        "input_forgetting": _summarize(forgetting),
         "saturated": states.saturated,
         "sampled_states": len(states.states),
         "effective_rank": _or_reason(lambda: capacity.effective_rank(states.states)),
-        "memory_capacity": _or_reason(lambda: _plain(capacity.memory_capacity(ready))),
+        "memory_capacity": _or_reason(lambda: _measure_memory(ready)),
     }
     curves = {"state contraction": contracting, "input forgetting": forgetting}
     return figures, {what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)}
 
 
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
-    """One sentence: what theory says of the echo state property and why, and what was measured on the text."""
+    """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
     two = "two start states" if rule == "leaky_output" else "two start states (membrane potentials)"
     says = {"undecided": "is undecided by theory", "undefined": "is not defined"}.get(
         decided.verdict, f"{decided.verdict} by theory"
@@ -82,8 +88,8 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
     return f"The echo state property {says}: {decided.reason}; measured on text, {measured}."
 
 
-def table(figures: dict) -> dict[str, str]:
-    """What a person reads of the figures, by the names of the rows."""
+def format_rows(figures: dict[str, Any]) -> dict[str, str]:
+    """Returns the figures as a person reads them, by the names of the rows."""
     decided, settings = figures["theory"], figures["settings"]
     topology = {key: value for key, value in settings["topology"].items() if key != "kind"}
     memory, rank, saturated = figures["memory_capacity"], figures["effective_rank"], figures["saturated"]
@@ -115,7 +121,8 @@ def table(figures: dict) -> dict[str, str]:
     return rows | {"memory capacity": memory}
 
 
-def _summary(curve: DistanceCurve | str) -> dict | str:
+def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
+    """Returns a curve as JSON has it; a line that says why there is no curve is returned as it is."""
     if isinstance(curve, str):
         return curve
     left = float((curve.distance[-1] / curve.distance[0]).mean())
@@ -129,12 +136,13 @@ def _summary(curve: DistanceCurve | str) -> dict | str:
     }
 
 
-def _plain(memory: capacity.MemoryCapacity) -> dict:
+def _measure_memory(ready: Cell) -> dict[str, Any]:
+    memory = capacity.memory_capacity(ready)
     return asdict(memory) | {"by_delay": memory.by_delay.tolist()}
 
 
-def _or_reason(measure: Callable):
-    """What was measured, or the line that says why it could not be."""
+def _or_reason(measure: Callable[[], T]) -> T | str:
+    """Returns what was measured, or the line that says why it could not be."""
     try:
         return measure()
     except InputError as error:

@@ -1,10 +1,11 @@
-"""What theory says of the echo state property: proposition 3 of S4, from norms and eigenvalues alone.
+"""What theory says of the echo state property: proposition 3 of Jaeger 2001, from norms and eigenvalues alone.
 
-At the papers' settings it decides nothing, and diagnosis/contraction.py measures. No dense matrix is built from a sparse
-one.
+At the papers' settings it decides nothing; diagnosis/contraction.py then measures. No dense matrix is made from a
+sparse one.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -14,53 +15,60 @@ from scipy.sparse.linalg import svds
 from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
 from esnlm.reservoir.spectrum import spectral_radius
 
-DENSE_LIMIT = 512  # units; up to here the singular values are LAPACK's
-SIGMA_TOLERANCE = 1e-6  # of ARPACK, relative
-MARGIN = 1e-3  # the accuracy of `spectral_radius`: what is closer than this to a proposition's bound decides nothing
+DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
+SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
+# The accuracy of `spectral_radius`. A value closer than this to a proposition's bound decides nothing.
+MARGIN = 1e-3
+
+
+Matrix: TypeAlias = scipy.sparse.csr_array | np.ndarray
 
 
 @dataclass(frozen=True)
 class Theory:
-    """What proposition 3 says of a network, and the figures it was asked about, of several layers the largest."""
+    """What proposition 3 says of a network, and the figures behind it (the largest over layers)."""
 
     verdict: str  # holds | fails | undecided | undefined
     reason: str  # one sentence
     sigma_max: float  # largest singular value of W
     radius: float  # largest |eigenvalue| of W
-    linear_radius: float  # and of the linearisation at 0, I - alpha diag(a) + diag(a) W
-    empty_tokens: int  # tokens whose column of W_in is empty, or W_in d: inputs that are 0 to the network
+    linear_radius: float  # largest |eigenvalue| of the linearisation at 0, I - alpha diag(a) + diag(a) W
+    empty_tokens: int  # tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 
-def theory(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0, *, seed: int = 0) -> Theory:
-    """Whether the network has the echo state property, as far as proposition 3 of S4 decides it.
+def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0, *, seed: int = 0) -> Theory:
+    """Decides whether the network has the echo state property, as far as proposition 3 of Jaeger 2001 goes.
 
-    (a) tanh and sigma_max(W) < 1: it has, for every input. (b) tanh, an eigenvalue of the linearisation at 0 outside the
-    unit circle, and the input 0 possible: it has not. One-hot input is never 0, but a token with an empty column of W_in
-    acts like it. A value within 0.1 % of its bound decides nothing. With output feedback the property is not defined.
+    (a) With tanh and sigma_max(W) < 1 it has the property, for every input. (b) With tanh, an eigenvalue of the
+    linearisation at 0 outside the unit circle, and the input 0 possible, it has not. One-hot input is never 0, but a
+    token with an empty column of W_in acts like it. A value within 0.1 % of its bound decides nothing. With output
+    feedback the property is not defined.
 
-    With leaks, let L = sigma_max(W) / alpha and d, e be the differences of two states and of their tanh(.), |e| <= L alpha |d|.
-    By convexity d'_i^2 <= (1 - alpha a_i) d_i^2 + alpha a_i (e_i / alpha)^2, so that sum_i d_i^2 / a_i falls by at least
-    alpha (1 - L^2) |d|^2 a step: (a) asks L < 1 and all alpha a_i in (0, 1], whatever the leaks. The norm of the
-    linearisation is no test. With the leak on the membrane potential (S3), let d be the difference of two potentials and
-    e = W (r_1 - r_2): the same holds of it word for word, and so does the linearisation.
+    With leaks [ours], let L = sigma_max(W) / alpha, and let d and e be the differences of two states and of their
+    tanh(.), so that |e| <= L alpha |d|. By convexity d'_i^2 <= (1 - alpha a_i) d_i^2 + alpha a_i (e_i / alpha)^2, so
+    that sum_i d_i^2 / a_i falls by at least alpha (1 - L^2) |d|^2 a time step. So (a) asks for L < 1 and all alpha a_i
+    in (0, 1], whatever the leaks. The norm of the linearisation is no test. With the leak on the membrane potential
+    (Fujimaki 2026), let d be the difference of two potentials and e = W (r_1 - r_2): the same holds word for word, and
+    so does the linearisation.
 
-    Layers above each other: a layer that contracts forgets its own state, and what it is given converges as soon as the
-    one below has forgotten, so (a) asks L < 1 of each. The linearisation is block triangular: its eigenvalues are those
-    of the layers together, and the input 0 leaves all layers at 0.
+    Layers above each other [ours]: a layer that contracts forgets its own state, and its input converges as soon as the
+    layer below has forgotten, so (a) asks for L < 1 in each layer. The linearisation is block triangular: its
+    eigenvalues are those of the layers together, and the input 0 leaves all layers at 0.
 
     Args:
+        reservoir: the matrices of one layer or of a stack.
         activation: "tanh" or "relu".
         decay: alpha of the continuous-time form, 1 elsewhere.
-        seed: of the start vectors of the iterations.
+        seed: decides the start vectors of the iterations.
     """
     figures, leaks = [], []
     for layer in reservoir.layers:
         w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
-        linear = spectral_radius(_linearised(w, a, decay), seed=seed).radius
+        linear = spectral_radius(_linearise(w, a, decay), seed=seed).radius
         figures.append((sigma_max(w, seed=seed), spectral_radius(w, seed=seed).radius, linear))
         leaks.append(a)
     (sigma, radius, linear), a = np.max(figures, axis=0).tolist(), np.concatenate(leaks)
-    empty, at_rest = _empty_tokens(reservoir.layers[0]), int((a == 0).sum())
+    empty, at_rest = _count_empty_tokens(reservoir.layers[0]), int((a == 0).sum())
 
     of = "sigma_max(W)" if len(leaks) == 1 else f"the largest sigma_max(W) of {len(leaks)} layers"
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
@@ -92,30 +100,31 @@ def theory(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     return Theory(verdict, reason, sigma, radius, linear, empty)
 
 
-def _linearised(w, a, decay):
-    """I - alpha diag(a) + diag(a) W, as sparse as W."""
+def _linearise(w: Matrix, a: np.ndarray, decay: float) -> Matrix:
+    """Returns I - alpha diag(a) + diag(a) W, as sparse as W."""
     if not scipy.sparse.issparse(w):
         return np.diag(1 - decay * a) + a[:, None] * w
     return scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a) + scipy.sparse.diags_array(a) @ w)
 
 
-def sigma_max(matrix: scipy.sparse.csr_array | np.ndarray, *, seed: int) -> float:
-    """Largest singular value of a real square matrix (N, N), in float64.
+def sigma_max(matrix: Matrix, *, seed: int) -> float:
+    """Computes the largest singular value of a real square matrix (N, N), in float64.
 
-    Above 512 units by ARPACK's Lanczos process on W^T W to a relative residual of 1e-6. The value is a Rayleigh
-    quotient: never above the true one beyond rounding.
+    Above 512 units ARPACK's Lanczos process runs on W^T W to a relative residual of 1e-6. The value is a Rayleigh
+    quotient: it is never above the true one beyond rounding.
     """
     if matrix.shape[0] <= DENSE_LIMIT:
-        return float(np.linalg.norm(matrix.toarray() if scipy.sparse.issparse(matrix) else matrix, 2))
+        return float(np.linalg.norm(matrix if isinstance(matrix, np.ndarray) else matrix.toarray(), 2))
     if not abs(matrix).max():
-        return 0.0  # of which Lanczos can make nothing
+        return 0.0  # Lanczos can make nothing of a matrix of zeros
     rng = np.random.default_rng(seed)
     return float(svds(matrix, k=1, tol=SIGMA_TOLERANCE, return_singular_vectors=False, rng=rng)[0])
 
 
-def _empty_tokens(first: Reservoir) -> int:
+def _count_empty_tokens(first: Reservoir) -> int:
+    """Counts the tokens that drive no unit of the first layer."""
     w_in = first.stored_w_in
-    if first.embedding is not None:  # W_in d of a random d is 0 where W_in is, and almost nowhere else
+    if first.embedding is not None:  # W_in d is 0 for a random d where W_in is 0, and almost nowhere else
         return 0 if first.nonzeros[1] else first.vocab_size
     if not isinstance(w_in, BCOO):
         return int((~np.asarray(w_in).any(axis=0)).sum())

@@ -1,11 +1,11 @@
-"""The study file of kind `grid`: which runs it asks for, all of them checked before the first is trained."""
+"""Reads a study file of kind `grid`: which runs it asks for, all of them checked before the first is trained."""
 
 import dataclasses
 import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,11 @@ from esnlm.errors import InputError, require
 from esnlm.training.summary import hash_config
 
 KEYS = ("kind", "note", "base", "runs", "seeds", "out", "blimp", "reference", "columns")
-BLOCK = ("base", "cases", "grid")
-UNFIT = r"[^\w.+-]+"  # for the name of a folder
+BLOCK_KEYS = ("base", "cases", "grid")
+UNFIT_FOR_FOLDERS = r"[^\w.+-]+"  # what the name of a folder should not hold
 
-# What is told of a run, its title and its digits; from summary.json but for blimp, the overall accuracy on minimal pairs.
+# What a table tells of a run: its title and its digits. All of it is in summary.json but blimp, which is the overall
+# accuracy on minimal pairs.
 MEASURES = {
     "trainable_params": ("trained", 0),
     "total_params": ("all parameters", 0),
@@ -34,16 +35,18 @@ MEASURES = {
 
 
 class Cell(NamedTuple):
-    """A row of the table: runs that differ in their seed."""
+    """A row of the table: runs that differ in their seed only."""
 
     name: str
     base: Path  # configuration file
-    case: str  # "" where its block has none
-    values: dict[str, Any]  # of its block's grid, by dotted key
-    settings: dict[str, Any]  # all that is set beside the base, by dotted key
+    case: str  # "" where its block has no cases
+    values: dict[str, Any]  # its point in the block's grid, by dotted key
+    settings: dict[str, Any]  # everything that is set beside the base, by dotted key
 
 
-class Run(NamedTuple):
+class GridRun(NamedTuple):
+    """One training run of a grid."""
+
     cell: str
     seed: int
     experiment: Experiment
@@ -55,7 +58,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """A study file that was read. Of its configurations nothing is known yet; see `runs_of`."""
+    """The content of a study file. Its configurations are not read yet: `make_runs` does that."""
 
     file: Path
     cells: tuple[Cell, ...]
@@ -63,7 +66,7 @@ class Grid:
     out: Path
     blimp: Path | None
     note: str
-    source: str  # of the published values
+    source: str  # where the published values stand
     published: dict[str, dict[str, tuple[float, float | None]]]  # cell -> measure -> mean, standard error
     columns: tuple[str, ...]
 
@@ -72,111 +75,109 @@ class Grid:
         return self.file.stem
 
 
-def parse(tree: dict, file: Path) -> Grid:
-    """The grid of a study file's tree.
+def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
+    """Returns the grid of a study file's tree.
 
     Raises:
         InputError: a key is unknown, or what it holds is not what it must be.
     """
-    _known(file, "", tree, KEYS)
+    _require_known(file, "", tree, KEYS)
     require("runs" in tree, f"{file}: runs is missing: give grid, cases or both")
     blocks = tree["runs"] if isinstance(tree["runs"], list) else [tree["runs"]]
-    cells = [cell for block in blocks for cell in _cells(file, block, tree.get("base"))]
+    cells = [cell for block in blocks for cell in _parse_block(file, block, tree.get("base"))]
     require(bool(cells), f"{file}: runs is empty: give grid, cases or both")
     names = [cell.name for cell in cells]
     for name in names:
-        require(
-            names.count(name) == 1, f"{file}: two cells have the name {name}: name the cases of one of them otherwise"
-        )
+        message = f"two cells have the name {name}: name the cases of one of them otherwise"
+        require(names.count(name) == 1, f"{file}: {message}")
     seeds = tree.get("seeds", [0])
     right = isinstance(seeds, list) and bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    require(
-        right and len(set(seeds)) == len(seeds),
-        f"{file}: seeds is {seeds!r}: it must be a list of different integers from 0 up",
-    )
+    message = f"seeds is {seeds!r}: it must be a list of different integers from 0 up"
+    require(right and len(set(seeds)) == len(seeds), f"{file}: {message}")
     for key in ("out", "blimp", "note"):
         require(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
     columns = tree.get("columns") or list(MEASURES)
     known = isinstance(columns, list) and all(column in MEASURES for column in columns)
     require(known, f"{file}: columns is {columns!r}: list some of {', '.join(MEASURES)}")
-    source, published = _reference(file, tree.get("reference") or {})
-    out, blimp = Path(tree.get("out") or Path("studies") / file.stem), tree.get("blimp")
-    note = (tree.get("note") or "").strip()
+    source, published = _parse_reference(file, tree.get("reference") or {})
+    blimp = tree.get("blimp")
     return Grid(
-        file, tuple(cells), tuple(seeds), out, Path(blimp) if blimp else None, note, source, published, tuple(columns)
+        file=file,
+        cells=tuple(cells),
+        seeds=tuple(seeds),
+        out=Path(tree.get("out") or Path("studies") / file.stem),
+        blimp=Path(blimp) if blimp else None,
+        note=(tree.get("note") or "").strip(),
+        source=source,
+        published=published,
+        columns=tuple(columns),
     )
 
 
-def runs_of(grid: Grid, overrides: Sequence[str] = ()) -> list[Run]:
-    """Every run, cell by cell, its configuration parsed and checked.
+def make_runs(grid: Grid, overrides: Sequence[str] = ()) -> list[GridRun]:
+    """Returns every run, cell by cell, with its configuration read and checked.
 
     Args:
+        grid: from `parse_grid`.
         overrides: `--section.key value` of the command line, for all runs.
 
     Raises:
         InputError: a configuration cannot be used, or two cells come to the same one.
     """
-    swept = {"run", "seed"}.union(*(cell.settings for cell in grid.cells))
+    set_by_file = {"run", "seed"}.union(*(cell.settings for cell in grid.cells))
     for argument in overrides:
         key = argument.partition("=")[0].removeprefix("--")
         require(
-            not argument.startswith("--") or key not in swept,
+            not argument.startswith("--") or key not in set_by_file,
             f"command line: --{key} is for {grid.file} to set: change it there",
         )
     for base in dict.fromkeys(cell.base for cell in grid.cells):
-        config_io.read(base)  # first by itself, so that each mistake is named where it stands
-    runs, cell_of = [], {}
+        config_io.read(base)  # read alone first, so that an error names the file in which the mistake stands
+    runs: list[GridRun] = []
+    cell_of_hash: dict[str, str] = {}
     for cell in grid.cells:
-        experiment = _experiment(grid.file, cell, overrides)
-        twin = cell_of.setdefault(hash_config(experiment), cell.name)
+        experiment = _read_experiment(grid.file, cell, overrides)
+        twin = cell_of_hash.setdefault(hash_config(experiment), cell.name)
         require(twin == cell.name, f"{grid.file}: {twin} and {cell.name} are the same configuration: leave one out")
         for seed in grid.seeds:
             run = str(grid.out / "runs" / f"{cell.name}-seed{seed}")
-            runs.append(Run(cell.name, seed, dataclasses.replace(experiment, run=run, seed=seed)))
+            runs.append(GridRun(cell.name, seed, dataclasses.replace(experiment, run=run, seed=seed)))
     return runs
 
 
-def short(keys: Sequence[str]) -> dict[str, str]:
-    """Dotted keys by their last part, where that tells them apart."""
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Returns for each dotted key its last part, or the whole key where two have the same last part."""
     last = [key.rpartition(".")[2] for key in keys]
     return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)}
 
 
-def _cells(file: Path, block, base) -> list[Cell]:
-    require(
-        isinstance(block, dict), f"{file}: runs is {block!r}: it must hold grid, cases or both, or list such blocks"
-    )
-    _known(file, "runs.", block, BLOCK)
+def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
+    """Returns the cells of a block: each of its cases at each point of its grid."""
+    message = f"runs is {block!r}: it must hold grid, cases or both, or list such blocks"
+    require(isinstance(block, dict), f"{file}: {message}")
+    _require_known(file, "runs.", block, BLOCK_KEYS)
     base = block.get("base", base)
-    require(
-        isinstance(base, str) and base,
-        f"{file}: base is {base!r}: name a configuration file, from the study file's folder",
-    )
+    message = f"base is {base!r}: name a configuration file, from the study file's folder"
+    require(isinstance(base, str) and bool(base), f"{file}: {message}")
     for key in ("cases", "grid"):
         right = isinstance(block.get(key, {}), dict) and (key not in block or bool(block[key]))
         require(right, f"{file}: runs.{key} is {block.get(key)!r}: it must be a section that is not empty")
     cases, axes = block.get("cases", {"": {}}), block.get("grid", {})
     for case, settings in cases.items():
-        right = isinstance(case, str) and (case == "" or re.fullmatch(r"[\w+][\w.+^-]*", case))
-        require(
-            right and isinstance(settings, dict),
-            f"{file}: runs.cases.{case}: a case is a name (letters, digits, _ . + ^ -) and its settings",
-        )
-        both = [key for key in settings if key in axes]
-        require(
-            not both,
-            f"{file}: {both and both[0]} stands in runs.grid and in runs.cases.{case}: leave it in one of them",
-        )
+        right = isinstance(case, str) and (case == "" or bool(re.fullmatch(r"[\w+][\w.+^-]*", case)))
+        message = "a case is a name (letters, digits, _ . + ^ -) and its settings"
+        require(right and isinstance(settings, dict), f"{file}: runs.cases.{case}: {message}")
+        for key in settings:
+            message = f"{key} stands in runs.grid and in runs.cases.{case}: leave it in one of them"
+            require(key not in axes, f"{file}: {message}")
     for key, values in axes.items():
         require(isinstance(key, str), f"{file}: runs.grid.{key}: name a setting, as section.key")
-        require(
-            isinstance(values, list) and values,
-            f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty",
-        )
-    names, cells = short(list(axes)), []
+        right = isinstance(values, list) and bool(values)
+        require(right, f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty")
+    names, cells = short_names(list(axes)), []
     for (case, settings), values in itertools.product(cases.items(), itertools.product(*axes.values())):
         point = dict(zip(axes, values, strict=True))
-        parts = [f"{names[key]}={re.sub(UNFIT, '_', _text(value))}" for key, value in point.items()]
+        parts = [f"{names[key]}={re.sub(UNFIT_FOR_FOLDERS, '_', _spell(value))}" for key, value in point.items()]
         name = ",".join([case] * bool(case) + parts) or "base"
         for key in ("run", "seed"):
             require(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
@@ -184,8 +185,9 @@ def _cells(file: Path, block, base) -> list[Cell]:
     return cells
 
 
-def _experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:
-    settings = [f"--{key}={_text(value)}" for key, value in cell.settings.items()]
+def _read_experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:
+    """Returns the configuration of a cell. An error in the file's own settings names the file and the cell."""
+    settings = [f"--{key}={_spell(value)}" for key, value in cell.settings.items()]
     try:
         experiment = config_io.read(cell.base, settings)
     except InputError as error:
@@ -193,37 +195,32 @@ def _experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:
     return config_io.read(cell.base, [*settings, *overrides]) if overrides else experiment
 
 
-def _reference(file: Path, tree) -> tuple[str, dict]:
-    right = (
-        isinstance(tree, dict) and isinstance(tree.get("source", ""), str) and isinstance(tree.get("cells", {}), dict)
-    )
+def _parse_reference(file: Path, tree: Any) -> tuple[str, dict[str, dict[str, tuple[float, float | None]]]]:
+    """Returns where the published values stand, and the values: cell -> measure -> mean, standard error."""
+    right = isinstance(tree, dict) and isinstance(tree.get("source", ""), str)
+    right = right and isinstance(tree.get("cells", {}), dict)
     require(right, f"{file}: reference must hold source, a text, and cells, by name")
-    _known(file, "reference.", tree, ("source", "cells"))
-    published = {}
+    _require_known(file, "reference.", tree, ("source", "cells"))
+    published: dict[str, dict[str, tuple[float, float | None]]] = {}
     for name, values in tree.get("cells", {}).items():
-        require(
-            isinstance(values, dict), f"{file}: reference.cells.{name} is {values!r}: it must hold values by measure"
-        )
-        _known(file, f"reference.cells.{name}.", values, MEASURES)
+        where = f"reference.cells.{name}"
+        require(isinstance(values, dict), f"{file}: {where} is {values!r}: it must hold values by measure")
+        _require_known(file, f"{where}.", values, MEASURES)
         published[name] = {}
         for measure, value in values.items():
             numbers = value if isinstance(value, list) else [value]
-            right = 1 <= len(numbers) <= 2 and all(
-                isinstance(number, int | float) and math.isfinite(number) for number in numbers
-            )
-            require(
-                right,
-                f"{file}: reference.cells.{name}.{measure} is {value!r}: give a number, or [mean, standard error]",
-            )
+            finite = all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+            message = f"{where}.{measure} is {value!r}: give a number, or [mean, standard error]"
+            require(1 <= len(numbers) <= 2 and finite, f"{file}: {message}")
             published[name][measure] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
     return tree.get("source", ""), published
 
 
-def _text(value) -> str:
-    """A value as the command line has it."""
+def _spell(value: Any) -> str:
+    """Returns a value as the command line has it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _known(file: Path, section: str, tree: dict, known: Sequence[str]) -> None:
+def _require_known(file: Path, section: str, tree: dict[str, Any], known: Collection[str]) -> None:
     for key in tree:
         require(key in known, f"{file}: unknown key {section}{key}: choose from {', '.join(known)}")

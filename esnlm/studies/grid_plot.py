@@ -1,152 +1,139 @@
 """The picture of a grid: losses and minimal pairs along its numeric axis, beside what was published."""
 
-import io
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from esnlm.studies.grid import MEASURES, Grid, short
+from esnlm.reporting import plots
+from esnlm.reporting.plots import COLOURS, INK
+from esnlm.studies.grid import MEASURES, Grid, short_names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PANELS = ("train_nll", "val_nll", "perplexity", "blimp")
-INK = "#22262b"
-COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
-WIDE = 16.0  # from this ratio of its ends on, an axis is logarithmic
+WIDE = 16.0  # an axis whose ends have this ratio or a larger one is logarithmic
+
+Value = tuple[float, float | None] | None  # mean and standard error
 
 
 class Point(NamedTuple):
+    """A cell in a panel. A cell that has no place on the axis has x nan: it becomes a level across the panel."""
+
     x: float
     mean: float
     error: float
     diverged: bool
 
 
-def draw(grid: Grid, cells: list[dict]) -> bytes | None:
-    """A PNG, or None: no numeric axis in the grid, nothing to draw yet, or no matplotlib.
+def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
+    """Returns a PNG, or None where the grid has no numeric axis, nothing is measured yet, or matplotlib is missing.
 
-    The axis is the numeric key with the most values; everything else that differs makes a line of its own, and a cell
-    that has no place on the axis a level across it.
+    The axis is the numeric key with the most values. Every other difference makes a line of its own.
 
     Args:
-        cells: from `grid_table.collect`.
+        grid: the study.
+        cells: from `grid_table.collect_cells`.
     """
-    key = axis(cells)
+    key = find_axis(cells)
     if key is None:
         return None
-    measured = {name: _lines(cells, key, lambda cell, name=name: _measured(cell, name)) for name in PANELS}
-    published = {name: _lines(cells, key, lambda cell, name=name: _published(grid, cell, name)) for name in PANELS}
-    # Perplexity is the NLL again, but where it is what was published.
+    measured, published = {}, {}
+    for name in PANELS:
+        measured[name] = _make_lines(cells, key, [_read_mean(cell, name) for cell in cells])
+        references = [grid.published.get(cell["cell"], {}).get(name) for cell in cells]
+        published[name] = _make_lines(cells, key, references)
+    # Perplexity says the same as the NLL, and is shown only where it is what was published.
     panels = [name for name in PANELS if measured[name] and (name != "perplexity" or published[name])]
     if not panels:
         return None
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    made = plots.figure(min(5.2 * len(panels), 15), 4.4, columns=len(panels))
+    if made is None:
         return None
-    figure = Figure(figsize=(min(5.2 * len(panels), 15), 4.4), layout="constrained")
+    figure, grid_of_axes = made
     series = list(dict.fromkeys(name for panel in panels for name in (*measured[panel], *published[panel])))
     values = sorted({float(cell["values"][key]) for cell in cells if key in cell["values"]})
-    for name, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
-        drawn = []
+    for name, axes in zip(panels, grid_of_axes[0], strict=True):
+        heights: list[float] = []
         for i, line in enumerate(series):
             colour = COLOURS[i % len(COLOURS)]
-            drawn += _plot(axes, measured[name].get(line, []), colour, line or "this study", whole=True)
-            drawn += _plot(
-                axes, published[name].get(line, []), colour, f"{line}, published" if line else "published", whole=False
-            )
-        if drawn and min(drawn) > 0 and max(drawn) / min(drawn) > 100:  # runs that diverged
+            heights += _plot_line(axes, measured[name].get(line, []), colour, line or "this study", solid=True)
+            label = f"{line}, published" if line else "published"
+            heights += _plot_line(axes, published[name].get(line, []), colour, label, solid=False)
+        if heights and min(heights) > 0 and max(heights) / min(heights) > 100:  # runs that diverged
             axes.set_yscale("log")
-        _scale(axes, values)
-        axes.set(xlabel=short([key])[key].replace("_", " "), ylabel=MEASURES[name][0])
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=INK)
+        _scale_axis(axes, values)
+        axes.set(xlabel=short_names([key])[key].replace("_", " "), ylabel=MEASURES[name][0])
     shown = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.suptitle(f"{grid.name}: mean and one standard error", x=0.02, ha="left", color=INK, parse_math=False)
-    figure.legend(
-        shown.values(),
-        shown.keys(),
-        loc="outside lower center",
-        ncols=2 * len(panels),
-        frameon=False,
-        fontsize=9,
-        labelcolor=INK,
-    )
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    return picture.getvalue()
+    style: dict[str, Any] = {"ncols": 2 * len(panels), "frameon": False, "fontsize": 9, "labelcolor": INK}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", **style)
+    return plots.png(figure)
 
 
-def axis(cells: list[dict]) -> str | None:
-    """The grid's key with the most values, of those whose values are all numbers and at least two."""
-    values: dict[str, set] = {}
+def find_axis(cells: list[dict[str, Any]]) -> str | None:
+    """Returns the grid's key with the most values, among those with at least two values that are all numbers."""
+    values: dict[str, set[float | None]] = {}
     for cell in cells:
         for key, value in cell["values"].items():
-            values.setdefault(key, set()).add(_float(value))
-    numeric = [key for key, its in values.items() if None not in its and len(its) > 1]
+            values.setdefault(key, set()).add(_to_number(value))
+    numeric = [key for key, found in values.items() if None not in found and len(found) > 1]
     return max(numeric, key=lambda key: len(values[key]), default=None)
 
 
-def _lines(cells: list[dict], key: str, value_of) -> dict[str, list[Point]]:
-    """The points of each line, by its name: "" where nothing but the axis differs. A level has its x at nan."""
+def _make_lines(cells: list[dict[str, Any]], key: str, values: Sequence[Value]) -> dict[str, list[Point]]:
+    """Returns the points of each line by the line's name, which is "" where nothing but the axis differs.
+
+    Args:
+        cells: from `grid_table.collect_cells`.
+        key: the axis.
+        values: of each cell.
+    """
     lines: dict[str, list[Point]] = {}
-    names = short(list(dict.fromkeys(name for cell in cells for name in cell["values"])))
-    for cell in cells:
-        found = value_of(cell)
+    names = short_names(list(dict.fromkeys(name for cell in cells for name in cell["values"])))
+    for cell, found in zip(cells, values, strict=True):
         if found is None or not math.isfinite(found[0]):
             continue
         others = [f"{names[name]} {value}" for name, value in cell["values"].items() if name != key]
         name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else cell["cell"]
-        x = _float(cell["values"].get(key, math.nan))
+        x = _to_number(cell["values"].get(key, math.nan))
+        error = found[1] if found[1] is not None and math.isfinite(found[1]) else 0.0
         diverged = any(run["status"] == "diverged" for run in cell["runs"])
-        lines.setdefault(name, []).append(
-            Point(x, found[0], found[1] if found[1] is not None and math.isfinite(found[1]) else 0.0, diverged)
-        )
+        lines.setdefault(name, []).append(Point(math.nan if x is None else x, found[0], error, diverged))
     return {name: sorted(points) for name, points in lines.items()}
 
 
-def _measured(cell: dict, name: str) -> tuple[float, float | None] | None:
-    its = cell["means"][name]
-    return None if its["mean"] is None else (its["mean"], its["se"])
+def _read_mean(cell: dict[str, Any], name: str) -> Value:
+    found = cell["means"][name]
+    return None if found["mean"] is None else (found["mean"], found["se"])
 
 
-def _published(grid: Grid, cell: dict, name: str) -> tuple[float, float | None] | None:
-    return grid.published.get(cell["cell"], {}).get(name)
-
-
-def _plot(axes, points: Sequence[Point], colour: str, label: str, whole: bool) -> list[float]:
-    """Draws a line or a level, and returns its heights."""
-    style: dict[str, Any] = {
-        "color": colour,
-        "linewidth": 1.8 if whole else 1.0,
-        "linestyle": "-" if whole else (0, (4, 3)),
-    }
+def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, solid: bool) -> list[float]:
+    """Plots a line or a level, and returns its heights."""
+    width, dashes = (1.8, "-") if solid else (1.0, (0, (4, 3)))
+    style: dict[str, Any] = {"color": colour, "linewidth": width, "label": label}
     if points and math.isnan(points[0].x):
-        axes.axhline(points[0].mean, **style | {"linestyle": "-." if whole else ":"}, label=label)
+        axes.axhline(points[0].mean, linestyle="-." if solid else ":", **style)
     elif points:
         x, means, errors = [p.x for p in points], [p.mean for p in points], [p.error for p in points]
-        fill = colour if whole else "white"
-        axes.errorbar(
-            x,
-            means,
-            errors,
-            marker="o",
-            markersize=5,
-            markerfacecolor=fill,
-            capsize=2,
-            label=label,
-            zorder=3 + whole,
-            **style,
-        )
-        lost = [p for p in points if p.diverged] if whole else []
-        if lost:
-            cross = {"marker": "x", "s": 90, "color": INK, "zorder": 6, "label": "with diverged runs"}
-            axes.scatter([p.x for p in lost], [p.mean for p in lost], **cross)
+        marks: dict[str, Any] = {
+            "marker": "o",
+            "markersize": 5,
+            "markerfacecolor": colour if solid else "white",
+            "capsize": 2,
+        }
+        axes.errorbar(x, means, errors, linestyle=dashes, zorder=3 + solid, **style, **marks)
+        diverged = [p for p in points if p.diverged] if solid else []
+        if diverged:
+            cross: dict[str, Any] = {"marker": "x", "s": 90, "color": INK, "zorder": 6, "label": "with diverged runs"}
+            axes.scatter([p.x for p in diverged], [p.mean for p in diverged], **cross)
     return [p.mean for p in points]
 
 
-def _scale(axes, values: list[float]) -> None:
-    """Ticks at the grid's own values, as many as there is room for; logarithmic where they span much."""
+def _scale_axis(axes: "Axes", values: list[float]) -> None:
+    """Puts ticks at the grid's own values, as far as there is room; the axis is logarithmic where they span much."""
     wide = values[0] > 0 and values[-1] / values[0] >= WIDE
     if wide:
         axes.set_xscale("log", base=2)
@@ -157,7 +144,7 @@ def _scale(axes, values: list[float]) -> None:
     axes.minorticks_off()
 
 
-def _float(value) -> float | None:
+def _to_number(value: Any) -> float | None:
     try:
         return None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):

@@ -1,167 +1,152 @@
 """The table of a grid: mean and standard error of each cell's runs, beside what was published."""
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from esnlm.reporting import run_table
+from esnlm.reporting.tables import markdown_table
 from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
-from esnlm.studies.grid import MEASURES, Grid, Run
+from esnlm.runs.json_file import spell_nonfinite
+from esnlm.studies.grid import MEASURES, Grid, GridRun
 
 
-def finished(run: Path) -> dict | None:
-    """The summary of a run that was trained to its end, as a diverged run was too; None of any other."""
+def read_finished(run: Path) -> dict[str, Any] | None:
+    """Returns the summary of a run that was trained to its end (a diverged run was, too), or None."""
     summary = RunDirectory(run).read_summary()
     return summary if summary is not None and summary["status"] in ("finished", "diverged") else None
 
 
-def collect(grid: Grid, runs: Sequence[Run]) -> list[dict]:
-    """What is known so far: an entry a cell with its finished runs, and mean, standard error and n of each measure."""
+def collect_cells(grid: Grid, runs: Sequence[GridRun]) -> list[dict[str, Any]]:
+    """Returns what is known so far: for each cell its finished runs, and mean, standard error and n of each measure."""
     cells = []
     for cell in grid.cells:
-        found = [_figures(run) for run in runs if run.cell == cell.name and finished(run.directory)]
+        found = [_read_measures(run) for run in runs if run.cell == cell.name and read_finished(run.directory)]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
-        cells.append(
-            {
-                "cell": cell.name,
-                "case": cell.case,
-                "values": cell.values,
-                "settings": cell.settings,
-                "runs": found,
-                "means": means,
-            }
-        )
+        cell_values = {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings}
+        cells.append(cell_values | {"runs": found, "means": means})
     return cells
 
 
-def mean_and_error(values: Sequence[float]) -> dict:
-    """{mean, se, n}: one standard error of the mean is the standard deviation (n - 1) / sqrt n; None where n is too small."""
+def mean_and_error(values: Sequence[float]) -> dict[str, Any]:
+    """Computes {mean, se, n}; se is the standard deviation (n - 1) / sqrt n, and None stands where n is too small."""
     with np.errstate(invalid="ignore", over="ignore"):  # a diverged run may have any number
         mean = float(np.mean(values)) if values else None
         error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
     return {"mean": mean, "se": error, "n": len(values)}
 
 
-def write(grid: Grid, cells: list[dict], command: str, plot: str | None) -> str:
+def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | None) -> str:
     """Writes table.md and table.json into the study's folder, replacing what is there. Returns the Markdown.
 
     Args:
-        cells: from `collect`.
-        command: to be named as what made it.
+        grid: the study.
+        cells: from `collect_cells`.
+        command: the command that made it, to stand in both files.
         plot: a picture in the same folder, or None.
     """
-    table = _markdown(grid, cells, command, plot)
+    table = _render(grid, cells, command, plot)
     write_file(grid.out / "table.md", table)
     tree = {
         "format": "esnlm study",
         "study": grid.name,
         "note": grid.note,
         "command": command,
-        "units": "NLL in nats per token, blimp in percent; means over seeds with one standard error, sd (n - 1) / sqrt n",
+        "units": "NLL in nats per token, blimp in percent; means over seeds with one standard error,"
+        " sd (n - 1) / sqrt n",
         "cells": cells,
         "reference": {"source": grid.source, "cells": grid.published},
     }
-    write_json(grid.out / "table.json", tree)
+    write_file(grid.out / "table.json", json.dumps(spell_nonfinite(tree), indent=1, allow_nan=False) + "\n")
     return table
 
 
-def _figures(run: Run) -> dict:
+def _read_measures(run: GridRun) -> dict[str, Any]:
+    """Returns what is told of a finished run, with MEASURES as numbers."""
     row = run_table.row(run.directory)
     summary = row["summary"]
     numbers = {name: summary.get(name) for name in MEASURES}
     if "regression" in summary:
-        numbers["train_nll"] = (
-            None  # it has that of a sample under the finished readout, not the mean over updates of S1
-        )
+        # It is that of a sample under the finished readout, not the mean over updates of Ueda et al. 2025a.
+        numbers["train_nll"] = None
     pairs = row["minimal_pairs"].get("blimp-paper", {})
     numbers["blimp"] = pairs.get("accuracy") if pairs.get("step") == summary["step"] else None
     device, versions = summary["device"], summary["versions"]
     machine = f"{device['kind']} x {device['count']}, {device['cores']} cores"
-    return {
-        "run": row["run"],
-        "seed": run.seed,
-        "status": summary["status"],
-        "origin": f"{machine}; " + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")),
-    } | {
-        name: None if number is None else float(number) for name, number in numbers.items()
-    }  # "inf" and "nan" are texts in JSON
+    origin = f"{machine}; " + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy"))
+    # float also reads "inf" and "nan", which are texts in JSON.
+    measures = {name: None if number is None else float(number) for name, number in numbers.items()}
+    return {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin} | measures
 
 
-def _markdown(grid: Grid, cells: list[dict], command: str, plot: str | None) -> str:
+def _render(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | None) -> str:
+    """Returns the page."""
     published = {measure for values in grid.published.values() for measure in values}
-    header, align = ["", "runs"], ["---", "---"]
+    header = ["", "runs"]
     for name in grid.columns:
         title, _ = MEASURES[name]
         header += [title, *([f"{title}, published"] if name in published else [])]
-    align += ["---:"] * (len(header) - 2)
-    rows = [
-        [
-            cell["cell"],
-            _runs(cell, len(grid.seeds)),
-            *_cells(grid, published, cell["cell"], cell["means"], len(cell["runs"])),
-        ]
-        for cell in cells
+    rows = []
+    for cell in cells:
+        values = _format_row(grid, published, cell["cell"], cell["means"], len(cell["runs"]))
+        rows.append([cell["cell"], _format_runs(cell, len(grid.seeds)), *values])
+    known = {cell["cell"] for cell in cells}
+    rows += [
+        [name, "published only", *_format_row(grid, published, name, {}, 0)]
+        for name in grid.published
+        if name not in known
     ]
-    others = [name for name in grid.published if name not in {cell["cell"] for cell in cells}]
-    rows += [[name, "published only", *_cells(grid, published, name, {}, 0)] for name in others]
     lines = [f"# {grid.name}", "", *([grid.note, ""] if grid.note else [])]
     lines += [
-        "Mean over runs that differ in their seed (one standard error). NLL is in nats per token; a regression has no train NLL,"
+        "Mean over runs that differ in their seed (one standard error). NLL is in nats per token; a regression has no"
+        " train NLL,",
+        "which is a mean over updates.",
+        "",
     ]
-    lines += ["which is a mean over updates.", ""]
-    lines += [f"| {' | '.join(row)} |" for row in (header, align, *rows)]
+    lines += markdown_table(header, rows, align="llr")
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:
-        lines += [
-            "",
-            "Diverged (a train or validation NLL that is not finite or above 10 ln V), and in the means above all the same:",
-            "",
-        ]
+        explanation = "a train or validation NLL that is not finite or above 10 ln V"
+        lines += ["", f"Diverged ({explanation}), and in the means above all the same:", ""]
         for run in diverged:
-            numbers = [
-                f"{MEASURES[name][0]} {_number(run[name], 3)}"
-                for name in ("train_nll", "val_nll", "blimp")
-                if run[name] is not None
-            ]
+            told = [name for name in ("train_nll", "val_nll", "blimp") if run[name] is not None]
+            numbers = [f"{MEASURES[name][0]} {_format(run[name], 3)}" for name in told]
             lines.append(f"- {run['run']}: {', '.join(numbers)}")
     lines += ["", f"![{grid.name}]({plot})"] if plot else []
     lines += ["", f"Published: {grid.source}"] if grid.source else []
-    lines += [
-        "",
-        f"Made by `{command}`",
-        *dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"]),
-    ]
-    return "\n".join(lines) + "\n"
+    origins = dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"])
+    return "\n".join([*lines, "", f"Made by `{command}`", *origins]) + "\n"
 
 
-def _runs(cell: dict, asked: int) -> str:
+def _format_runs(cell: dict[str, Any], asked: int) -> str:
     done, diverged = len(cell["runs"]), sum(run["status"] == "diverged" for run in cell["runs"])
     return (f"{done}" if done == asked else f"{done} of {asked}") + (f", {diverged} diverged" if diverged else "")
 
 
-def _cells(grid: Grid, published: set[str], name: str, means: dict, runs: int) -> list[str]:
+def _format_row(grid: Grid, published: set[str], name: str, means: dict[str, Any], runs: int) -> list[str]:
+    """Returns the cell's measures, each followed by its published value where the study has such a column."""
     texts = []
     for measure in grid.columns:
         digits = MEASURES[measure][1]
         found = means.get(measure, {"mean": None, "n": 0})
         fewer = f" of {found['n']}" if 0 < found["n"] < runs else ""  # a collapsed model has no accuracy
-        texts.append("" if found["mean"] is None else _with_error(found["mean"], found["se"], digits) + fewer)
+        texts.append("" if found["mean"] is None else _format_with_error(found["mean"], found["se"], digits) + fewer)
         if measure in published:
             value = grid.published.get(name, {}).get(measure)
-            texts.append("" if value is None else _with_error(*value, digits))
+            texts.append("" if value is None else _format_with_error(*value, digits))
     return texts
 
 
-def _with_error(mean: float, error: float | None, digits: int) -> str:
-    # Most counts are the same in every run.
-    return _number(mean, digits) + (
-        "" if error is None or (error == 0 and digits == 0) else f" ({_number(error, digits)})"
-    )
+def _format_with_error(mean: float, error: float | None, digits: int) -> str:
+    if error is None or (error == 0 and digits == 0):  # most counts are the same in every run
+        return _format(mean, digits)
+    return f"{_format(mean, digits)} ({_format(error, digits)})"
 
 
-def _number(value: float, digits: int) -> str:
+def _format(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if digits == 0 or abs(value) < 1e5 else f"{value:.2e}"

@@ -1,11 +1,13 @@
-"""A study: a file that names many runs, trained one after the other into one table."""
+"""A study: a file that names many runs. They are trained one after the other, and one table shows them."""
 
 import multiprocessing
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from esnlm.config import Experiment
 from esnlm.errors import InputError
@@ -17,18 +19,19 @@ from esnlm.runs.console import clock, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.yaml_file import read_tree
-from esnlm.studies import grid as grids
-from esnlm.studies import grid_plot, grid_table
-from esnlm.studies.grid import Grid, Run
+from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
+from esnlm.studies.grid_plot import plot_grid
+from esnlm.studies.grid_table import collect_cells, read_finished, write_table
 from esnlm.training import plan
 from esnlm.training.resume import require_same
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED, train_run
 
-KINDS = ("grid", "alignment", "coordinate_check", "training_curves")
+BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # another program runs such studies
+KINDS = ("grid", *BOTTLENECK_KINDS)
 
 
-def study(
+def run_study(
     file: Path,
     out: Path | None = None,
     blimp: Path | None = None,
@@ -36,7 +39,7 @@ def study(
     overrides: Sequence[str] = (),
     command: str = "",
 ) -> int:
-    """Runs what is left of a study, or shows what that is. Nothing is trained before all of its file is checked.
+    """Runs what is left of a study, or shows what that is. The whole file is checked before anything is trained.
 
     Args:
         file: the study file, YAML.
@@ -44,89 +47,86 @@ def study(
         blimp: minimal pairs to score with each run, instead of the file's own.
         only_plan: list the runs, what is done, and the time that the rest takes.
         overrides: `--section.key value` for every run.
-        command: to be named in the table.
+        command: the command, to stand in the table.
 
     Returns:
-        0 when all is done; 75 when it was stopped and the same command goes on; otherwise the status of the run that failed.
+        0 when all is done; 75 when it was stopped and the same command goes on; otherwise the status of the run that
+        failed.
 
     Raises:
         InputError: the file, a configuration, the data or the folder cannot be used.
     """
-    tree = read(file)
-    if tree["kind"] != "grid":
-        if blimp or only_plan or overrides:
-            raise InputError(f"{file}: a study of kind {tree['kind']} takes --out alone: give its settings in the file")
-        from experiments import bottleneck
-
-        settings = {key: value for key, value in tree.items() if key != "out"}
-        return bottleneck.run(settings, Path(out or tree.get("out") or Path("studies") / file.stem), str(file)) or 0
+    tree = read_study(file)
     paths = {key: str(value) for key, value in (("out", out), ("blimp", blimp)) if value}
-    grid = grids.parse(tree | paths, file)
-    runs = grids.runs_of(grid, overrides)
-    _require_own(grid)
+    grid = parse_grid(tree | paths, file)
+    runs = make_runs(grid, overrides)
+    _require_own_folder(grid)
     if status := _check_begun(runs):
         return status
-    left = _left(grid, runs)
-    flops = {
-        run.directory: plan.flops(run.experiment) for run in runs
-    }  # a token store that cannot be used is noticed here
+    unfinished = _find_unfinished(grid, runs)
+    # Computed for all runs: this reads their token stores, and notices here one that cannot be used.
+    flops = {run.directory: plan.flops(run.experiment) for run in runs}
     if only_plan:
-        return _show_plan(runs, left, flops)
+        _show_plan(runs, unfinished, flops)
+        return 0
     try:
         grid.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{grid.out}: cannot be made: {error.strerror}; choose another folder with --out") from None
-    table = _write(grid, runs, command)
-    done, began, at_once = 0.0, time.monotonic(), len(runs) - len(left)
-    for number, run in enumerate(left):
-        rest = sum(flops[other.directory] for other in left[number:])
+    table = _write_results(grid, runs, command)
+    done, began, finished = 0.0, time.monotonic(), len(runs) - len(unfinished)
+    for number, run in enumerate(unfinished):
+        rest = sum(flops[other.directory] for other in unfinished[number:])
         time_left = f", about {clock((time.monotonic() - began) / done * rest)} left" if done else ""
-        say(f"run {at_once + number + 1} of {len(runs)}: {run.directory.name}{time_left}")
-        status = in_a_process_of_its_own(train_and_score, run.experiment, grid.blimp)
+        say(f"run {finished + number + 1} of {len(runs)}: {run.directory.name}{time_left}")
+        status = run_in_process(train_and_score, run.experiment, grid.blimp)
         if status == INTERRUPTED:
             say(f"stopped in {run.directory.name}; the same command goes on")
             return INTERRUPTED
         if status:
-            if status != 2:  # which has said what was wrong
+            if status != 2:  # with status 2 the run has said what was wrong
                 say(f"{run.directory} ended with status {status}; the same command tries it again")
-            return max(status, 1)  # negative: the signal that ended it
+            return max(status, 1)  # a negative status is the signal that ended the run
         done += flops[run.directory]
-        table = _write(grid, runs, command)
+        table = _write_results(grid, runs, command)
     print(table, end="")
     return 0
 
 
-def read(file: Path) -> dict:
-    """The tree of a study file, `kind` in it.
+def read_study(file: Path) -> dict[str, Any]:
+    """Reads a study file of kind `grid`.
 
     Raises:
-        InputError: it is missing or not YAML, a key stands in it twice, or its kind is unknown.
+        InputError: it is missing or not YAML, a key stands in it twice, or it is of another kind.
     """
     tree = read_tree(file, "name a study file, such as those in configs/studies")
-    if not isinstance(tree, dict) or tree.get("kind") not in KINDS:
-        kind = tree.get("kind") if isinstance(tree, dict) else None
+    kind = tree.get("kind") if isinstance(tree, dict) else None
+    if kind not in KINDS:
         raise InputError(f"{file}: kind is {kind!r}: a study is one of {', '.join(KINDS)}")
+    if kind in BOTTLENECK_KINDS:
+        raise InputError(f"{file}: a study of kind {kind} is run by python -m experiments.bottleneck {file}")
     return tree
 
 
 def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
-    """One run as train.py and eval_blimp.py make it; returns the exit status."""
+    """Makes one run, as train.py and eval_blimp.py do, and returns the exit status."""
     status = train_run(experiment)
     if status == 0 and blimp is not None:
-        evaluate_run(experiment.run, [blimp], overwrite=True)  # what is there is of an earlier update
+        evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
     return status
 
 
-def in_a_process_of_its_own(call, *arguments) -> int:
-    """Calls in a fresh process, whose memory goes back with it, and returns its exit status; 75 where one was asked to stop.
+def run_in_process(function: Callable[..., int | None], *arguments: Any) -> int:
+    """Calls a function in a fresh process, so that all of its memory is given back, and returns the exit status.
 
-    SIGINT and SIGTERM are passed on as SIGTERM, which asks and, asked twice, does not insist: a Ctrl-C at a terminal has
-    reached the process already. What it prints as its result is not shown: the table is.
+    SIGINT and SIGTERM are passed on as SIGTERM, which asks a run to stop. (A second one does not insist, because a
+    Ctrl-C at a terminal has reached the process already.) The status is then 75. What the function prints as its
+    result is not shown: the study's table is.
     """
-    process = multiprocessing.get_context("spawn").Process(target=_exit_with, args=(call, *arguments))
+    process = multiprocessing.get_context("spawn").Process(target=_exit_with_status, args=(function, *arguments))
     asked = False
 
-    def pass_on(number, frame):
+    def pass_on(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
         if process.pid is not None:
@@ -141,20 +141,39 @@ def in_a_process_of_its_own(call, *arguments) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return INTERRUPTED if asked else process.exitcode
+    return INTERRUPTED if asked else process.exitcode or 0
 
 
-def _exit_with(call, *arguments) -> None:
+def _exit_with_status(function: Callable[..., int | None], *arguments: Any) -> None:
     with open("/dev/null", "w") as nowhere:
         sys.stdout = nowhere
-        sys.exit(exit_with(lambda: call(*arguments)))
+        sys.exit(exit_with(lambda: function(*arguments)))
 
 
-def _check_begun(runs: list[Run]) -> int:
-    """2, after the line that says so, where a run was begun with another configuration than the study file's now."""
+def _require_own_folder(grid: Grid) -> None:
+    """Raises InputError where the study's folder holds something else."""
+    try:
+        empty = not grid.out.exists() or not any(grid.out.iterdir())
+    except OSError as error:
+        raise InputError(f"{grid.out}: cannot be read: {error.strerror}; choose another folder with --out") from None
+    if not empty and _read_name(grid.out / "table.json") != grid.name:
+        message = f"holds something else than the study {grid.name}; choose another folder with --out"
+        raise InputError(f"{grid.out}: {message}")
+
+
+def _read_name(table: Path) -> str | None:
+    """Returns the name of the study that made a table, or None for anything else."""
+    try:
+        return parse_json(table.read_text())["study"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _check_begun(runs: list[GridRun]) -> int:
+    """Returns 2, after a line that says why, where a run was begun with another configuration than the file's now."""
     begun = [run.experiment for run in runs if RunDirectory(run.directory).config.exists()]
-    # Elsewhere, as it asks for the device, which is then held: each run needs all of it.
-    return in_a_process_of_its_own(require_all_same, begun) if begun else 0
+    # The check asks for the device, which a process then holds. Each run needs all of it, so another process asks.
+    return run_in_process(require_all_same, begun) if begun else 0
 
 
 def require_all_same(begun: list[Experiment]) -> None:
@@ -163,65 +182,43 @@ def require_all_same(begun: list[Experiment]) -> None:
         require_same(experiment, RunDirectory(Path(experiment.run)))
 
 
-def _left(grid: Grid, runs: list[Run]) -> list[Run]:
-    """The runs that are not done. InputError where one was scored on other minimal pairs."""
+def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
+    """Returns the runs that are not done. Raises InputError where one was scored on other minimal pairs."""
     digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
-    left = []
+    unfinished = []
     for run in runs:
         if digest and run.experiment.data.has_minimal_pairs:
-            raise InputError(
-                f"{grid.blimp}: {run.cell} generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
-            )
+            message = "generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
+            raise InputError(f"{grid.blimp}: {run.cell} {message}")
         scores = run.directory / "evaluation" / "blimp-paper.json"
         scored = blimp_report.read(scores) if digest and scores.exists() else None
         if scored and scored["data"]["sha256"] != digest:
-            raise InputError(
-                f"{scores}: is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
-            )
-        summary = grid_table.finished(run.directory)
+            message = f"is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
+            raise InputError(f"{scores}: {message}")
+        summary = read_finished(run.directory)
         if summary is None or (digest and (scored is None or scored["step"] != summary["step"])):
-            left.append(run)
-    return left
+            unfinished.append(run)
+    return unfinished
 
 
-def _require_own(grid: Grid) -> None:
-    """Raises InputError where the study's folder holds something else."""
-    try:
-        empty = not grid.out.exists() or not any(grid.out.iterdir())
-    except OSError as error:
-        raise InputError(f"{grid.out}: cannot be read: {error.strerror}; choose another folder with --out") from None
-    if not empty and _name_of(grid.out / "table.json") != grid.name:
-        raise InputError(
-            f"{grid.out}: holds something else than the study {grid.name}; choose another folder with --out"
-        )
-
-
-def _name_of(table: Path) -> str | None:
-    try:
-        return parse_json(table.read_text())["study"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _write(grid: Grid, runs: list[Run], command: str) -> str:
-    """Writes table.md, table.json and the plot as they stand, and returns the table."""
-    cells = grid_table.collect(grid, runs)
-    picture = grid_plot.draw(grid, cells)
+def _write_results(grid: Grid, runs: list[GridRun], command: str) -> str:
+    """Writes table.md, table.json and the plot as they stand now, and returns the table."""
+    cells = collect_cells(grid, runs)
+    picture = plot_grid(grid, cells)
     if picture is not None:
         write_file(grid.out / "table.png", picture)
-    return grid_table.write(grid, cells, command, None if picture is None else "table.png")
+    return write_table(grid, cells, command, None if picture is None else "table.png")
 
 
-def _show_plan(runs: list[Run], left: list[Run], flops: dict[Path, float]) -> int:
+def _show_plan(runs: list[GridRun], unfinished: list[GridRun], flops: Mapping[Path, float]) -> None:
+    """Prints each run, its state and the least time that it takes."""
     seconds = {
-        run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision) for run in left
+        run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision) for run in unfinished
     }
     for run in runs:
         begun = RunDirectory(run.directory).config.exists()
         state = "done" if run.directory not in seconds else "begun" if begun else "to do"
         print(f"{state:6} {clock(seconds[run.directory]) if state != 'done' else '':>10}  {run.directory}")
-    print(
-        f"{len(runs) - len(left)} of {len(runs)} runs are done; the rest takes {clock(sum(seconds.values()))} at best, by the speed of"
-    )
+    total, finished = clock(sum(seconds.values())), len(runs) - len(unfinished)
+    print(f"{finished} of {len(runs)} runs are done; the rest takes {total} at best, by the speed of")
     print("matrix products alone; expect half as much again, and the scoring of minimal pairs beside it")
-    return 0

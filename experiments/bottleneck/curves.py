@@ -1,4 +1,4 @@
-"""Training curves: loss of training and test images by epoch, for pairs of classes (section 3.3)."""
+"""Training curves: losses of training and test images by epoch, for pairs of classes (section 3.3)."""
 
 from functools import partial
 
@@ -11,43 +11,85 @@ from esnlm.runs.console import Progress
 from experiments.bottleneck import images, network
 from experiments.bottleneck.images import PIXELS, Images
 from experiments.bottleneck.record import Record
-from experiments.bottleneck.settings import Curves
+from experiments.bottleneck.settings import CurvesSettings
 
 CLASSES = 2
 
+Arrays = list[jax.Array]
 
-def train(parametrization: str, settings: Curves, data: tuple[Images, Images], seed: int) -> dict[str, list[float]]:
-    """Mean losses before training and after each epoch, {"train", "test"}: epochs + 1 each.
 
-    Each epoch takes the training images in an order of its own; the last batch may be smaller and counts as any other.
+def measure_missing(settings: CurvesSettings, record: Record, source: str) -> None:
+    """Trains the networks that the record lacks, and adds their losses to it."""
+    data = {_pair_name(pair): images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
+    trainings = [
+        (pair, kind, seed) for pair in data for kind in settings.parametrizations for seed in range(settings.seeds)
+    ]
+    missing = [each for each in trainings if _cell_name(*each) not in record.cells]
+    progress = Progress(total=len(missing), unit="trainings")
+    for done, (pair, kind, seed) in enumerate(missing, 1):
+        record.add(_cell_name(pair, kind, seed), train(kind, settings, data[pair], seed))
+        progress.show(done, _cell_name(pair, kind, seed), final=done == len(missing))
+
+
+def train(
+    parametrization: str, settings: CurvesSettings, data: tuple[Images, Images], seed: int
+) -> dict[str, list[float]]:
+    """Trains one network.
+
+    Each epoch takes the training images in a random order of its own. The last batch may be smaller, and counts as any
+    other.
+
+    Returns:
+        Mean losses before training and after each epoch: {"train": ..., "test": ...}, epochs + 1 numbers each.
     """
     n, m = settings.n, settings.narrow
-    weights, rates = network.draw(parametrization, [PIXELS, n, m, n, m, n, CLASSES], seed)
-    weights = [jnp.asarray(w) for w in weights]
+    initial, rates = network.initialize(parametrization, [PIXELS, n, m, n, m, n, CLASSES], seed)
+    weights = [jnp.asarray(w) for w in initial]
     velocity = [jnp.zeros_like(w) for w in weights]
     rng, count = np.random.default_rng([seed, 1]), len(data[0].x)
     padding = -count % settings.batch_size
-    one = partial(epoch, rates=np.float32(settings.learning_rate * rates), momentum=settings.momentum)
+    run_epoch = partial(train_epoch, rates=np.float32(settings.learning_rate * rates), momentum=settings.momentum)
     x, y = map(jnp.asarray, data[0])
     losses = [[mean_loss(weights, *part) for part in data]]
     for _ in range(settings.epochs):
         order = np.append(rng.permutation(count), np.zeros(padding, int)).reshape(-1, settings.batch_size)
-        kept = (np.arange(count + padding) < count).reshape(order.shape)
-        weights, velocity = one(weights, velocity, x, y, order, np.float32(kept / kept.sum(axis=1, keepdims=True)))
+        real = (np.arange(count + padding) < count).reshape(order.shape)
+        weights, velocity = run_epoch(
+            weights, velocity, x, y, order, np.float32(real / real.sum(axis=1, keepdims=True))
+        )
         losses.append([mean_loss(weights, *part) for part in data])
     return dict(zip(("train", "test"), np.array(losses, float).T.tolist(), strict=True))
 
 
 @partial(jax.jit, donate_argnums=(0, 1))
-def epoch(weights, velocity, x, y, order, shares, *, rates, momentum):
-    """One pass of gradient descent with momentum, v = momentum v + dL/dW_l, W_l -= eta lr_l v: (weights, velocity).
+def train_epoch(
+    weights: Arrays,
+    velocity: Arrays,
+    x: jax.Array,
+    y: jax.Array,
+    order: jax.Array,
+    shares: jax.Array,
+    *,
+    rates: jax.Array,
+    momentum: jax.Array,
+) -> tuple[Arrays, Arrays]:
+    """Passes once over the images: v = momentum v + dL/dW_l, W_l -= eta lr_l v, batch by batch.
 
     Args:
+        weights: W_l, l = 1 .. L.
+        velocity: v, of the same shapes.
+        x: images, (n, 3072).
+        y: their classes, one-hot, (n, 2).
         order: the images of each batch, (batches, batch_size).
-        shares: of each image in its batch's loss, of the same shape.
+        shares: what each image contributes to its batch's loss, of the same shape.
+        rates: eta lr_l, (L,).
+        momentum: of the velocity.
+
+    Returns:
+        The new weights and velocity.
     """
 
-    def update(carry, batch):
+    def update(carry: tuple[Arrays, Arrays], batch: tuple[jax.Array, jax.Array]) -> tuple[tuple[Arrays, Arrays], None]:
         weights, velocity = carry
         rows, share = batch
         gradient = jax.grad(lambda weights: share @ network.loss(weights, x[rows], y[rows]))(weights)
@@ -58,32 +100,20 @@ def epoch(weights, velocity, x, y, order, shares, *, rates, momentum):
 
 
 @jax.jit
-def mean_loss(weights, x, y):
+def mean_loss(weights: Arrays, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Computes the mean loss of images x (n, 3072) with classes y (n, 2)."""
     return network.loss(weights, x, y).mean()
 
 
-def run(settings: Curves, record: Record, source: str) -> None:
-    """Trains what the record lacks."""
-    data = {_pair(pair): images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
-    everything = [
-        (pair, kind, seed) for pair in data for kind in settings.parametrizations for seed in range(settings.seeds)
-    ]
-    missing = [each for each in everything if _cell(*each) not in record.cells]
-    progress = Progress(total=len(missing), unit="trainings")
-    for done, (pair, kind, seed) in enumerate(missing, 1):
-        record.add(_cell(pair, kind, seed), train(kind, settings, data[pair], seed))
-        progress.show(done, f"{_cell(pair, kind, seed)}", final=done == len(missing))
-
-
-def losses(settings: Curves, record: Record, pair: list[str], kind: str) -> dict[str, np.ndarray]:
-    """{"train", "test"}: (seeds, epochs + 1)."""
-    found = [record.cells[_cell(_pair(pair), kind, seed)] for seed in range(settings.seeds)]
+def losses_over_seeds(settings: CurvesSettings, record: Record, pair: list[str], kind: str) -> dict[str, np.ndarray]:
+    """Returns the losses of a pair under a parametrization: {"train": ..., "test": ...}, each (seeds, epochs + 1)."""
+    found = [record.cells[_cell_name(_pair_name(pair), kind, seed)] for seed in range(settings.seeds)]
     return {part: np.array([each[part] for each in found], float) for part in ("train", "test")}
 
 
-def _pair(pair: list[str]) -> str:
+def _pair_name(pair: list[str]) -> str:
     return "/".join(pair)
 
 
-def _cell(pair: str, kind: str, seed: int) -> str:
+def _cell_name(pair: str, kind: str, seed: int) -> str:
     return f"{pair}, {kind}, seed {seed}"

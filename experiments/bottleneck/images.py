@@ -13,35 +13,39 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 SHAPE = (3, 32, 32)  # red, green, blue; rows; columns
 PIXELS = 3072
 FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))  # the training set
-IN_A_FILE = 10_000  # images, each a byte of label and PIXELS bytes
-SIGNAL = (
-    0.12  # of a generated class's pattern, against deviation 1 within it: a linear classifier gets about 85 % right
-)
+IMAGES_PER_FILE = 10_000  # each image is a byte of label and PIXELS bytes
+# The size of a generated class's pattern, where images within a class have deviation 1. A linear classifier then gets
+# about 85 % right.
+SIGNAL = 0.12
 
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Which images."""
+    """Which images a study takes."""
 
-    folder: str | None = None  # with CIFAR-10's binary files; null: generated images
+    folder: str | None = None  # holds CIFAR-10's binary files; null: images are generated
     train: int = 2000
     test: int = 2000
-    seed: int = 0  # of the choice among CIFAR-10's images, or of the generated ones
+    seed: int = 0  # decides the choice among CIFAR-10's images, or the generated ones
 
 
 class Images(NamedTuple):
+    """Images and their classes."""
+
     x: np.ndarray  # (n, 3072) float32, each channel of mean 0 and deviation 1 over the training images
     y: np.ndarray  # (n, 2) float32, one-hot
 
 
 def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[Images, Images]:
-    """Training and test images of two classes, drawn without replacement; both classes are as likely.
+    """Returns training and test images of two classes, chosen without replacement; both classes are as likely.
 
     Args:
-        where: what to blame for the settings, as "file: images".
+        settings: which images.
+        classes: two of CLASSES.
+        where: how an error names the settings, as "file: images".
 
     Raises:
-        InputError: an unknown class, a file that is missing or none of CIFAR-10's, or more images than there are.
+        InputError: a class is unknown, a file is missing or is not one of CIFAR-10's, or there are too few images.
     """
     if len(classes) != 2 or len(set(classes)) != 2 or not set(classes) <= set(CLASSES):
         raise InputError(
@@ -63,25 +67,27 @@ def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[I
         chosen = rng.permutation(mine)[:count]
         pixels, which = pixels[chosen].astype(np.float32), (found[chosen] == labels[1]).astype(int)
     pixels = pixels.reshape(count, 3, -1)
-    mean, deviation = (f(pixels[: settings.train], axis=(0, 2), dtype=np.float64)[:, None] for f in (np.mean, np.std))
+    train = pixels[: settings.train]
+    mean, deviation = (np.asarray(f(train, axis=(0, 2), dtype=np.float64))[:, None] for f in (np.mean, np.std))
     x, y = ((pixels - mean) / deviation).reshape(count, PIXELS).astype(np.float32), np.eye(2, dtype=np.float32)[which]
     return Images(x[: settings.train], y[: settings.train]), Images(x[settings.train :], y[settings.train :])
 
 
 def describe(settings: ImageSettings) -> str:
-    """A sentence for reports."""
+    """Returns a sentence about the images for reports."""
     ending = "each channel normalised to mean 0 and deviation 1 over the training images"
     if settings.folder is not None:
         return f"CIFAR-10, from the training files, {ending}."
     return (
-        "Generated images, no photographs: 3 x 32 x 32 values with the 1/f amplitude spectrum of natural images, to which each"
-        f" class adds a smooth pattern of its own; the classes' names are CIFAR-10's, but nothing else is; {ending}."
+        "Generated images, no photographs: 3 x 32 x 32 values with the 1/f amplitude spectrum of natural images, to"
+        " which each class adds a smooth pattern of its own; the classes' names are CIFAR-10's, but nothing else is;"
+        f" {ending}."
     )
 
 
 def _read(folder: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """All training images (50,000, 3072) uint8 and their labels (50,000,)."""
-    images = []
+    """Returns all training images (50,000, 3072) uint8 and their labels (50,000,)."""
+    images, size = [], IMAGES_PER_FILE * (1 + PIXELS)
     for file in (folder / name for name in FILES):
         try:
             raw = np.fromfile(file, np.uint8)
@@ -89,11 +95,9 @@ def _read(folder: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
             raise InputError(
                 f"{file}: {error.strerror}; name the folder of CIFAR-10's binary files in {where}.folder"
             ) from None
-        if raw.size != IN_A_FILE * (1 + PIXELS):
-            raise InputError(
-                f"{file}: {raw.size:,} bytes, where CIFAR-10's binary files have {IN_A_FILE * (1 + PIXELS):,}: get it anew"
-            )
-        images.append(raw.reshape(IN_A_FILE, 1 + PIXELS))
+        if raw.size != size:
+            raise InputError(f"{file}: {raw.size:,} bytes, where CIFAR-10's binary files have {size:,}: get it anew")
+        images.append(raw.reshape(IMAGES_PER_FILE, 1 + PIXELS))
         if (worst := images[-1][:, 0].max()) >= len(CLASSES):
             raise InputError(f"{file}: label {worst}, where CIFAR-10 has 0 to 9: get it anew")
     together = np.concatenate(images)
@@ -101,7 +105,10 @@ def _read(folder: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _natural(rng: np.random.Generator, count: int, highest: float = np.inf) -> np.ndarray:
-    """Gaussian images (count, 3, 32, 32) of deviation 1, amplitudes 1/f up to `highest` cycles; channels correlate at 0.8."""
+    """Returns Gaussian images (count, 3, 32, 32) of deviation 1, whose channels correlate at 0.8.
+
+    Amplitudes fall as 1/f up to `highest` cycles an image.
+    """
     down, across = np.fft.fftfreq(32, 1 / 32)[:, None], np.fft.rfftfreq(32, 1 / 32)
     f = np.hypot(down, across)  # cycles an image
     amplitude = np.where(f <= highest, 1 / np.maximum(f, 1), 0)
@@ -111,5 +118,5 @@ def _natural(rng: np.random.Generator, count: int, highest: float = np.inf) -> n
 
 
 def _patterns(seed: int, labels: Sequence[int]) -> np.ndarray:
-    """What the images of a class share, whatever the other class: (2, 3, 32, 32), up to 4 cycles an image."""
+    """Returns what the images of each class share, whatever the other class is: (2, 3, 32, 32)."""
     return np.concatenate([_natural(np.random.default_rng([seed, label]), 1, highest=4) for label in labels])

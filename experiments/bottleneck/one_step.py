@@ -1,25 +1,26 @@
-"""One step of gradient descent from many initialisations at each width: alignment, sizes and changes of every layer."""
+"""One step of gradient descent from many initial weights at each width: alignment, sizes and changes of every layer."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from esnlm.runs.console import Progress
 from experiments.bottleneck import images, network
 from experiments.bottleneck.images import PIXELS, Images
 from experiments.bottleneck.record import Record
-from experiments.bottleneck.settings import Case, OneStep
+from experiments.bottleneck.settings import Case, OneStepSettings
 
 LAYERS = 6
-WIDE = np.array([True, False, True, False, True])  # of the hidden layers: n, m, n, m, n
+WIDE = np.array([True, False, True, False, True])  # the hidden layers have widths n, m, n, m, n
 CLASSES = 2
 
-MEASURES = {  # of a layer, and how a table names it
+MEASURES = {  # what is measured of a layer, and how a table names it
     "alignment": "|<dL/dh, dh>|",
     "size": "|h|",
     "change": "|dh|",
 }
-OF_KIND = {"alignment": ("alignment",), "coordinate_check": ("size", "change")}
+MEASURES_OF_KIND = {"alignment": ("alignment",), "coordinate_check": ("size", "change")}
 
 
 class Fit(NamedTuple):
@@ -30,19 +31,28 @@ class Fit(NamedTuple):
     constant: float
 
 
-def widths(case: Case, n: int, inputs: int = PIXELS) -> list[int]:
-    """n_0 .. n_6 (section 3.1)."""
-    m = case.narrow(n)
-    return [inputs, n, m, n, m, n, CLASSES]
+def measure_missing(settings: OneStepSettings, record: Record, source: str) -> None:
+    """Measures the cases and widths that the record lacks, and adds them to it."""
+    data, _ = images.load(settings.images, settings.classes, f"{source}: images")
+    missing = [(case, n) for case in settings.cases for n in sizes(settings) if _cell_name(case, n) not in record.cells]
+    weights = [settings.seeds * np.dot(w[1:], w[:-1]) for w in (widths(case, n) for case, n in missing)]
+    work = np.cumsum(weights) // 10**6
+    progress = Progress(total=int(work[-1]) if missing else 0, unit="million weights")
+    for (case, n), done in zip(missing, work, strict=True):
+        found = [measure(case, n, seed, data, settings.learning_rate) for seed in range(settings.seeds)]
+        record.add(_cell_name(case, n), {name: [each[name] for each in found] for name in MEASURES})
+        progress.show(int(done), f"{case.name}, n = {n:,}", final=(case, n) == missing[-1])
 
 
-def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -> dict:
-    """Each of MEASURES in the six layers, after one step on one training image that the seed draws.
+def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -> dict[str, Any]:
+    """Measures the six layers after one step on one training image, which the seed chooses.
 
-    "alignment" is |<dL/dh~_l, delta h~_l>| (3.5), "size" and "change" are the means over units of |h~_l| and |delta h~_l|.
-    "error" is the mean |f - y|, which is not by layer: all changes are in proportion to it.
+    Returns:
+        "alignment", |<dL/dh~_l, delta h~_l>| (eq. 3.5), "size" and "change", the means over units of |h~_l| and
+        |delta h~_l|, each a list of one number a layer; and "error", the mean |f - y|, to which all changes are in
+        proportion.
     """
-    weights, rates = network.draw(case.parametrization, widths(case, n, data.x.shape[1]), seed)
+    weights, rates = network.initialize(case.parametrization, widths(case, n, data.x.shape[1]), seed)
     i = np.random.default_rng([seed, n]).integers(len(data.x))
     step = network.step(weights, np.float32(learning_rate * rates), data.x[i : i + 1], data.y[i : i + 1])
     h, gradient, change = ([np.asarray(layer[0], np.float64) for layer in part] for part in step)
@@ -54,51 +64,38 @@ def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -
     }
 
 
-def run(settings: OneStep, record: Record, source: str) -> dict[str, dict[str, list[Fit]]]:
-    """Measures what the record lacks, and fits the means over seeds: case -> measure -> one Fit a layer."""
-    data, _ = images.load(settings.images, settings.classes, f"{source}: images")
-    missing = [(case, n) for case in settings.cases for n in sizes(settings) if _cell(case, n) not in record.cells]
-    work = (
-        np.cumsum([settings.seeds * np.dot(w[1:], w[:-1]) for w in (widths(case, n) for case, n in missing)]) // 10**6
-    )
-    progress = Progress(total=int(work[-1]) if missing else 0, unit="million weights")
-    for (case, n), done in zip(missing, work, strict=True):
-        found = [measure(case, n, seed, data, settings.learning_rate) for seed in range(settings.seeds)]
-        record.add(_cell(case, n), {name: [each[name] for each in found] for name in MEASURES})
-        progress.show(int(done), f"{case.name}, n = {n:,}", final=(case, n) == missing[-1])
-
-    def fits(case: Case, name: str) -> list[Fit]:
-        mean, _ = over_seeds(record, case, sizes(settings), name)
-        return [fit(sizes(settings), layer) for layer in mean.T]
-
-    return {case.name: {name: fits(case, name) for name in MEASURES} for case in settings.cases}
+def widths(case: Case, n: int, inputs: int = PIXELS) -> list[int]:
+    """Returns n_0 .. n_6 (section 3.1)."""
+    m = case.narrow(n)
+    return [inputs, n, m, n, m, n, CLASSES]
 
 
-def sizes(settings: OneStep) -> list[int]:
-    """The widths n."""
-    widths = settings.widths
-    return [int(n) for n in np.geomspace(widths.first, widths.last, widths.count).round()]
+def sizes(settings: OneStepSettings) -> list[int]:
+    """Returns the widths n of a study."""
+    w = settings.widths
+    return [int(n) for n in np.geomspace(w.first, w.last, w.count).round()]
 
 
-def over_seeds(record: Record, case: Case, sizes: list[int], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of a measure, both (widths, layers)."""
-    values = np.array([record.cells[_cell(case, n)][name] for n in sizes], float)  # (widths, seeds, layers)
+def statistics_over_seeds(record: Record, case: Case, sizes: list[int], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and standard deviation of a measure, both (widths, layers)."""
+    values = np.array([record.cells[_cell_name(case, n)][name] for n in sizes], float)  # (widths, seeds, layers)
     return values.mean(axis=1), values.std(axis=1)
 
 
-def fit(x, y) -> Fit:
-    """Of values y at widths x."""
+def fit_power(x: ArrayLike, y: ArrayLike) -> Fit:
+    """Fits a power of the widths x to the values y."""
     x, y = np.log(x), np.log(y)
     (slope, constant), spread = np.polyfit(x, y, 1), ((x - x.mean()) ** 2).sum()
     residual = ((y - slope * x - constant) ** 2).sum() / (len(x) - 2)
     return Fit(float(slope), float(np.sqrt(residual / spread)), float(constant))
 
 
-def expected(case: Case, name: str) -> list[float | None]:
-    """The slope that table 1.1 gives a layer, None where it gives none.
+def expected_slopes(case: Case, name: str) -> list[float | None]:
+    """Returns the slope that table 1.1 gives each layer, or None where it gives none.
 
-    |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or sqrt(n_min / n_l)
-    (DP at q = 1/2) there, and of order 1 at the output (2.45). "standard" is not in the table, and muP is for hidden layers of one width.
+    |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or
+    sqrt(n_min / n_l) (Dynamic at q = 1/2) there, and of order 1 at the output (eq. 2.45). "standard" is not in the
+    table, and muP is stated for hidden layers of one width.
     """
     if name == "alignment" or case.parametrization == "standard" or (case.parametrization == "mup" and case.power != 1):
         return [None] * LAYERS
@@ -108,5 +105,5 @@ def expected(case: Case, name: str) -> list[float | None]:
     return [*(float(slope) for slope in hidden), 0.0 if name == "change" else None]
 
 
-def _cell(case: Case, n: int) -> str:
+def _cell_name(case: Case, n: int) -> str:
     return f"{case.name}, n = {n}"

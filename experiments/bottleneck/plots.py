@@ -1,41 +1,39 @@
 """The pictures of the bottleneck studies, as PNG bytes; None where matplotlib is not installed."""
 
-import io
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31")
+from esnlm.reporting import plots
+from esnlm.reporting.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
-def against_width(panels: dict[str, list[dict]], sizes: list[int]) -> bytes | None:
-    """A row of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
+def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> bytes | None:
+    """Plots a row of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
 
     Args:
-        panels: by the quantity's name, one dict a case: its name, the mean and deviation (widths, layers), and fits.
+        panels: for each quantity one dict a case: its name, mean and deviation (widths, layers), and fits.
+        sizes: the widths n.
     """
-    most = max(map(len, panels.values()))
-    axes_of = _axes(len(panels), most, 2.9, 2.9)
-    if axes_of is None:
+    columns = max(map(len, panels.values()))
+    made = plots.figure(2.9 * columns + 0.6, 2.9 * len(panels) + 0.3, len(panels), columns, sharey="row")
+    if made is None:
         return None
-    figure, rows = axes_of
+    figure, rows = made
     for row, (quantity, cases) in zip(rows, panels.items(), strict=True):
         for axes, case in zip(row, cases, strict=False):
             for i, fit in enumerate(case["fits"]):
                 colour, mean, deviation = COLOURS[i % len(COLOURS)], case["mean"][:, i], case["deviation"][:, i]
                 label = f"l = {i + 1}: {fit.slope:+.2f} ± {fit.error:.2f}"
                 axes.plot(sizes, mean, "o", markersize=3, color=colour, label=label)
-                axes.fill_between(
-                    sizes,
-                    np.maximum(mean - deviation, mean / 10),
-                    mean + deviation,
-                    color=colour,
-                    alpha=0.12,
-                    linewidth=0,
-                )
-                axes.plot(
-                    sizes, np.exp(fit.constant) * np.array(sizes, float) ** fit.slope, "--", color=colour, linewidth=1
-                )
+                _plot_band(axes, sizes, mean, deviation, colour)
+                fitted = np.exp(fit.constant) * np.array(sizes, float) ** fit.slope
+                axes.plot(sizes, fitted, "--", color=colour, linewidth=1)
             axes.set(xscale="log", yscale="log")
             axes.set_xticks([sizes[0], sizes[-1]], [f"{size:,}" for size in (sizes[0], sizes[-1])])
             axes.set_xticks([], minor=True)
@@ -43,54 +41,42 @@ def against_width(panels: dict[str, list[dict]], sizes: list[int]) -> bytes | No
             axes.set_xlabel("n", fontsize=9)
             axes.legend(fontsize=6, frameon=False, title="slope", title_fontsize=6)
         row[0].set_ylabel(quantity)
-    return _png(figure)
+    return _to_png(figure)
 
 
-def by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes | None:
-    """A panel for each pair of classes: losses (seeds, epochs + 1), mean and standard deviation, training solid and test dashed."""
-    axes_of = _axes(math.ceil(len(panels) / 2), min(2, len(panels)), 4.6, 3.2)
-    if axes_of is None:
+def plot_by_epoch(panels: dict[str, dict[str, dict[str, np.ndarray]]]) -> bytes | None:
+    """Plots a panel for each pair of classes: mean and standard deviation of the losses, training solid, test dashed.
+
+    Args:
+        panels: pair -> parametrization -> "train" or "test" -> losses (seeds, epochs + 1).
+    """
+    down, across = math.ceil(len(panels) / 2), min(2, len(panels))
+    made = plots.figure(4.6 * across + 0.6, 3.2 * down + 0.3, down, across, sharey="row")
+    if made is None:
         return None
-    figure, rows = axes_of
+    figure, rows = made
     for axes, (pair, kinds) in zip(rows.flat, panels.items(), strict=False):
         for colour, (kind, parts) in zip(COLOURS, kinds.items(), strict=False):
             for (part, losses), style in zip(parts.items(), ("-", "--"), strict=True):
-                seeds, losses = len(losses), losses[np.isfinite(losses).all(axis=1)]
-                if not len(losses):
+                finite = losses[np.isfinite(losses).all(axis=1)]
+                if not len(finite):
                     continue
-                epochs, mean, deviation = np.arange(losses.shape[1]), losses.mean(axis=0), losses.std(axis=0)
-                label = (
-                    f"{kind}, {part}" if len(losses) == seeds else f"{kind}, {part} ({len(losses)} of {seeds} seeds)"
-                )
-                axes.plot(epochs, mean, style, color=colour, linewidth=1.4, label=label)
-                axes.fill_between(
-                    epochs,
-                    np.maximum(mean - deviation, mean / 10),
-                    mean + deviation,
-                    color=colour,
-                    alpha=0.12,
-                    linewidth=0,
-                )
+                epochs, mean = np.arange(losses.shape[1]), finite.mean(axis=0)
+                fewer = "" if len(finite) == len(losses) else f" ({len(finite)} of {len(losses)} seeds)"
+                axes.plot(epochs, mean, style, color=colour, linewidth=1.4, label=f"{kind}, {part}{fewer}")
+                _plot_band(axes, epochs, mean, finite.std(axis=0), colour)
         axes.set(yscale="log", xlabel="epoch", ylabel="loss", title=pair)
         axes.legend(fontsize=7, frameon=False)
-    return _png(figure)
+    return _to_png(figure)
 
 
-def _axes(rows: int, columns: int, width: float, height: float):
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    figure = Figure(figsize=(width * columns + 0.6, height * rows + 0.3), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharey="row")
-    for each in axes.flat:
-        each.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+def _plot_band(axes: "Axes", x: Any, mean: np.ndarray, deviation: np.ndarray, colour: str) -> None:
+    """Shades one standard deviation on either side, above a tenth of the mean: the axis is logarithmic."""
+    low = np.maximum(mean - deviation, mean / 10)
+    axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
-def _png(figure) -> bytes:
+def _to_png(figure: "Figure") -> bytes:
     for axes in figure.axes:
         axes.set_visible(axes.has_data())
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=130, format="png")
-    return buffer.getvalue()
+    return plots.png(figure)

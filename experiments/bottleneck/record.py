@@ -1,4 +1,4 @@
-"""What has been measured, kept as it comes: the same study goes on where it was stopped, another does not write over it."""
+"""The record of what a study has measured: the same study goes on from it, and another does not write over it."""
 
 import dataclasses
 import json
@@ -9,14 +9,15 @@ from esnlm.errors import InputError
 from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.json_file import parse_json, spell_nonfinite
 from esnlm.training.summary import describe_device, versions
+from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 
 
 class Record:
-    """KIND.json in a folder: `cells` by name and, at the end, a `report`, of a study with these settings."""
+    """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end, its `report`."""
 
-    def __init__(self, out: Path, settings, source: str):
+    def __init__(self, out: Path, settings: OneStepSettings | CurvesSettings, source: str):
         self.file = out / f"{settings.kind}.json"
-        self.content = {
+        self.content: dict[str, Any] = {
             "study": dataclasses.asdict(settings),
             "source": source,
             "versions": versions(),
@@ -24,14 +25,14 @@ class Record:
         }
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
-        self.content["cells"], self.done = self._begun()
+        self.content["cells"], self.done = self._read()
 
     @property
     def cells(self) -> dict[str, Any]:
         return self.content["cells"]
 
-    def add(self, name: str, values: Any) -> None:
-        """Keeps a cell."""
+    def add(self, name: str, values: dict[str, Any]) -> None:
+        """Adds a cell and writes the record."""
         self.cells[name] = spell_nonfinite(values)
         self._write()
 
@@ -46,22 +47,18 @@ class Record:
     def _write(self) -> None:
         write_file(self.file, json.dumps(self.content) + "\n")
 
-    def _begun(self) -> tuple[dict[str, Any], bool]:
+    def _read(self) -> tuple[dict[str, Any], bool]:
+        """Returns the cells that an earlier run has measured, and whether it has finished."""
         if not self.file.exists():
             return {}, False
         try:
             found = parse_json(self.file.read_bytes())
-            same, cells, done = (
-                found["study"] == json.loads(json.dumps(self.content["study"])),
-                found["cells"],
-                "report" in found,
-            )
+            same = found["study"] == json.loads(json.dumps(self.content["study"]))
+            cells, done = found["cells"], "report" in found
         except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{self.file}: unreadable or damaged; delete it, or name another folder with --out"
-            ) from None
+            message = "unreadable or damaged; delete it, or name another folder with --out"
+            raise InputError(f"{self.file}: {message}") from None
         if not same:
-            raise InputError(
-                f"{self.file}: holds the results of other settings; delete it, or name another folder with --out"
-            )
+            message = "holds the results of other settings; delete it, or name another folder with --out"
+            raise InputError(f"{self.file}: {message}")
         return cells, done

@@ -1,94 +1,99 @@
-"""Measures a study, and says in Markdown and in a picture what was found: (figures, Markdown, PNG or None)."""
+"""Says in Markdown and in a picture what a study has found: (figures for JSON, Markdown, PNG or None)."""
+
+from typing import Any
 
 import numpy as np
 
 from experiments.bottleneck import curves, images, one_step, plots
 from experiments.bottleneck.record import Record
-from experiments.bottleneck.settings import Curves, OneStep
+from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
+
+Report = tuple[dict[str, Any], str, bytes | None]
+
+TITLES = {
+    "alignment": "Alignment against width",
+    "coordinate_check": "Coordinate check",
+    "training_curves": "Training curves",
+}
 
 
-def of_one_step(study: OneStep, record: Record, source: str) -> tuple[dict, str, bytes | None]:
-    found, sizes = one_step.run(study, record, source), one_step.sizes(study)
-    title = {"alignment": "Alignment against width", "coordinate_check": "Coordinate check"}[study.kind]
-    text, panels = (
-        [f"# {title}", "", *([study.note.strip(), ""] if study.note else []), images.describe(study.images), ""],
-        {},
-    )
-    text += [
-        f"Hidden widths n, m, n, m, n; {len(sizes)} widths n from {sizes[0]:,} to {sizes[-1]:,}, {study.seeds} seeds, eta"
-        f" {study.learning_rate:g}, one step on one image. Slopes of the logarithm of the mean over seeds against log n, by least"
-        " squares, with the standard error from the residuals; l counts layers from the first.",
+def report_one_step(study: OneStepSettings, record: Record) -> Report:
+    """Reports slopes against width, layer by layer, beside what the thesis says."""
+    sizes = one_step.sizes(study)
+    lines = _opening(study)
+    lines += [
+        f"Hidden widths n, m, n, m, n; {len(sizes)} widths n from {sizes[0]:,} to {sizes[-1]:,}, {study.seeds} seeds,"
+        f" eta {study.learning_rate:g}, one step on one image. Slopes of the logarithm of the mean over seeds against"
+        " log n, by least squares, with the standard error from the residuals; l counts layers from the first.",
         "",
     ]
-    for name in one_step.OF_KIND[study.kind]:
-        quantity = one_step.MEASURES[name]
-        columns = " | ".join(f"l = {layer}" for layer in range(1, one_step.LAYERS + 1))
-        text += [
-            f"**{quantity}**",
-            "",
-            f"| | {columns} | the thesis |",
-            "| --- " + "| ---: " * one_step.LAYERS + "| --- |",
-        ]
-        panels[quantity] = []
+    columns = " | ".join(f"l = {layer}" for layer in range(1, one_step.LAYERS + 1))
+    header = [f"| | {columns} | the thesis |", "| --- " + "| ---: " * one_step.LAYERS + "| --- |"]
+    figures: dict[str, Any] = {case.name: {} for case in study.cases}
+    panels: dict[str, list[dict[str, Any]]] = {}
+    for name, quantity in one_step.MEASURES.items():
+        shown = name in one_step.MEASURES_OF_KIND[study.kind]
+        rows, panel = [], []
         for case in study.cases:
-            fits, theory = found[case.name][name], one_step.expected(case, name)
+            mean, deviation = one_step.statistics_over_seeds(record, case, sizes, name)
+            fits = [one_step.fit_power(sizes, layer) for layer in mean.T]
+            figures[case.name][name] = [fit._asdict() for fit in fits]
+            panel.append({"name": case.name, "mean": mean, "deviation": deviation, "fits": fits})
+            expected = one_step.expected_slopes(case, name)
+            claim = case.claim or ", ".join("-" if slope is None else f"{slope:+.2f}" for slope in expected)
             cells = [f"{fit.slope:+.2f} ± {fit.error:.2f}" for fit in fits]
-            claim = case.claim or ", ".join("-" if slope is None else f"{slope:+.2f}" for slope in theory)
-            text.append(f"| {case.name} | {' | '.join(cells)} | {claim} |")
-            mean, deviation = one_step.over_seeds(record, case, sizes, name)
-            panels[quantity].append({"name": case.name, "mean": mean, "deviation": deviation, "fits": fits})
-        text.append("")
-    picture = plots.against_width(panels, sizes)
-    figures = {
-        case: {name: [fit._asdict() for fit in fits] for name, fits in rows.items()} for case, rows in found.items()
-    }
-    return figures, "\n".join([*text, _picture(record, picture)]), picture
+            rows.append(f"| {case.name} | {' | '.join(cells)} | {claim} |")
+        if shown:
+            lines += [f"**{quantity}**", "", *header, *rows, ""]
+            panels[quantity] = panel
+    picture = plots.plot_against_width(panels, sizes)
+    return figures, "\n".join([*lines, _picture_line(record, picture)]), picture
 
 
-def of_training_curves(study: Curves, record: Record, source: str) -> tuple[dict, str, bytes | None]:
-    curves.run(study, record, source)
-    text = [
-        "# Training curves",
-        "",
-        *([study.note.strip(), ""] if study.note else []),
-        images.describe(study.images),
-        "",
-    ]
-    text += [
-        f"Hidden widths {study.n:,}, {study.narrow:,}, {study.n:,}, {study.narrow:,}, {study.n:,}; {study.images.train:,} training and"
-        f" {study.images.test:,} test images, batch {study.batch_size}, eta {study.learning_rate:g}, momentum {study.momentum:g},"
-        f" {study.epochs} epochs. Loss |y - f(x)|^2 / 2, mean and standard deviation over those of {study.seeds} seeds that stayed finite.",
+def report_training_curves(study: CurvesSettings, record: Record) -> Report:
+    """Reports the losses at the end and the lowest test loss, for each pair of classes and parametrization."""
+    lines = _opening(study)
+    lines += [
+        f"Hidden widths {study.n:,}, {study.narrow:,}, {study.n:,}, {study.narrow:,}, {study.n:,};"
+        f" {study.images.train:,} training and {study.images.test:,} test images, batch {study.batch_size},"
+        f" eta {study.learning_rate:g}, momentum {study.momentum:g}, {study.epochs} epochs. Loss |y - f(x)|^2 / 2, mean"
+        f" and standard deviation over those of {study.seeds} seeds that stayed finite.",
         "",
         "| classes | parametrisation | training loss | test loss | lowest test loss, at epoch | not finite |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    figures, panels = {}, {}
+    figures: dict[str, Any] = {}
+    panels: dict[str, dict[str, dict[str, np.ndarray]]] = {}
     for pair in study.pairs:
         name = " / ".join(pair)
-        panels[name] = {kind: curves.losses(study, record, pair, kind) for kind in study.parametrizations}
+        panels[name] = {kind: curves.losses_over_seeds(study, record, pair, kind) for kind in study.parametrizations}
         for kind, losses in panels[name].items():
             finite = np.isfinite(losses["train"] + losses["test"]).all(axis=1)
-            row = {"not_finite": int((~finite).sum())}
-            for part, of_seeds in losses.items():
-                row[part] = _mean_and_deviation(of_seeds[finite, -1])
+            row: dict[str, Any] = {"not_finite": int((~finite).sum())}
+            for part, values in losses.items():
+                row[part] = _mean_and_deviation(values[finite, -1])
             lowest = losses["test"][finite].mean(axis=0) if finite.any() else np.array([np.nan])
             row["lowest_test"] = {"mean": float(lowest.min()), "epoch": int(lowest.argmin())}
             figures[f"{name}, {kind}"] = row
             cells = [f"{row[part]['mean']:.4f} ± {row[part]['deviation']:.4f}" for part in ("train", "test")]
             cells.append(f"{row['lowest_test']['mean']:.4f}, {row['lowest_test']['epoch']}")
-            text.append(f"| {name} | {kind} | {' | '.join(cells)} | {row['not_finite']} of {study.seeds} |")
-    picture = plots.by_epoch(panels)
-    return figures, "\n".join([*text, "", _picture(record, picture)]), picture
+            lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {row['not_finite']} of {study.seeds} |")
+    picture = plots.plot_by_epoch(panels)
+    return figures, "\n".join([*lines, "", _picture_line(record, picture)]), picture
+
+
+def _opening(study: OneStepSettings | CurvesSettings) -> list[str]:
+    """Returns the first lines of a page: its title, the study's note and the images."""
+    note = [study.note.strip(), ""] if study.note else []
+    return [f"# {TITLES[study.kind]}", "", *note, images.describe(study.images), ""]
 
 
 def _mean_and_deviation(values: np.ndarray) -> dict[str, float]:
-    """Of seeds; the deviation as the thesis's bands have it, over their number."""
-    return (
-        {"mean": float(values.mean()), "deviation": float(values.std())}
-        if len(values)
-        else {"mean": np.nan, "deviation": np.nan}
-    )
+    """Returns mean and deviation over seeds; the deviation is over their number, as the thesis's bands have it."""
+    if not len(values):
+        return {"mean": np.nan, "deviation": np.nan}
+    return {"mean": float(values.mean()), "deviation": float(values.std())}
 
 
-def _picture(record: Record, picture: bytes | None) -> str:
+def _picture_line(record: Record, picture: bytes | None) -> str:
     return f"![the figures above]({record.file.stem}.png)\n" if picture else "No plot: matplotlib is not installed.\n"

@@ -1,13 +1,12 @@
-"""Study files of the bottleneck experiments, checked. The defaults are the thesis's (sections 3.1 to 3.3)."""
+"""The settings of a study file, checked. Their defaults are those of Utsunomiya 2025 (sections 3.1 to 3.3)."""
 
 import contextlib
-import io
-import re
-from dataclasses import dataclass, field, fields
+import dataclasses
+import typing
+from dataclasses import dataclass, field
+from typing import Any
 
-import jsonargparse
-
-from esnlm.errors import InputError, require
+from esnlm.errors import require
 from esnlm.readout.scaling import PARAMETRIZATIONS
 from experiments.bottleneck.images import ImageSettings
 
@@ -19,19 +18,20 @@ class Case:
     parametrization: str  # ntp, standard, mup, spectral or dynamic
     factor: float
     power: float
-    claim: str = ""  # the thesis's, to stand beside what is measured
+    claim: str = ""  # what the thesis says of it, to stand beside what is measured
 
     @property
     def name(self) -> str:
         return f"{self.parametrization}, m = {self.factor:g} n^{self.power:g}"
 
     def narrow(self, n: int) -> int:
+        """Returns m, the width of the narrow layers, where the wide ones have n units."""
         return round(self.factor * n**self.power)
 
 
 @dataclass(frozen=True)
 class Widths:
-    """n, evenly spaced on a logarithmic axis."""
+    """The widths n, evenly spaced on a logarithmic axis."""
 
     first: int = 1000
     last: int = 10_000
@@ -39,8 +39,8 @@ class Widths:
 
 
 @dataclass(frozen=True)
-class OneStep:
-    """Alignment, and the coordinate check: one step from each of many initialisations, at each width."""
+class OneStepSettings:
+    """Alignment and the coordinate check: one step of gradient descent from many initial weights, at each width."""
 
     kind: str
     cases: list[Case]
@@ -49,93 +49,102 @@ class OneStep:
     seeds: int = 30
     learning_rate: float = 0.1  # eta
     images: ImageSettings = field(default_factory=ImageSettings)
-    note: str = ""  # into the report
+    note: str = ""  # stands in the report
 
 
 @dataclass(frozen=True)
-class Curves:
-    """Losses of training and test images as training goes on, for pairs of classes."""
+class CurvesSettings:
+    """Training curves: losses of training and test images, epoch by epoch, for pairs of classes."""
 
     kind: str
     pairs: list[list[str]]
     parametrizations: list[str]
     n: int = 10_000
-    narrow: int = 500
+    narrow: int = 500  # m
     epochs: int = 100
     batch_size: int = 64
     learning_rate: float = 0.1  # eta
     momentum: float = 0.9
     seeds: int = 100
     images: ImageSettings = field(default_factory=ImageSettings)
-    note: str = ""  # into the report
+    note: str = ""  # stands in the report
 
 
-KINDS = {"alignment": OneStep, "coordinate_check": OneStep, "training_curves": Curves}
+KINDS = {"alignment": OneStepSettings, "coordinate_check": OneStepSettings, "training_curves": CurvesSettings}
 
 
-def parse(tree: dict, source: str) -> OneStep | Curves:
-    """The settings of a study file's tree.
+def parse(tree: dict[str, Any], source: str) -> OneStepSettings | CurvesSettings:
+    """Returns the settings of a study file's tree, whose `kind` is one of KINDS.
 
     Raises:
         InputError: a key is unknown or missing, or a value has the wrong type or range; names file and key.
     """
-    cases = tree.get("cases")
-    settings = _parse(KINDS[tree["kind"]], tree | ({"cases": []} if isinstance(cases, list) else {}), f"{source}: ")
-    if isinstance(settings, Curves):
-        _positive(settings, source, "n", "narrow", "epochs", "batch_size", "learning_rate", "seeds")
-        require(settings.images.test > 0, f"{source}: images.test is {settings.images.test}: it must be above 0")
-        require(0 <= settings.momentum < 1, f"{source}: momentum is {settings.momentum}: it must be in [0, 1)")
-        require(bool(settings.pairs), f"{source}: pairs is empty: give two classes or more such pairs")
-        require(
-            bool(settings.parametrizations),
-            f"{source}: parametrizations is empty: give some of {', '.join(PARAMETRIZATIONS)}",
-        )
-        for name in settings.parametrizations:
-            require(
-                name in PARAMETRIZATIONS,
-                f"{source}: parametrizations has {name!r}: choose from {', '.join(PARAMETRIZATIONS)}",
-            )
-        return settings
-    settings.cases.extend(_parse(Case, case, f"{source}: case {i}: ") for i, case in enumerate(cases, 1))
-    _positive(settings, source, "seeds", "learning_rate")
-    _positive(settings.widths, f"{source}: widths", "first")
-    w = settings.widths
-    require(
-        w.count >= 3 and w.last - w.first >= w.count,
-        f"{source}: widths must rise, through at least 3, to fit a slope and its error",
-    )
-    require(bool(settings.cases), f"{source}: cases is empty: give at least one")
-    names = [case.name for case in settings.cases]
-    for i, case in enumerate(settings.cases, 1):
-        known = case.parametrization in PARAMETRIZATIONS
-        require(
-            known,
-            f"{source}: case {i}: parametrization is {case.parametrization!r}: choose from {', '.join(PARAMETRIZATIONS)}",
-        )
-        fits = 1 <= case.narrow(w.first) <= w.first and 1 <= case.narrow(w.last) <= w.last
-        require(
-            fits,
-            f"{source}: case {i}: m is {case.narrow(w.first)} to {case.narrow(w.last)}: it must be between 1 and n",
-        )
-        require(names.count(case.name) == 1, f"{source}: case {i}: {case.name} is there twice: leave one out")
+    settings = _build(KINDS[tree["kind"]], tree, f"{source}: ")
+    if isinstance(settings, CurvesSettings):
+        _check_curves(settings, source)
+    else:
+        _check_one_step(settings, source)
     return settings
 
 
-def _parse(kind: type, tree, where: str):
-    require(isinstance(tree, dict), f"{where}{tree!r} must hold {', '.join(each.name for each in fields(kind))}")
-    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False)
-    parser.add_class_arguments(kind)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            return kind(**vars(parser.instantiate(parser.parse_object(tree))))
-    except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
-        message = re.sub(r"\s+", " ", str(error)).strip()
-        message = re.sub(
-            r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)', r"\1 is \3: it must be \2", message
-        )
-        raise InputError(f"{where}{message}") from None
+def _build(kind: type, tree: Any, where: str) -> Any:
+    """Returns the dataclass `kind` with the values of a tree."""
+    fields = {each.name: each for each in dataclasses.fields(kind)}
+    require(isinstance(tree, dict), f"{where.removesuffix(': ')} is {tree!r}: it must hold {', '.join(fields)}")
+    for key in tree:
+        require(key in fields, f"{where}unknown key {key!r}: choose from {', '.join(fields)}")
+    for name, each in fields.items():
+        optional = each.default is not dataclasses.MISSING or each.default_factory is not dataclasses.MISSING
+        require(optional or name in tree, f"{where}{name} is missing")
+    hints = typing.get_type_hints(kind)
+    return kind(**{key: _convert(hints[key], value, f"{where}{key}") for key, value in tree.items()})
 
 
-def _positive(settings, where: str, *names: str) -> None:
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """Returns a value of a YAML file as the type that a field asks for."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _build(hint, value, f"{where}: ")
+    if typing.get_origin(hint) is list:
+        require(isinstance(value, list), f"{where} is {value!r}: it must be a list")
+        return [_convert(typing.get_args(hint)[0], each, f"{where} {i}") for i, each in enumerate(value, 1)]
+    if hint is float and not isinstance(value, bool):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(value)  # also of a text: YAML reads 1e-3 as one
+    kinds = typing.get_args(hint) or (hint,)
+    right = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+    require(right, f"{where} is {value!r}: it must be {getattr(hint, '__name__', hint)}")
+    return value
+
+
+def _check_curves(settings: CurvesSettings, source: str) -> None:
+    _require_positive(settings, source, "n", "narrow", "epochs", "batch_size", "learning_rate", "seeds")
+    require(settings.images.test > 0, f"{source}: images.test is {settings.images.test}: it must be above 0")
+    require(0 <= settings.momentum < 1, f"{source}: momentum is {settings.momentum}: it must be in [0, 1)")
+    require(bool(settings.pairs), f"{source}: pairs is empty: give two classes or more such pairs")
+    known = ", ".join(PARAMETRIZATIONS)
+    require(bool(settings.parametrizations), f"{source}: parametrizations is empty: give some of {known}")
+    for name in settings.parametrizations:
+        require(name in PARAMETRIZATIONS, f"{source}: parametrizations has {name!r}: choose from {known}")
+
+
+def _check_one_step(settings: OneStepSettings, source: str) -> None:
+    _require_positive(settings, source, "seeds", "learning_rate")
+    _require_positive(settings.widths, f"{source}: widths", "first")
+    w = settings.widths
+    rising = w.count >= 3 and w.last - w.first >= w.count
+    require(rising, f"{source}: widths must rise, through at least 3, to fit a slope and its error")
+    require(bool(settings.cases), f"{source}: cases is empty: give at least one")
+    names = [case.name for case in settings.cases]
+    for i, case in enumerate(settings.cases, 1):
+        where, known = f"{source}: cases {i}", case.parametrization in PARAMETRIZATIONS
+        message = f"parametrization is {case.parametrization!r}: choose from {', '.join(PARAMETRIZATIONS)}"
+        require(known, f"{where}: {message}")
+        first, last = case.narrow(w.first), case.narrow(w.last)
+        fits = 1 <= first <= w.first and 1 <= last <= w.last
+        require(fits, f"{where}: m is {first} to {last}: it must be between 1 and n")
+        require(names.count(case.name) == 1, f"{where}: {case.name} is there twice: leave one out")
+
+
+def _require_positive(settings: Any, where: str, *names: str) -> None:
     for name in names:
         require(getattr(settings, name) > 0, f"{where}: {name} is {getattr(settings, name)}: it must be above 0")

@@ -90,7 +90,7 @@ def test_a_memory_that_cannot_be_measured(settings, line):
 @pytest.mark.parametrize("decay", [1.0, 0.6])
 def test_samples_are_the_states_and_saturation_is_that_of_the_activation(decay):
     frozen, tokens = reservoir(input_scale=3.0), text(30, 4)
-    found = capacity.sample(prepare(frozen, decay=decay), tokens, washout=10)
+    found = capacity.sample_states(prepare(frozen, decay=decay), tokens, washout=10)
     w, w_in, a = (np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak))
     h, states, outputs = np.zeros((4, 90)), [], []
     for token in tokens:
@@ -111,7 +111,7 @@ def test_samples_and_saturation_of_membranes_and_of_several_layers():
         for w in frozen.layers
     ]
     for rule in ("leaky_output", "leaky_membrane"):
-        found = capacity.sample(prepare(frozen, rule=rule), tokens, washout=10)
+        found = capacity.sample_states(prepare(frozen, rule=rule), tokens, washout=10)
         states = np.stack(
             [oracle.stacked_states(layers, np.eye(V)[slot], rule) for slot in tokens.T], axis=1
         )  # (T, B, 2 N)
@@ -135,7 +135,7 @@ def test_the_memory_of_a_stack_is_that_of_all_its_layers():
 
 
 def test_saturation_means_nothing_under_relu():
-    assert capacity.sample(prepare(reservoir(), "relu"), text(3, 2)).saturated is None
+    assert capacity.sample_states(prepare(reservoir(), "relu"), text(3, 2)).saturated is None
 
 
 @pytest.mark.parametrize("shape", [(30, 50), (50, 30), (20, 5000)])
@@ -158,4 +158,4 @@ def test_states_that_overflow_hold_nothing():
     with pytest.raises(InputError, match="memory capacity: the states grow beyond float32; lower the spectral radius"):
         capacity.memory_capacity(growing, samples=64)
     with pytest.raises(InputError, match="effective rank: the states grow beyond float32; lower the spectral radius"):
-        capacity.effective_rank(capacity.sample(growing, text(200, 2)).states)
+        capacity.effective_rank(capacity.sample_states(growing, text(200, 2)).states)

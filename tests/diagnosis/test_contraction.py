@@ -135,7 +135,7 @@ def test_histories_that_are_the_same_are_refused():
 
 def test_states_that_leave_float32_at_once_do_not_become_one():
     """A ReLU network that explodes: no step is left to fit a rate to, which is not the same as none being needed."""
-    curve = contraction._curve(np.array([[1e19, 1e19], [np.inf, 3e19]]), np.array([[1e19, 1e19], [np.inf, 1e19]]))
+    curve = contraction._fit_curve(np.array([[1e19, 1e19], [np.inf, 3e19]]), np.array([[1e19, 1e19], [np.inf, 1e19]]))
     assert curve.rate == np.inf
     decided = Theory("undecided", "why", 2.0, 1.7, 1.7, 0)
     assert measures.verdict(decided, curve).endswith("two start states grow apart beyond float32 within a token.")

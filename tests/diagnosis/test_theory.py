@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from esnlm.diagnosis.theory import sigma_max, theory
+from esnlm.diagnosis.theory import decide, sigma_max
 from esnlm.reservoir.arrays import Reservoir, Stack
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
@@ -43,7 +43,7 @@ def test_sigma_max_where_lanczos_has_little_to_go_by():
 def test_theory_reports_the_figures_of_the_matrices(settings):
     frozen = reservoir(**settings)
     w, a = np.asarray(frozen.w_rec.todense(), np.float64), np.asarray(frozen.leak, np.float64)
-    found = theory(frozen)
+    found = decide(frozen)
     assert found.sigma_max == pytest.approx(np.linalg.norm(w, 2), rel=1e-6)
     assert found.radius == pytest.approx(np.abs(np.linalg.eigvals(w)).max(), rel=1e-6)
     linearised = np.eye(90) - np.diag(a) + np.diag(a) @ w
@@ -124,7 +124,7 @@ EMPTY = [[1.0, 0.0], [1.0, 0.0]]  # the second token reaches no unit
     ],
 )
 def test_what_proposition_3_decides(frozen, activation, verdict, reason):
-    found = theory(frozen, activation)
+    found = decide(frozen, activation)
     assert (found.verdict, found.reason) == (verdict, reason)
 
 
@@ -153,7 +153,7 @@ ONE = np.ones((2, 2), np.float32)
     ],
 )
 def test_every_layer_of_a_stack_must_contract(layers, verdict, reason):
-    found = theory(Stack(layers))
+    found = decide(Stack(layers))
     assert found.verdict == verdict and reason in found.reason
 
 
@@ -177,13 +177,13 @@ def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
 
     for membrane in (False, True):
         jacobian = np.stack([step(1e-6 * unit, membrane) / 1e-6 for unit in np.eye(80)], axis=1)
-        assert theory(stack).linear_radius == pytest.approx(np.abs(np.linalg.eigvals(jacobian)).max(), rel=1e-6)
+        assert decide(stack).linear_radius == pytest.approx(np.abs(np.linalg.eigvals(jacobian)).max(), rel=1e-6)
 
 
 def test_random_embeddings_reach_every_unit_that_w_in_does():
     w_in, embedding = np.zeros((2, 3), np.float32), np.ones((3, 5), np.float32)
     empty = [
-        theory(Reservoir(np.eye(2, dtype=np.float32), w, np.ones(2, np.float32), embedding)).empty_tokens
+        decide(Reservoir(np.eye(2, dtype=np.float32), w, np.ones(2, np.float32), embedding)).empty_tokens
         for w in (w_in, w_in + 1)
     ]
     assert empty == [5, 0]
@@ -191,6 +191,6 @@ def test_random_embeddings_reach_every_unit_that_w_in_does():
 
 def test_a_decay_moves_both_bounds():
     """h' = (1 - alpha a) h + a tanh(W h): at alpha 0.4 the matrix I / 2 no longer contracts, and 0 is unstable."""
-    assert theory(by_hand(HALF, EMPTY, 0.5), decay=0.6).verdict == "holds"
-    found = theory(by_hand(HALF, EMPTY, 0.5), decay=0.4)
+    assert decide(by_hand(HALF, EMPTY, 0.5), decay=0.6).verdict == "holds"
+    found = decide(by_hand(HALF, EMPTY, 0.5), decay=0.4)
     assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)

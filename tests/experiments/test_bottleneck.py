@@ -1,6 +1,8 @@
 """The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +11,11 @@ import scipy.stats
 import yaml
 
 from esnlm.errors import InputError
-from experiments import bottleneck
-from experiments.bottleneck import curves, images, network, one_step
+from experiments.bottleneck import curves, images, network, one_step, study
 from experiments.bottleneck.images import Images, ImageSettings
-from experiments.bottleneck.settings import Case, Curves, parse
+from experiments.bottleneck.settings import Case, CurvesSettings, parse
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "studies"
-STUDIES = [file for file in sorted(CONFIGS.glob("*.yaml")) if yaml.safe_load(file.read_text()).get("kind") != "grid"]
+STUDIES = Path(study.__file__).parent / "studies"
 WIDTHS = [12, 20, 6, 20, 6, 20, 2]
 EPSILON = float(np.finfo(np.float32).eps)
 SMALL = {
@@ -83,7 +83,7 @@ def torch_training(weights, rates, x, y, batches):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_one_step_is_autograd_s(peer, parametrization, batch):
     """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
-    weights, rates = network.draw(parametrization, WIDTHS, seed=0)
+    weights, rates = network.initialize(parametrization, WIDTHS, seed=0)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(batch, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, batch)]
     found = network.step(weights, np.float32(0.1 * rates), x, y)
@@ -102,11 +102,11 @@ def test_one_step_is_autograd_s(peer, parametrization, batch):
 def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
-    weights, rates = network.draw("dynamic", WIDTHS, seed=3)
+    weights, rates = network.initialize("dynamic", WIDTHS, seed=3)
     order, kept = np.array([[3, 1, 4, 5], [9, 2, 6, 8], [7, 0, 0, 0]]), np.array([[1.0] * 4, [1.0] * 4, [1.0, 1, 0, 0]])
     shares = np.float32(kept / kept.sum(axis=1, keepdims=True))  # the last batch has two images
     zeros = [np.zeros_like(w) for w in weights]
-    ours, _ = curves.epoch(
+    ours, _ = curves.train_epoch(
         [w.copy() for w in weights], zeros, x, y, order, shares, rates=np.float32(0.1 * rates), momentum=0.9
     )
 
@@ -120,11 +120,11 @@ def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
 def test_weights_have_gamma_and_sigma():
     """sqrt 2 before ReLU, 1 at the output; the same numbers under every parametrisation, but for their scale."""
     widths = [300, 200, 100, 200, 50]
-    ntp, dynamic = (network.draw(kind, widths, seed=0)[0] for kind in ("ntp", "dynamic"))
+    ntp, dynamic = (network.initialize(kind, widths, seed=0)[0] for kind in ("ntp", "dynamic"))
     for w, gamma in zip(ntp, (2**0.5,) * 3 + (1,), strict=True):
         assert w.std() == pytest.approx(gamma / np.sqrt(w.shape[1]), rel=5 / np.sqrt(2 * w.size))
     np.testing.assert_allclose(dynamic[-1], ntp[-1] / 10, rtol=1e-6)  # n_min = 100, q = 1/2
-    assert not np.array_equal(network.draw("ntp", widths, seed=1)[0][0], ntp[0])
+    assert not np.array_equal(network.initialize("ntp", widths, seed=1)[0][0], ntp[0])
 
 
 @pytest.mark.parametrize("parametrization", ["ntp", "mup", "spectral", "dynamic"])
@@ -142,14 +142,16 @@ def test_the_coordinate_check_of_table_1_1(parametrization):
         found["size"].append(np.mean([each["size"] for each in of_seeds], axis=0))
         found["change"].append(np.mean([np.array(each["change"]) / each["error"] for each in of_seeds], axis=0))
     for name, of_sizes in found.items():
-        slopes = np.array([one_step.fit(sizes, layer).slope for layer in np.transpose(of_sizes)])
-        expected = np.array(one_step.expected(case, name), float)  # nan where the table has none
+        slopes = np.array([one_step.fit_power(sizes, layer).slope for layer in np.transpose(of_sizes)])
+        expected = np.array(one_step.expected_slopes(case, name), float)  # nan where the table has none
         assert np.nanmax(np.abs(slopes - expected)) < 0.15, (name, slopes.round(2), expected)
 
 
 def test_expected_slopes_where_the_bottleneck_narrows():
     """n_min goes as n^0.2: sqrt(n_min / n) as n^-0.4 in the wide layers."""
-    change = {kind: one_step.expected(Case(kind, 150, 0.2), "change") for kind in ("ntp", "mup", "spectral", "dynamic")}
+    change = {
+        kind: one_step.expected_slopes(Case(kind, 150, 0.2), "change") for kind in ("ntp", "mup", "spectral", "dynamic")
+    }
     assert change["ntp"] == pytest.approx([-0.5, -0.1, -0.5, -0.1, -0.5, 0])
     assert change["dynamic"] == pytest.approx([-0.4, 0, -0.4, 0, -0.4, 0])
     assert change["spectral"] == [0] * 6
@@ -159,7 +161,7 @@ def test_expected_slopes_where_the_bottleneck_narrows():
 def test_a_fit_is_least_squares_with_its_standard_error():
     x = np.array([10, 20, 50, 100, 300])
     y = 3 * x**-0.7 * np.exp(np.random.default_rng(0).normal(size=5) / 10)
-    found, expected = one_step.fit(x, y), scipy.stats.linregress(np.log(x), np.log(y))
+    found, expected = one_step.fit_power(x, y), scipy.stats.linregress(np.log(x), np.log(y))
     assert found == pytest.approx((expected.slope, expected.stderr, expected.intercept))
 
 
@@ -174,7 +176,7 @@ def test_alignment_is_flat_under_dynamic_and_not_under_spectral():
             np.mean([one_step.measure(case, n, seed, data, 0.1)["alignment"] for seed in range(20)], axis=0)
             for n in sizes
         ]
-        slopes[kind] = np.array([one_step.fit(sizes, layer).slope for layer in np.array(found).T])
+        slopes[kind] = np.array([one_step.fit_power(sizes, layer).slope for layer in np.array(found).T])
     assert np.abs(slopes["dynamic"]).max() < 0.15
     assert slopes["spectral"][:5].max() < -0.3
 
@@ -197,7 +199,7 @@ def test_generated_images_are_normalised_and_of_two_kinds():
 @pytest.fixture
 def cifar10(tmp_path, monkeypatch):
     """A folder in CIFAR-10's binary format, 40 images a file; pixel values tell the label."""
-    monkeypatch.setattr(images, "IN_A_FILE", 40)
+    monkeypatch.setattr(images, "IMAGES_PER_FILE", 40)
     rng = np.random.default_rng(0)
     for name in images.FILES:
         labels = rng.integers(0, 10, 40)
@@ -233,13 +235,13 @@ def test_what_there_is_not_is_refused(cifar10):
 
 
 def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
-    bottleneck.run(SMALL, tmp_path / "whole", "a.yaml")
+    study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert {file.name for file in (tmp_path / "whole").iterdir()} == {"alignment.json", "alignment.md", "alignment.png"}
     table = (tmp_path / "whole" / "alignment.md").read_text()
     assert "dynamic, m = 2 n^0.5" in table and "Generated images, no photographs" in table
     assert capsys.readouterr().out == table
     before = (tmp_path / "whole" / "alignment.json").read_bytes()
-    bottleneck.run(SMALL, tmp_path / "whole", "a.yaml")
+    study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert (tmp_path / "whole" / "alignment.json").read_bytes() == before
     assert "done already" in capsys.readouterr().err
 
@@ -249,7 +251,7 @@ def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     (tmp_path / "part" / "alignment.json").write_text(json.dumps(stopped))
     measured, measure = [], one_step.measure
     monkeypatch.setattr(one_step, "measure", lambda case, n, *rest: measured.append(n) or measure(case, n, *rest))
-    bottleneck.run(SMALL, tmp_path / "part", "a.yaml")
+    study.run(SMALL, tmp_path / "part", "a.yaml")
     assert measured == [80, 80]
     assert json.loads((tmp_path / "part" / "alignment.json").read_bytes()) == json.loads(before)
 
@@ -259,10 +261,10 @@ def test_results_of_other_settings_are_not_written_over(tmp_path):
     with pytest.raises(
         InputError, match="alignment.json: holds the results of other settings; delete it, or name another folder"
     ):
-        bottleneck.run(SMALL, tmp_path, "a.yaml")
+        study.run(SMALL, tmp_path, "a.yaml")
     (tmp_path / "alignment.json").write_text("{")
     with pytest.raises(InputError, match="alignment.json: unreadable or damaged"):
-        bottleneck.run(SMALL, tmp_path, "a.yaml")
+        study.run(SMALL, tmp_path, "a.yaml")
 
 
 def test_training_curves_are_written(tmp_path):
@@ -270,7 +272,7 @@ def test_training_curves_are_written(tmp_path):
         "kind": "training_curves", "pairs": [["airplane", "automobile"]], "parametrizations": ["dynamic", "spectral"], "n": 40, "narrow": 8,
         "epochs": 3, "seeds": 2, "images": {"train": 100, "test": 50}, "batch_size": 64, "learning_rate": 0.05,
     }  # fmt: skip
-    bottleneck.run(settings, tmp_path, "a.yaml")
+    study.run(settings, tmp_path, "a.yaml")
     found = json.loads((tmp_path / "training_curves.json").read_bytes())
     assert len(found["cells"]) == 4
     losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
@@ -280,54 +282,81 @@ def test_training_curves_are_written(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"seed": 3}, "a.yaml: Option 'seed' is not accepted"),
-    ({"seeds": "many"}, "a.yaml: seeds is many: it must be int"),
+    ({"seed": 3}, "a.yaml: unknown key 'seed': choose from kind, cases"),
+    ({"seeds": "many"}, "a.yaml: seeds is 'many': it must be int"),
     ({"seeds": 0}, "a.yaml: seeds is 0: it must be above 0"),
-    ({"images": {"size": 3}}, "a.yaml: Group 'images' does not accept option 'size'"),
-    ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: case 1: parametrization is 'dp': choose from ntp"),
-    ({"cases": [{"parametrization": "ntp", "factor": 1, "pow": 1}]}, "a.yaml: case 1: .*pow"),
-    ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: case 1: m is 180 to 720: it must be between 1 and n"),
+    ({"images": {"size": 3}}, "a.yaml: images: unknown key 'size': choose from folder"),
+    ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: cases 1: parametrization is 'dp': choose from ntp"),
+    ({"cases": [{"parametrization": "ntp", "factor": 1, "pow": 1}]}, "a.yaml: cases 1: unknown key 'pow'"),
+    ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: cases 1: m is 180 to 720: it must be between 1 and n"),
     ({"cases": []}, "a.yaml: cases is empty"),
-    ({"cases": 3}, "a.yaml: cases is 3"),
+    ({"cases": 3}, "a.yaml: cases is 3: it must be a list"),
+    ({"seeds": True}, "a.yaml: seeds is True: it must be int"),
+    ({"learning_rate": None}, "a.yaml: learning_rate is None: it must be float"),
+    ({"images": {"folder": 3}}, "a.yaml: images: folder is 3: it must be str"),
+    ({"classes": ["cat", 3]}, "a.yaml: classes 2 is 3: it must be str"),
+    ({"images": 3}, "a.yaml: images is 3: it must hold folder"),
     ({"widths": {"first": 5, "last": 6}}, "a.yaml: widths must rise"),
 ])  # fmt: skip
 def test_settings_are_strict(tmp_path, change, message):
     with pytest.raises(InputError, match=message):
-        bottleneck.run(SMALL | change, tmp_path / "out", "a.yaml")
+        study.run(SMALL | change, tmp_path / "out", "a.yaml")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(STUDIES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_study_files_are_the_thesis_s(file):
-    settings = parse(yaml.safe_load(file.read_text()), str(file))
-    full = parse(yaml.safe_load((CONFIGS / f"{file.stem.removesuffix('_small')}.yaml").read_text()), str(file))
-    assert settings.learning_rate == full.learning_rate == 0.1
-    if isinstance(full, Curves):
-        assert (full.n, full.narrow, full.epochs, full.batch_size, full.momentum, full.seeds) == (
-            10_000,
-            500,
-            100,
-            64,
-            0.9,
-            100,
-        )
-        assert settings.momentum == 0.9 and (full.images.train, full.images.test) == (2000, 2000)
+    tree = yaml.safe_load(file.read_text())
+    smaller = tree.pop("small")
+    full, small = parse(tree, file.name), parse(tree | smaller, file.name)
+    assert small.learning_rate == full.learning_rate == 0.1
+    if isinstance(full, CurvesSettings):
+        sizes = (full.n, full.narrow, full.epochs, full.batch_size, full.momentum, full.seeds)
+        assert sizes == (10_000, 500, 100, 64, 0.9, 100)
+        assert small.momentum == 0.9 and (full.images.train, full.images.test) == (2000, 2000)
         assert full.pairs == [["airplane", "automobile"], ["bird", "cat"], ["deer", "dog"], ["frog", "horse"]]
     else:
         assert (full.seeds, one_step.sizes(full)[::9]) == (30, [1000, 10_000])
-        assert settings.cases == full.cases
+        assert small.cases == full.cases and one_step.sizes(small)[-1] < 10_000
+
+
+def test_the_command_takes_the_small_sizes_and_names_the_folder(tmp_path, capsys, monkeypatch):
+    ran = []
+    monkeypatch.setattr(study, "run", lambda *arguments: ran.append(arguments))
+    (tmp_path / "a.yaml").write_text("{kind: alignment, seeds: 30, widths: {first: 9}, small: {seeds: 2}}")
+    study.run_file(tmp_path / "a.yaml")
+    study.run_file(tmp_path / "a.yaml", small=True)
+    study.run_file(tmp_path / "a.yaml", tmp_path, small=True)
+    tree = {"kind": "alignment", "seeds": 30, "widths": {"first": 9}}
+    source = str(tmp_path / "a.yaml")
+    assert ran == [(tree, Path("studies/a"), source), (tree | {"seeds": 2}, Path("studies/a_small"), source),
+                   (tree | {"seeds": 2}, tmp_path, source)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[1]", "kind is None: choose from alignment"),
+        ("{kind: grid}", "kind is 'grid': choose from alignment"),
+        ("{kind: alignment, small: 3}", "small is 3: it must be a section of settings"),
+        (None, "No such file or directory; name a study file"),
+    ],
+)
+def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "a.yaml").write_text(text)
+    command = [sys.executable, "-m", "experiments.bottleneck", str(tmp_path / "a.yaml")]
+    with pytest.raises(InputError, match=message):
+        study.run_file(tmp_path / "a.yaml")
+    if text is None:
+        done = subprocess.run(command, cwd=STUDIES.parents[2], capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
 def test_the_rules_of_the_two_figures():
-    second = parse(yaml.safe_load((CONFIGS / "alignment_fig3_2.yaml").read_text()), "")
-    third = parse(yaml.safe_load((CONFIGS / "alignment_fig3_3.yaml").read_text()), "")
-    assert [(case.parametrization, case.narrow(10_000)) for case in second.cases] == [
-        ("spectral", 2000),
-        ("spectral", 600),
-    ]
-    assert [(case.parametrization, case.narrow(10_000)) for case in third.cases] == [
-        ("dynamic", 946),
-        ("spectral", 946),
-    ]
+    second, third = (yaml.safe_load((STUDIES / f"alignment_fig3_{i}.yaml").read_text()) for i in (2, 3))
+    del second["small"], third["small"]
+    second, third = parse(second, ""), parse(third, "")
+    narrow = [[(case.parametrization, case.narrow(10_000)) for case in each.cases] for each in (second, third)]
+    assert narrow == [[("spectral", 2000), ("spectral", 600)], [("dynamic", 946), ("spectral", 946)]]
     assert one_step.widths(third.cases[0], 1000) == [3072, 1000, 597, 1000, 597, 1000, 2]
-    assert Images._fields == ("x", "y")

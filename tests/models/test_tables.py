@@ -10,17 +10,17 @@ from esnlm.models import families
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 V = 50_257
 
-# esn_at_scale, table 3: millions of trainable and of all parameters, nonzero entries only, rounded.
+# Ueda et al. 2025a, table 3: millions of trainable and of all parameters, nonzero entries only, rounded.
 SCALE = {
-    "n1024": (26, 28),
-    "n2048": (27, 29),
-    "n4096": (28, 30),
-    "n8192": (30, 32),
-    "n16384": (34, 36),
-    "n32768": (43, 45),
+    "esn_n1024": (26, 28),
+    "esn_n2048": (27, 29),
+    "esn_n4096": (28, 30),
+    "esn_n8192": (30, 32),
+    "esn_n16384": (34, 36),
+    "esn_n32768": (43, 45),
 }
-SCALE |= {"n65536": (59, 63), "gpt2": (124, 124), "lstm": (54, 54)}
-# frozen_rnn_ja, table 1: the same, of all entries, cut to the million.
+SCALE |= {"esn_n65536": (59, 63), "gpt2": (124, 124), "lstm": (54, 54)}
+# Ueda et al. 2025b, table 1: the same, of all entries, cut to the million.
 FROZEN = {
     "esn_n64": (3, 6),
     "esn_n128": (6, 12),
@@ -40,7 +40,10 @@ FROZEN |= {"esn_i_n2048": (205, 210), "gpt2": (124, 124), "lstm": (53, 53)}
 
 
 def counts(folder, name):
-    model = config_io.read(CONFIGS / folder / f"{name}.yaml").model
+    """The counts of a row: `esn_n64` is esn.yaml with 64 units."""
+    family, _, size = name.partition("_n")
+    size = ["--model.reservoir.state_size", size] if size else []
+    model = config_io.read(CONFIGS / folder / f"{family}.yaml", size).model
     return families.of(model).expected_counts(model, V)
 
 
@@ -64,7 +67,7 @@ def test_the_tables_are_the_reference_files(papers_table):
         return {title(row): (int(row["trainable_params_M"]), int(row["total_params_M"])) for row in table}
 
     def in_scale(row):
-        return f"n{row['state_size']}" if row["model"] == "ESN" else row["model"].split()[0].lower()
+        return f"esn_n{row['state_size']}" if row["model"] == "ESN" else row["model"].split()[0].lower()
 
     def in_frozen(row):
         prefix = {"ESN": "esn", "ESN+i": "esn_i"}.get(row["model"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from esnlm import config
+from esnlm import config_io
 from esnlm.errors import InputError, require
 from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
@@ -234,7 +234,7 @@ def test_a_topology_of_a_user_is_one_class(star, tmp_path):
     """It is named in a configuration as soon as its class exists, with its settings and its checks."""
     path = tmp_path / "star.yaml"
     path.write_text("model: {reservoir: {state_size: 20, mean_degree: 4, topology: {kind: star, weight: 0.25}}}")
-    reservoir = config.read(path).model.reservoir
+    reservoir = config_io.read(path).model.reservoir
     assert reservoir.topology == star(weight=0.25)
     assert reservoir.recurrent_gamma == 20 / 400 and 1 <= reservoir.longest_row < 20
     new = initialize_reservoir(reservoir, 10, seed=0)
@@ -243,7 +243,7 @@ def test_a_topology_of_a_user_is_one_class(star, tmp_path):
     expected[:, 0] = 0.99
     np.testing.assert_allclose(new.reservoir.w_rec.todense(), expected, rtol=1e-6)
     with pytest.raises(InputError, match="^model.reservoir.topology.weight is -1.0: it must be above 0"):
-        config.read(path, ["--model.reservoir.topology.weight", "-1"])
+        config_io.read(path, ["--model.reservoir.topology.weight", "-1"])
 
 
 def test_a_topology_without_a_name_or_with_a_taken_one_is_refused():

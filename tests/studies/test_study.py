@@ -47,17 +47,17 @@ def write(folder, text=STUDY, name="radius"):
 
 
 def here(call, *arguments):
-    """In this process, which is quicker."""
+    """Calls in this process, which is quicker."""
     return call(*arguments) or 0
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A study file and its folder, when all is done."""
+    """Returns a study file and its folder when all is done."""
     folder = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "in_a_process_of_its_own", here)
-        assert study.study(write(folder), folder / "out", command="the command") == 0
+        patch.setattr(study, "run_in_process", here)
+        assert study.run_study(write(folder), folder / "out", command="the command") == 0
     return folder / "radius.yaml", folder / "out"
 
 
@@ -74,7 +74,7 @@ def copying(finished, monkeypatch):
         shutil.copytree(finished[1] / "runs" / run.name, run)
         return 0
 
-    monkeypatch.setattr(study, "in_a_process_of_its_own", copy)
+    monkeypatch.setattr(study, "run_in_process", copy)
     return asked
 
 
@@ -132,32 +132,32 @@ def test_the_page_shows_them_beside_the_published_values(finished):
 def test_a_finished_study_is_shown_and_nothing_is_trained(finished, copying, capsys):
     file, out = finished
     before = (out / "table.json").read_text()
-    assert study.study(file, out, command="the command") == 0
+    assert study.run_study(file, out, command="the command") == 0
     assert copying == [] and (out / "table.json").read_text() == before
     assert capsys.readouterr().out == (out / "table.md").read_text()
 
 
 def test_a_stopped_study_goes_on_where_it_stopped(finished, copying, monkeypatch, tmp_path, capsys):
-    file, copy = write(tmp_path), study.in_a_process_of_its_own
+    file, copy = write(tmp_path), study.run_in_process
 
     def stop_at_the_third(call, *arguments):
         return INTERRUPTED if call is study.train_and_score and len(copying) == 2 else copy(call, *arguments)
 
-    monkeypatch.setattr(study, "in_a_process_of_its_own", stop_at_the_third)
-    assert study.study(file, tmp_path / "out", command="the command") == INTERRUPTED
+    monkeypatch.setattr(study, "run_in_process", stop_at_the_third)
+    assert study.run_study(file, tmp_path / "out", command="the command") == INTERRUPTED
     told = capsys.readouterr().err
     assert re.search(r"run 3 of 4: spectral_radius=0.9-seed0, about \d+:\d\d left\n", told)
     assert told.endswith("stopped in spectral_radius=0.9-seed0; the same command goes on\n")
     assert "| spectral_radius=0.9 | 0 of 2 |" in (tmp_path / "out" / "table.md").read_text()
-    monkeypatch.setattr(study, "in_a_process_of_its_own", copy)
-    assert study.study(file, tmp_path / "out", command="the command") == 0
+    monkeypatch.setattr(study, "run_in_process", copy)
+    assert study.run_study(file, tmp_path / "out", command="the command") == 0
     assert copying == [f"spectral_radius={radius}-seed{seed}" for radius in (0.5, 0.9) for seed in (0, 1)]
     assert (tmp_path / "out" / "table.json").read_text() == (finished[1] / "table.json").read_text()
 
 
 def test_a_run_that_is_killed_ends_the_study(copying, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(study, "in_a_process_of_its_own", lambda *_: -9)
-    assert study.study(write(tmp_path), tmp_path / "out") == 1
+    monkeypatch.setattr(study, "run_in_process", lambda *_: -9)
+    assert study.run_study(write(tmp_path), tmp_path / "out") == 1
     assert "spectral_radius=0.5-seed0 ended with status -9; the same command tries it again" in capsys.readouterr().err
 
 
@@ -166,7 +166,7 @@ def test_a_changed_study_is_refused_and_the_run_named(finished, copying):
     with pytest.raises(
         InputError, match="spectral_radius=0.5-seed0/config.yaml: the run was begun with .*training.epochs 1 -> 2"
     ):
-        study.study(file, out, overrides=["--training.epochs", "2"])
+        study.run_study(file, out, overrides=["--training.epochs", "2"])
     assert copying == []
 
 
@@ -174,16 +174,16 @@ def test_the_plan_tells_what_is_done_and_trains_nothing(finished, copying, tmp_p
     file, out = finished
     shutil.copytree(out, tmp_path / "out")
     shutil.rmtree(tmp_path / "out" / "runs" / "spectral_radius=0.9-seed1")
-    assert study.study(file, tmp_path / "out", only_plan=True) == 0
+    assert study.run_study(file, tmp_path / "out", only_plan=True) == 0
     told = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in told[:4]] == ["done", "done", "done", "to"]
     assert told[4].startswith("3 of 4 runs are done; the rest takes 0:0")
-    assert study.study(file, tmp_path / "new", only_plan=True) == 0
+    assert study.run_study(file, tmp_path / "new", only_plan=True) == 0
     assert copying == [] and not (tmp_path / "new").exists()
 
 
 def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
-    monkeypatch.setattr(study, "in_a_process_of_its_own", here)
+    monkeypatch.setattr(study, "run_in_process", here)
     run = finished[1] / "runs" / "spectral_radius=0.5-seed0"
     file = write(tmp_path, "{kind: grid, base: base.yaml, runs: {cases: {one: {}}}}")
     (tmp_path / "base.yaml").write_text(
@@ -191,20 +191,20 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
         "model: {reservoir: {state_size: 24, mean_degree: 4}, readout: {rank: 4}}"
     )
     pairs = next((run / "minimal_pairs").glob("*.jsonl"))
-    assert study.study(file, tmp_path / "out", blimp=pairs) == 0
+    assert study.run_study(file, tmp_path / "out", blimp=pairs) == 0
     report = tmp_path / "out" / "runs" / "one-seed0" / "evaluation" / "blimp-paper.json"
     found, made = json.loads(report.read_text())["overall"]["accuracy"], report.stat().st_mtime_ns
     assert json.loads((tmp_path / "out" / "table.json").read_text())["cells"][0]["means"]["blimp"]["mean"] == found
-    assert study.study(file, tmp_path / "out", blimp=pairs) == 0 and report.stat().st_mtime_ns == made
+    assert study.run_study(file, tmp_path / "out", blimp=pairs) == 0 and report.stat().st_mtime_ns == made
     stale = report.with_name("stale.json")
     evaluate_run(tmp_path / "out" / "runs" / "one-seed0", [pairs], out=stale, untrained=True)
     stale.replace(report)
-    assert study.study(file, tmp_path / "out", blimp=pairs) == 0
+    assert study.run_study(file, tmp_path / "out", blimp=pairs) == 0
     assert (
         json.loads(report.read_text())["step"] > 0 and json.loads(report.read_text())["overall"]["accuracy"] == found
     ), "what was scored at an earlier update is scored again"
     with pytest.raises(InputError, match="one-seed0/evaluation/blimp-paper.json: is of other minimal pairs than"):
-        study.study(file, tmp_path / "out", blimp=run / "minimal_pairs")
+        study.run_study(file, tmp_path / "out", blimp=run / "minimal_pairs")
 
 
 GRID = "{model.reservoir.spectral_radius: [0.5, 0.9]}"
@@ -280,7 +280,7 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
 )
 def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, copying, tmp_path):
     with pytest.raises(InputError, match=line) as caught:
-        study.study(write(tmp_path, text), tmp_path / "out")
+        study.run_study(write(tmp_path, text), tmp_path / "out")
     assert "\n" not in str(caught.value) and copying == [] and not (tmp_path / "out").exists()
 
 
@@ -290,9 +290,9 @@ def test_all_configurations_are_checked_before_the_first_run(copying, tmp_path):
         InputError,
         match=r"radius.yaml: spectral_radius=-0.9: model.reservoir.spectral_radius is -0.9: it must be above 0",
     ):
-        study.study(file, tmp_path / "out")
+        study.run_study(file, tmp_path / "out")
     with pytest.raises(InputError, match="none"):
-        study.study(
+        study.run_study(
             write(tmp_path, STUDY.replace("grid: {", "grid: {data.kind: [store], data.train: [none], ")),
             tmp_path / "out",
         )
@@ -301,7 +301,7 @@ def test_all_configurations_are_checked_before_the_first_run(copying, tmp_path):
 
 def test_settings_of_the_command_line_are_for_every_run(tmp_path):
     file = write(tmp_path)
-    runs = grid.runs_of(grid.parse(study.read(file), file), ["--data.pairs", "4", "--training.epochs=3"])
+    runs = grid.make_runs(grid.parse_grid(study.read_study(file), file), ["--data.pairs", "4", "--training.epochs=3"])
     assert [(run.experiment.data.pairs, run.experiment.training.epochs) for run in runs] == [(4, 3)] * 4
     assert [(run.experiment.model.reservoir.spectral_radius, run.experiment.seed) for run in runs] == [
         (0.5, 0),
@@ -312,7 +312,7 @@ def test_settings_of_the_command_line_are_for_every_run(tmp_path):
     assert str(runs[3].directory) == "studies/radius/runs/spectral_radius=0.9-seed1"
     for setting in ("--model.reservoir.spectral_radius=1", "--seed", "--run"):
         with pytest.raises(InputError, match=f"command line: {setting.partition('=')[0]} is for .*radius.yaml to set"):
-            grid.runs_of(grid.parse(study.read(file), file), [setting, "3"])
+            grid.make_runs(grid.parse_grid(study.read_study(file), file), [setting, "3"])
 
 
 def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tmp_path):
@@ -324,7 +324,7 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tm
         "  grid: {model.reservoir.state_size: [16, 32], model.readout.rank: [null, 8]}\n"
         "- {base: lstm.yaml, cases: {LSTM: {}}}\n",
     )
-    runs = grid.runs_of(grid.parse(study.read(file), file))
+    runs = grid.make_runs(grid.parse_grid(study.read_study(file), file))
     points = ("state_size=16,rank=null", "state_size=16,rank=8", "state_size=32,rank=null", "state_size=32,rank=8")
     assert [run.cell for run in runs] == [f"{case},{point}" for case in ("ESN", "ESN+i") for point in points] + ["LSTM"]
     assert [run.experiment.model.title for run in runs[3:6]] == [
@@ -342,20 +342,20 @@ def test_a_folder_of_something_else_is_refused(finished, copying, tmp_path):
         with pytest.raises(
             InputError, match="holds something else than the study other; choose another folder with --out"
         ):
-            study.study(other, out)
+            study.run_study(other, out)
         assert (out / holds).read_bytes() == before
     with pytest.raises(InputError, match="base.yaml: cannot be read: Not a directory"):
-        study.study(other, tmp_path / "base.yaml")
+        study.run_study(other, tmp_path / "base.yaml")
 
 
 def test_a_generated_corpus_has_its_own_minimal_pairs(finished, copying, tmp_path):
     pairs = finished[1] / "runs" / "spectral_radius=0.5-seed0" / "minimal_pairs"
     with pytest.raises(InputError, match="generates its corpus and has minimal pairs of its own"):
-        study.study(write(tmp_path), tmp_path / "out", blimp=pairs)
+        study.run_study(write(tmp_path), tmp_path / "out", blimp=pairs)
 
 
 def cell(name, values, runs):
-    """A cell as `collect` gives it."""
+    """Returns a cell as `collect_cells` gives it."""
     known = [
         {"run": f"{name}-seed{i}", "seed": i, "status": status, "origin": "a CPU"} | numbers
         for i, (status, numbers) in enumerate(runs)
@@ -378,7 +378,7 @@ def diverged(tmp_path):
         cell("spectral_radius=0.5", {"radius": 0.5}, [ok, ok]),
         cell("spectral_radius=0.9", {"radius": 0.9}, [ok, blown, undefined]),
     ]
-    return grid.parse(study.read(file) | {"out": str(tmp_path / "out"), "seeds": [0, 1, 2]}, file), cells
+    return grid.parse_grid(study.read_study(file) | {"out": str(tmp_path / "out"), "seeds": [0, 1, 2]}, file), cells
 
 
 def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
@@ -388,7 +388,7 @@ def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
         "se": pytest.approx(3.0),
         "n": 2,
     }
-    page = grid_table.write(its, cells, "the command", None)
+    page = grid_table.write_table(its, cells, "the command", None)
     line = next(line for line in page.splitlines() if line.startswith("| spectral_radius=0.9 |"))
     assert (
         line.startswith("| spectral_radius=0.9 | 3, 2 diverged |")
@@ -404,9 +404,9 @@ def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
 
 def test_the_plot_has_what_is_finite(diverged):
     its, cells = diverged
-    assert grid_plot.draw(its, cells).startswith(b"\x89PNG")
-    assert grid_plot.draw(its, [cell("a", {}, [("finished", {"val_nll": 5.0})])]) is None
-    assert grid_plot.draw(its, [cell(name, {"radius": 0.5 + len(name)}, []) for name in ("a", "bb")]) is None
+    assert grid_plot.plot_grid(its, cells).startswith(b"\x89PNG")
+    assert grid_plot.plot_grid(its, [cell("a", {}, [("finished", {"val_nll": 5.0})])]) is None
+    assert grid_plot.plot_grid(its, [cell(name, {"radius": 0.5 + len(name)}, []) for name in ("a", "bb")]) is None
 
 
 @pytest.mark.parametrize(
@@ -421,27 +421,24 @@ def test_the_plot_has_what_is_finite(diverged):
     ],
 )
 def test_the_axis_is_the_numeric_setting_with_the_most_values(values, axis):
-    assert grid_plot.axis([cell(str(i), each, []) for i, each in enumerate(values)]) == axis
+    assert grid_plot.find_axis([cell(str(i), each, []) for i, each in enumerate(values)]) == axis
 
 
-def test_another_kind_of_study_has_a_room_of_its_own(monkeypatch, tmp_path):
-    from experiments import bottleneck
-
-    asked = []
-    monkeypatch.setattr(bottleneck, "run", lambda *arguments: asked.append(arguments))
-    file = write(tmp_path, "{kind: alignment, seeds: 3, out: here}", "narrow")
-    assert study.study(file) == study.study(file, tmp_path) == 0
-    assert asked == [({"kind": "alignment", "seeds": 3}, out, str(file)) for out in (Path("here"), tmp_path)]
-    with pytest.raises(InputError, match="a study of kind alignment takes --out alone"):
-        study.study(file, overrides=["--seed", "1"])
+@pytest.mark.parametrize("kind", ["alignment", "coordinate_check", "training_curves"])
+def test_a_study_of_another_program_is_refused_with_its_command(kind, tmp_path):
+    file = write(tmp_path, f"{{kind: {kind}, seeds: 3}}", "narrow")
+    with pytest.raises(
+        InputError, match=f"narrow.yaml: a study of kind {kind} is run by python -m experiments.bottleneck {file}$"
+    ):
+        study.run_study(file)
 
 
-def test_a_process_of_its_own_gives_its_status_and_passes_a_stop_on():
-    assert study.in_a_process_of_its_own(int, "3") == 3
+def test_a_fresh_process_gives_its_status_and_passes_a_stop_on():
+    assert study.run_in_process(int, "3") == 3
     before = signal.getsignal(signal.SIGTERM)
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
     began = time.monotonic()
-    assert study.in_a_process_of_its_own(time.sleep, 300) == INTERRUPTED
+    assert study.run_in_process(time.sleep, 300) == INTERRUPTED
     assert time.monotonic() - began < 200 and signal.getsignal(signal.SIGTERM) is before
 
 
@@ -472,8 +469,8 @@ GRIDS = [file for file in sorted(STUDIES.rglob("*.yaml")) if yaml.safe_load(file
 
 @pytest.mark.parametrize("file", GRIDS, ids=lambda file: str(file.relative_to(STUDIES)))
 def test_every_grid_of_the_repository_can_be_run(file):
-    its = grid.parse(study.read(file), file)
-    assert grid.runs_of(its)
+    its = grid.parse_grid(study.read_study(file), file)
+    assert grid.make_runs(its)
     assert its.published.keys() - {cell.name for cell in its.cells} <= {"GPT-2, as released"}
 
 
@@ -508,4 +505,4 @@ def test_published_values_are_the_papers(papers_table, name, table, cell):
         for row in papers_table(f"{table}.csv")
     }
     file = STUDIES / f"{name}.yaml"
-    assert grid.parse(study.read(file), file).published == expected
+    assert grid.parse_grid(study.read_study(file), file).published == expected

@@ -1,0 +1,127 @@
+"""The programs that kill, damage and fill, at tiny sizes: they run, they see what they must, and nothing is lost."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.reliability import full_disk, kills, rot
+from tests.reliability.compare import REPOSITORY, compare_files
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, "-m", *map(str, arguments)], cwd=REPOSITORY, capture_output=True, text=True)
+
+
+def frame(place):
+    code = place.__code__
+    return f'  File "{code.co_filename}", line {code.co_firstlineno + 1} in {code.co_name}\n'
+
+
+def test_a_kill_s_place_is_the_innermost_that_has_a_name():
+    waiting = 'Thread 0x01 (most recent call first):\n  File "/x/threading.py", line 320 in wait\n\n'
+    outer = frame(kills.PrecomputedUpdates.run) + frame(kills.loop.train) + frame(kills.exit_with)
+    main = "Thread 0x02 (most recent call first):\n"
+    assert kills.phase(waiting + main + frame(kills.checkpoint.save) + outer) == "save"
+    assert kills.phase(waiting + main + outer) == "updates"
+    in_log = '  File "' + kills.log.__file__ + '", line 80 in whatever\n'
+    assert kills.phase(main + in_log + frame(kills.loop.train) + frame(kills.exit_with)) == "updates"
+    assert kills.phase(waiting) == kills.phase("") == "start"
+
+
+def test_what_differs_between_two_folders_is_found(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name / "a").mkdir(parents=True)
+        (tmp_path / name / "a" / "same").write_text("x")
+    assert compare_files(tmp_path / "one", tmp_path / "other") == []
+    (tmp_path / "other" / "a" / "same").write_text("y")
+    (tmp_path / "other" / "more").write_text("")
+    assert compare_files(tmp_path / "one", tmp_path / "other") == [
+        f"{tmp_path}/other/a/same",
+        f"{tmp_path}/other/more",
+    ]
+
+
+@pytest.mark.parametrize(
+    "status, told, same, outcome",
+    [
+        (2, "error: /r/config.yaml: changed", True, "refused"),
+        (2, "error: something", True, "failed"),
+        (1, "Traceback", True, "failed"),
+        (0, "warning: /r/config.yaml: changed", True, "warned"),
+        (0, "warning: /r/config.yaml: changed", False, "told"),
+        (0, "fine", True, "harmless"),
+        (0, "fine", False, "silent"),
+    ],
+)
+def test_silence_with_another_result_is_a_fault(status, told, same, outcome):
+    assert rot.judge(Path("config.yaml"), status, told, lambda: same) == outcome
+
+
+def test_damage_is_one_bit_or_half_a_file(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(bytes(100))
+    rot.flip(file, random.Random(0))
+    assert sum(byte.bit_count() for byte in file.read_bytes()) == 1
+    rot.truncate(file, random.Random(0))
+    assert file.stat().st_size == 50
+
+
+def test_a_refusal_is_one_line_with_advice():
+    assert full_disk.judge(2, "some progress\nerror: x: No space left on device; free some space there\n") == []
+    assert full_disk.judge(1, "Traceback\n")[0] == "status 1"
+    assert full_disk.judge(2, "error: no\n") == ["no advice"]
+    assert full_disk.judge(2, "error: free it\nmore\n")[0].startswith("not one line")
+
+
+@pytest.mark.slow
+def test_kills(tmp_path):
+    tiny = [
+        "--kills",
+        "3",
+        "--other-kills",
+        "1",
+        "--size",
+        "32",
+        "--vocab",
+        "300",
+        "--sentences",
+        "300",
+        "--window-tokens",
+        "1500",
+    ]
+    done = command("tests.reliability.kills", *tiny, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "kills.json").read_text())
+    assert len(record["kills"]) == 5 and record["differences"] == []
+
+
+@pytest.mark.slow
+def test_rot(tmp_path):
+    done = command(
+        "tests.reliability.rot",
+        "--size",
+        "16",
+        "--only",
+        "^(config.yaml|summary.json|checkpoints/12/m)",
+        "--flips",
+        "1",
+        "--out",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "rot.json").read_text())["rows"]
+    assert {row["outcome"] for row in rows if row["file"] == "config.yaml"} == {"refused"}
+
+
+@pytest.mark.slow
+def test_full_disk(tmp_path):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system: run it as root")
+    done = command(
+        "tests.reliability.full_disk", "--size", "32", "--only", "preparation, (0|read-only)", "--out", tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
