@@ -14,10 +14,9 @@ import yaml
 
 from esnlm.compute import ComputeConfig
 from esnlm.errors import InputError, require
+from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.gpt2 import GPT2Config
-from esnlm.models.jaeger import JaegerConfig
-from esnlm.models.lstm import LstmConfig
+from esnlm.models.registry import MODELS
 from esnlm.regression.lms import LmsConfig
 from esnlm.regression.ridge import RidgeConfig
 from esnlm.regression.rls import RlsConfig
@@ -110,9 +109,6 @@ class TrainingConfig:
         require(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
 
 
-ModelConfig = EchoStateConfig | LstmConfig | GPT2Config | JaegerConfig
-
-
 @dataclass(frozen=True)
 class Experiment:
     """One run: everything that decides its result."""
@@ -174,7 +170,6 @@ class Experiment:
 
 DATA = {"store": StoreData, "grammar": GrammarData, "imported": ImportedData}
 TRAINING = {"adamw": TrainingConfig, "ridge": RidgeConfig, "rls": RlsConfig, "lms": LmsConfig}
-MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
 
 
 def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
@@ -190,7 +185,7 @@ def read(file: str | Path, overrides: list[str] = ()) -> Experiment:
         "training": _choose(file, tree, overrides, "training", "kind", TRAINING, "adamw"),
         "compute": ComputeConfig,
     }
-    if sections["model"] in (EchoStateConfig, JaegerConfig):
+    if any(each.type is ReservoirConfig for each in dataclasses.fields(sections["model"])):
         sections["model.reservoir"] = ReservoirConfig
         topology = _choose(file, tree, overrides, "model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
         sections["model.reservoir.topology"] = topology

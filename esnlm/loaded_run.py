@@ -17,7 +17,6 @@ from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, generation, scoring
-from esnlm.models import families
 from esnlm.models.ngrams import UnigramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
@@ -71,7 +70,7 @@ class Run:
             bar.show(done, f"scoring {done:,}/{total:,}", final=done == total)
 
         options = (self.config.compute.precision, min(256, self.config.compute.chunk_tokens))
-        readout = families.of(self.config.model).readout(self.model.params)
+        readout = self.config.model.readout_arrays(self.model.params)
         told = report if progress else lambda *_: None
         return scoring.token_log_probs(
             self._stream, readout, sequences, *options, told, self.config.compute.window_tokens
@@ -113,10 +112,10 @@ class Run:
             raise InputError(
                 f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
             )
-        config, compute, params = self.config.model, self.config.compute, self.model.params
-        features = families.step_by_step(config, self.model.prepare(compute.kernel), params, compute, count)
+        compute = self.config.compute
+        features = self.model.for_device(compute).reader(count, len(ids) + length)
         options = {"count": count, "length": length, "temperature": temperature, "top_k": top_k, "seed": seed}
-        readout = families.of(config).readout(params)
+        readout = self.config.model.readout_arrays(self.model.params)
         found = generation.generate(features, readout, ids, self.tokenizer.eos, **options, precision=compute.precision)
         return [self.tokenizer.decode(ids) for ids in found]
 
@@ -144,8 +143,7 @@ class Run:
 
     @cached_property
     def _stream(self):
-        config, compute = self.config.model, self.config.compute
-        return families.stream(config, self.model.prepare(compute.kernel), self.model.params, compute)
+        return self.model.for_device(self.config.compute).stream(self.config.compute)
 
     def _with_ends(self, sentence: str) -> np.ndarray:
         return np.array([self.tokenizer.bos, *self.tokenizer.encode(sentence), self.tokenizer.eos], np.int32)
@@ -198,15 +196,15 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         )
     experiment = configuration.read(directory.config)
     tokenizer = load_tokenizer(directory.tokenizer)
-    family, vocab_size = families.of(experiment.model), tokenizer.vocab_size
+    vocab_size = tokenizer.vocab_size
     frozen = {}
-    if family.frozen_bytes(experiment.model, vocab_size):
+    if experiment.model.frozen_bytes(vocab_size):
         if not directory.frozen.exists():
             raise InputError(
                 f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
             )
         frozen, _ = checkpoint.restore(directory.frozen)
-    model = family.untrained(experiment.model, vocab_size, experiment.seed, frozen)
+    model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
         return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
     if step is None:

@@ -3,7 +3,7 @@
     memory_capacity   how far back a linear readout can recover an input
     sample            states over text, with the share of saturated units; effective_rank of the states
 
-A cell is a reservoir made ready by `cell.prepare`.
+A cell is a reservoir as `for_device` returns it.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import scipy.linalg
 from jax import lax
 
 from esnlm.errors import InputError
-from esnlm.reservoir.cell import EchoStateCell, StackedCell
+from esnlm.reservoir.cell import Reservoir, Stack
 
 SATURATED = 0.99  # |f(.)|
 
@@ -31,7 +31,7 @@ class MemoryCapacity:
 
 
 def memory_capacity(
-    cell: EchoStateCell | StackedCell,
+    cell: Reservoir | Stack,
     *,
     delays: int = 100,
     samples: int = 2048,
@@ -75,9 +75,9 @@ def memory_capacity(
     return MemoryCapacity(float((correlation**2).sum()), correlation**2, delays / int(test.sum()))
 
 
-def driving_vector(cell: EchoStateCell | StackedCell, input_scale: float, seed: int) -> np.ndarray:
+def driving_vector(cell: Reservoir | Stack, input_scale: float, seed: int) -> np.ndarray:
     """The vector through which `memory_capacity` drives a network, (N,) float32: N(0, input_scale^2) in every unit."""
-    return np.random.default_rng(seed).normal(0, input_scale, cell.input_size).astype(np.float32)
+    return np.random.default_rng(seed).normal(0, input_scale, cell.mask_size).astype(np.float32)
 
 
 @partial(jax.jit, static_argnames="washout")
@@ -85,13 +85,13 @@ def _driven(cell, vector, u, washout):
     """States after the washout, (T - washout, B, N), for the inputs u (T, B)."""
 
     def advance(h, inputs):
-        return cell.step(h, vector[:, None] * inputs)
+        return cell.advance(h, vector[:, None] * inputs)
 
     def record(h, inputs):
         h = advance(h, inputs)
         return h, cell.output(h).T
 
-    h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.zeros(u.shape[1]))
+    h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.initial_state(u.shape[1]))
     return lax.scan(record, h, u[washout:])[1]
 
 
@@ -127,7 +127,7 @@ class Samples:
     saturated: float | None  # share of |f(.)| > 0.99 over units and samples; None under ReLU
 
 
-def sample(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, washout: int = 0) -> Samples:
+def sample(cell: Reservoir | Stack, tokens: np.ndarray, *, washout: int = 0) -> Samples:
     """The states after each token from step `washout` on, of slots that start at 0.
 
     Saturation is that of the activation's output, which with a leak outside of it is not the state.
@@ -142,11 +142,11 @@ def sample(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, washout: in
 
 @partial(jax.jit, static_argnames="washout")
 def _recorded(cell, tokens, washout):
-    h = lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens[:washout])[0]
+    h = lax.scan(lambda h, token: (cell.step(h, token), None), cell.initial_state(tokens.shape[1]), tokens[:washout])[0]
 
     def record(h, token):
         saturated = (jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED).mean(axis=0)
-        h = cell.read(h, token)
+        h = cell.step(h, token)
         return h, (cell.output(h).T, saturated)
 
     return lax.scan(record, h, tokens[washout:])[1]

@@ -3,7 +3,7 @@
     state_contraction   two start states
     input_forgetting    two histories
 
-A cell is a reservoir made ready by `cell.prepare`. Distances are of the carried state: of membrane potentials where the
+A cell is a reservoir as `for_device` returns it. Distances are of the carried state: of membrane potentials where the
 update rule has them, and of all layers of a stack together.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from esnlm.errors import InputError
-from esnlm.reservoir.cell import EchoStateCell, StackedCell
+from esnlm.reservoir.cell import Reservoir, Stack
 
 FLOOR = 100 * float(np.finfo(np.float32).eps)  # of a distance, relative to the states: below it float32 rounding shows
 
@@ -36,7 +36,7 @@ class DistanceCurve:
     rate_before: float  # the same on the steps first / 2 to first; nan where they are too few
 
 
-def state_contraction(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
+def state_contraction(cell: Reservoir | Stack, tokens: np.ndarray, *, seed: int = 0) -> DistanceCurve:
     """State contraction (definition 3.1): two random start states a slot, one input.
 
     Start states are uniform in [-1, 1]^N, the set of states that tanh allows; under ReLU in [0, 1]^N. So are membrane
@@ -48,13 +48,13 @@ def state_contraction(cell: EchoStateCell | StackedCell, tokens: np.ndarray, *, 
     rng = np.random.default_rng(seed)
     low = 0.0 if cell.activation == "relu" else -1.0
     states = jax.tree.map(
-        lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.zeros(2 * tokens.shape[1])
+        lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.initial_state(2 * tokens.shape[1])
     )
     return _curve(*_follow(cell, states, tokens))
 
 
 def input_forgetting(
-    cell: EchoStateCell | StackedCell, history: np.ndarray, other: np.ndarray, tokens: np.ndarray
+    cell: Reservoir | Stack, history: np.ndarray, other: np.ndarray, tokens: np.ndarray
 ) -> DistanceCurve:
     """Input forgetting (definition 3.3): two histories from the state 0, then the same h tokens; distance against h.
 
@@ -71,7 +71,7 @@ def input_forgetting(
 
 @jax.jit
 def _last_state(cell, tokens):
-    return lax.scan(lambda h, token: (cell.read(h, token), None), cell.zeros(tokens.shape[1]), tokens)[0]
+    return lax.scan(lambda h, token: (cell.step(h, token), None), cell.initial_state(tokens.shape[1]), tokens)[0]
 
 
 @jax.jit
@@ -83,7 +83,7 @@ def _follow(cell, h, tokens):
         return jnp.linalg.norm(first - second, axis=0), jnp.linalg.norm(first, axis=0)
 
     def advance(h, token):
-        h = cell.read(h, jnp.concatenate([token, token]))
+        h = cell.step(h, jnp.concatenate([token, token]))
         return h, measure(h)
 
     curves = lax.scan(advance, h, jnp.asarray(tokens))[1]

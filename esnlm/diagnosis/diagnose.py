@@ -24,7 +24,7 @@ from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
 from esnlm.reservoir import weights
-from esnlm.reservoir.arrays import Reservoir, Stack
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory

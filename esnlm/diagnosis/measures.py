@@ -10,8 +10,8 @@ from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import cell
-from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
+from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.runs.console import say
 
 WASHOUT = 100  # steps before states are sampled
@@ -37,8 +37,7 @@ def measure(
     settings = config.reservoir
     say(f"{name}: singular value and spectral radii of W_rec")
     decided = theory.theory(reservoir, settings.activation, settings.decay)
-    kernel = config.kernel(jax.default_backend())
-    ready = cell.prepare(reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule)
+    ready = reservoir.for_device(config.kernel(jax.default_backend()))
     say(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text")
     contracting = contraction.state_contraction(ready, text.tokens)
     forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))

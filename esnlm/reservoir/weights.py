@@ -7,7 +7,8 @@ import numpy as np
 from jax.experimental.sparse import BCOO
 
 from esnlm.errors import InputError
-from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy, bcoo
+from esnlm.reservoir.arrays import as_scipy, bcoo
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import ErdosRenyi, Topology, draw_recurrent, erdos_renyi, largest_count
 from esnlm.rng import Stream, generator, seed_sequence
@@ -99,6 +100,11 @@ class ReservoirConfig:
         """What a leak is multiplied by where it fades the state: 1 but in continuous time."""
         return 1.0 if self.continuous is None else self.continuous.decay
 
+    @property
+    def dynamics(self) -> dict[str, str | float]:
+        """What decides a time step beside the weights: the settings of a `Reservoir`."""
+        return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
+
     def check(self, field: str) -> None:
         """Raises InputError, naming the field below `field`, where a setting cannot be built."""
 
@@ -162,7 +168,7 @@ def draw(config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int =
         w_rec, radius, thrown_away = _draw_scaled(config, seed, layer, max_redraws)
         w_in = _bernoulli_gaussian(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
         leak = generator(seed, Stream.LEAK, layer=layer).uniform(*config.leaks, size).astype(np.float32)
-        layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding))
+        layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
         redraws += thrown_away
     return Drawn(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)

@@ -4,13 +4,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax import lax
 
 from esnlm.config import Experiment
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.layout import pack_batch
-from esnlm.models import families
+from esnlm.models.base import LanguageModel, merge
 from esnlm.training import batches
 from esnlm.training.update import add, drop, make_apply, make_look, make_optimizer, no_fault, packed_nll
 
@@ -24,18 +25,20 @@ class EndToEndUpdates:
     features and logits than theirs exist at once.
     """
 
-    def __init__(self, experiment: Experiment, frozen, text: TokenStore, epochs: list[batches.Epoch]):
+    def __init__(self, experiment: Experiment, model: LanguageModel, text: TokenStore, epochs: list[batches.Epoch]):
         self.config, self.compute, self.seed = experiment.model, experiment.compute, experiment.seed
-        self.text, self.frozen = text, frozen
+        self.text = text
+        # Its trained arrays are those of `run`, where they are donated: nothing else may hold on to them.
+        self.graphdef, _, self.frozen = nnx.split(model, nnx.Param, ...)
         optimizer = make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
-        self.gradient = jax.jit(partial(watched_gradient, self.config, precision=self.compute.precision))
+        self.gradient = jax.jit(partial(watched_gradient, self.graphdef))
         self.look = make_look(experiment.training.on_nonfinite)
         self.apply = jax.jit(make_apply(optimizer, experiment.training.on_nonfinite), donate_argnums=(0, 1))
         self.stop = experiment.training.on_nonfinite == "stop"
 
     def features_with(self, params: dict):
         """The stream that evaluates the model with these trained arrays."""
-        return families.stream(self.config, self.frozen, params, self.compute)
+        return merge(self.graphdef, params, self.frozen).stream(self.compute)
 
     def load(self, number: int, epoch: batches.Epoch, window: range) -> None:
         """Takes up a window of the epoch with this number."""
@@ -66,26 +69,27 @@ class EndToEndUpdates:
         return total
 
 
-def loss_and_gradient(config, frozen, params: dict, batch, packed: batches.PackedTargets, key, *, precision: str):
+def loss_and_gradient(graphdef, frozen, params: dict, batch, packed: batches.PackedTargets, key):
     """The first two of `watched_gradient`."""
-    return watched_gradient(config, frozen, params, batch, packed, key, precision=precision)[:2]
+    return watched_gradient(graphdef, frozen, params, batch, packed, key)[:2]
 
 
-def watched_gradient(config, frozen, params: dict, batch, packed: batches.PackedTargets, key, *, precision: str):
+def watched_gradient(graphdef, frozen, params: dict, batch, packed: batches.PackedTargets, key):
     """The weighted sum of -log p of packed predictions in nats, its gradient in all that is trained, and, where the sum is
     not finite, the largest |h| (0 elsewhere).
 
     Args:
-        frozen: see models/families.py.
+        graphdef, frozen: of nnx.split(model, nnx.Param, ...), for a device.
         batch: the tokens read, see features/layout.py; packed.rows are rows of its features.
         key: the epoch's, of dropout; None: nothing is dropped.
     """
 
     def loss(params):
-        features = families.features(config, frozen, params, batch, key, precision)[packed.rows]  # (C, F)
-        rate = config.output_dropout if key is not None else 0.0
+        model = merge(graphdef, params, frozen)
+        features = model(batch, key)[packed.rows]  # (C, F)
+        rate = model.config.output_dropout if key is not None else 0.0
         seen = drop(features, packed.corpus_positions, key, rate)
-        nll = packed_nll(families.of(config).readout(params), seen, packed, precision)
+        nll = packed_nll(model.config.readout_arrays(params), seen, packed, model.precision)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())
 

@@ -9,7 +9,6 @@ import numpy as np
 from esnlm.config import Experiment
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
-from esnlm.models import families
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, say, warn
@@ -69,10 +68,10 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
                 *directory.fixed_files, frozen_sha256=checkpoint.metadata(directory.frozen).get("sha256")
             )
     note_changes(state, changes)
-    frozen = model.prepare(experiment.compute.kernel)
+    ready = model.for_device(experiment.compute)
     with Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics, interruption.awaited():
         train_readout = _regression if is_regression else _epochs
-        validation = train_readout(experiment, corpus, frozen, state, metrics, directory, interruption)
+        validation = train_readout(experiment, corpus, ready, state, metrics, directory, interruption)
     if interruption:
         write_summary(directory, {"status": "interrupted", "step": state.step})
         say(f"stopped at update {state.step} and saved; the same command resumes")
@@ -89,7 +88,7 @@ def _train(experiment: Experiment, directory: RunDirectory, interruption: Interr
 def _epochs(
     experiment: Experiment,
     corpus: Corpus,
-    frozen,
+    model,
     state: State,
     metrics: Metrics,
     directory: RunDirectory,
@@ -101,10 +100,9 @@ def _epochs(
     epochs = [plan(epoch, training.batch_size, compute.window_tokens) for epoch in range(training.epochs)]
     per_epoch = len(epochs[0].updates)
     if experiment.model.features_are_frozen:
-        stream = families.stream(experiment.model, frozen, state.params, compute)
-        updates = PrecomputedUpdates(experiment, stream, text, epochs)
+        updates = PrecomputedUpdates(experiment, model.stream(compute), text, epochs)
     else:
-        updates = EndToEndUpdates(experiment, frozen, text, epochs)
+        updates = EndToEndUpdates(experiment, model, text, epochs)
     ledger = Ledger(state, metrics, training.epochs, per_epoch, sum(int(epoch.tokens.sum()) for epoch in epochs))
     all_words, validation = int(text.words.sum(dtype=np.int64)), None
 
@@ -177,9 +175,9 @@ def _epochs(
     return validation
 
 
-def _regression(experiment, corpus, frozen, state, metrics, directory, interruption) -> Likelihood | None:
+def _regression(experiment, corpus, model, state, metrics, directory, interruption) -> Likelihood | None:
     """What is left of a regression, then validation."""
-    stream = families.stream(experiment.model, frozen, state.params, experiment.compute)
+    stream = model.stream(experiment.compute)
     regression.fit(experiment, corpus, stream, state, metrics, directory, interruption)
     validation = None if interruption else _validate(experiment, corpus.validation, stream, state.params, interruption)
     if validation is not None:
@@ -195,7 +193,7 @@ def _validate(experiment, store: TokenStore | None, stream, params, interruption
     compute = experiment.compute
     nats = tokens = 0
     progress = Progress(int(store.lengths.sum()) - len(store))
-    readout = families.of(experiment.model).readout(params)
+    readout = experiment.model.readout_arrays(params)
     windows = scoring.total_nll(stream, readout, store, compute.precision, compute.window_tokens, compute.chunk_tokens)
     for window_nats, window_tokens in windows:
         nats, tokens = nats + window_nats, tokens + window_tokens

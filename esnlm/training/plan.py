@@ -16,7 +16,6 @@ from esnlm.config import Experiment, GrammarData, StoreData
 from esnlm.data import grammar
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.models import families
 from esnlm.readout.cross_entropy import product
 from esnlm.runs.console import clock
 from esnlm.training import regression
@@ -30,10 +29,9 @@ def show(experiment: Experiment) -> int:
     """
     sentences, tokens, vocab_size = _size_of_corpus(experiment.data)
     compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
-    family = families.of(experiment.model)
     training, is_regression = experiment.training, experiment.training.kind in regression.METHODS
-    counts, epochs = family.expected_counts(experiment.model, vocab_size), training.epochs
-    frozen, logits = family.frozen_bytes(experiment.model, vocab_size), 4 * 2 * vocab_size * compute.chunk_tokens
+    counts, epochs = experiment.model.expected_counts(vocab_size), training.epochs
+    frozen, logits = experiment.model.frozen_bytes(vocab_size), 4 * 2 * vocab_size * compute.chunk_tokens
     states = 4 * experiment.model.feature_size * (compute.window_tokens + compute.batch_slots)
     if is_regression:
         how, trained, kept, size = training.kind, regression.memory(experiment, vocab_size), 1, 4 * counts.trainable
@@ -70,7 +68,7 @@ def flops(experiment: Experiment) -> int:
     model, training = experiment.model, experiment.training
     if training.kind in regression.METHODS:
         return regression.METHODS[training.kind].flops(model.feature_size, vocab_size, training.epochs * tokens)
-    return training.epochs * tokens * families.of(model).flops_per_token(model, vocab_size)
+    return training.epochs * tokens * model.flops_per_token(vocab_size)
 
 
 def _updates(experiment: Experiment, sentences: int) -> dict[str, str]:

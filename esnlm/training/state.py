@@ -10,7 +10,6 @@ from flax import serialization
 
 from esnlm.config import Experiment
 from esnlm.errors import InputError
-from esnlm.models import families
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
@@ -46,13 +45,12 @@ def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
         InputError: frozen/ is damaged or missing, and its seed does not give the same again.
     """
     config, seed, vocab_size = experiment.model, experiment.seed, corpus.tokenizer.vocab_size
-    family = families.of(config)
     if (damage := checkpoint.verify(directory.frozen)) is None:
         arrays, _ = checkpoint.restore(directory.frozen)
-        return family.untrained(config, vocab_size, seed, arrays)
+        return config.initialize(vocab_size, seed, arrays)
     expected = (directory.read_manifest() or {}).get("frozen_sha256")  # of the one that the run was begun with
     began = time.monotonic()
-    arrays, record = family.draw_frozen(config, vocab_size, seed)
+    arrays, record = config.initialize_frozen(vocab_size, seed)
     if arrays:
         say(
             f"reservoir of {config.reservoir.layers * config.reservoir.state_size:,} units drawn in {time.monotonic() - began:.1f} s"
@@ -65,7 +63,7 @@ def open_model(experiment: Experiment, corpus: Corpus, directory: RunDirectory):
         if expected is not None:
             warn(f"{directory.frozen}: {damage}; the same reservoir was drawn again from its seed")
         checkpoint.save(directory.frozen, arrays, record)
-    return family.untrained(config, vocab_size, seed, arrays)
+    return config.initialize(vocab_size, seed, arrays)
 
 
 def open_state(experiment: Experiment, corpus: Corpus, model, directory: RunDirectory) -> State:

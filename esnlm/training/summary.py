@@ -13,7 +13,6 @@ import numpy as np
 
 from esnlm import config as configuration
 from esnlm.config import Experiment
-from esnlm.models import families
 from esnlm.runs.atomic import write_atomically
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import plain
@@ -63,7 +62,7 @@ def summarize(experiment: Experiment, corpus: Corpus, model, state: State, valid
     # The plain mean of the last epoch's batch losses (S1).
     train_nll = state.epoch_loss / state.epoch_updates if state.epoch_updates else math.nan
     val_nll = validation.nll if validation else None
-    counts = families.of(experiment.model).actual_counts(model)
+    counts = model.counts()
     stopped = state.skipped > 0 and experiment.training.on_nonfinite == "stop"
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {

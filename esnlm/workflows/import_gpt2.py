@@ -12,7 +12,6 @@ from esnlm import config as configuration
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, ImportedData
 from esnlm.errors import InputError
-from esnlm.models import families
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import write_atomically
@@ -33,7 +32,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
     experiment = dataclasses.replace(
         experiment, compute=choose_compute(experiment.compute, experiment.model, jax.default_backend())
     )
-    counts = families.of(config).actual_counts(model)
+    counts = model.counts()
     summary = {
         "status": "finished",
         "step": 0,
