@@ -24,7 +24,7 @@ from esnlm.compute import choose_compute
 from esnlm.data import prepare, sentences, store, tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
-from esnlm.models import families, gpt2, huggingface
+from esnlm.models import gpt2, huggingface
 from esnlm.reporting import blimp_report, run_table
 from esnlm.runs import checkpoint, yaml_file
 
@@ -168,11 +168,10 @@ def _read_configuration(folder: Path) -> None:
         else []
     )
     experiment = config.read(folder / "experiment.yaml", [line for line in lines if line])
-    family = families.of(experiment.model)
     assert (
         experiment.model.title
-        and family.expected_counts(experiment.model, 300)
-        and family.frozen_bytes(experiment.model, 300) >= 0
+        and experiment.model.expected_counts(300)
+        and experiment.model.frozen_bytes(300) >= 0
     )
     choose_compute(experiment.compute, experiment.model, "cpu")
     config.write(experiment, folder / "copy.yaml")

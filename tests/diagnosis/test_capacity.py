@@ -6,11 +6,10 @@ import scipy.linalg
 
 from esnlm.diagnosis import capacity
 from esnlm.errors import InputError
-from esnlm.reservoir.arrays import Reservoir, Stack
-from esnlm.reservoir.cell import prepare
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology import ring
 from tests import oracle
-from tests.diagnosis.small import EPSILON, V, reservoir, text
+from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
 
 
 @pytest.mark.parametrize("leak", [1.0, 0.6])

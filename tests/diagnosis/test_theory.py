@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from esnlm.diagnosis.theory import sigma_max, theory
-from esnlm.reservoir.arrays import Reservoir, Stack
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology import Orthogonal, draw_recurrent
 from esnlm.reservoir.weights import ReservoirConfig, draw
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from esnlm import config
-from esnlm.models import families
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 V = 50_257
@@ -41,7 +40,7 @@ FROZEN |= {"esn_i_n2048": (205, 210), "gpt2": (124, 124), "lstm": (53, 53)}
 
 def counts(folder, name):
     model = config.read(CONFIGS / folder / f"{name}.yaml").model
-    return families.of(model).expected_counts(model, V)
+    return model.expected_counts(V)
 
 
 @pytest.mark.parametrize("name", SCALE)

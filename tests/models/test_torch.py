@@ -1,11 +1,12 @@
 """The echo state network beside the same in plain PyTorch: sparse products, padded batches masked by length, AdamW."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
@@ -13,6 +14,7 @@ from esnlm.training import batches
 from esnlm.training.precomputed import PrecomputedUpdates
 from tests.training.test_precomputed import run_all, start, store
 
+COMPUTE = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
 torch = pytest.importorskip("torch")
 
 V, N, BATCH = 40, 60, 4
@@ -23,7 +25,7 @@ TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
 def build(rank):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=7.0), readout=ReadoutConfig(rank))
-    return echo_state.untrained(config, V, 0, echo_state.draw_frozen(config, V, 0)[0])
+    return config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
 
 
 def sentences():
@@ -78,9 +80,7 @@ class InTorch:
 
 def test_states_are_torch_s():
     model, texts = build(8), list(sentences())
-    stream = families.stream(
-        model.config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=8, window_tokens=64)
-    )
+    stream = model.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(
@@ -92,11 +92,11 @@ def test_states_are_torch_s():
 def test_ten_updates_are_torch_s(rank):
     """The same batches, through torch.optim.AdamW as it comes and through the features ahead."""
     model, text = build(rank), sentences()
-    compute = ComputeConfig(batch_slots=8, window_tokens=200)
+    compute = dataclasses.replace(COMPUTE, window_tokens=200)
     experiment = Experiment(model=model.config, training=TrainingConfig(batch_size=BATCH), compute=compute)
     epochs = [batches.plan_epoch(text.lengths, experiment.seed, 0, BATCH, compute.window_tokens)]
     assert len(epochs[0].updates) == 10 and 1 < len(epochs[0].windows) < 10
-    stream = families.stream(model.config, model.prepare("csr"), model.params, compute)
+    stream = model.for_device(compute).stream(compute)
     params, _, losses, _ = run_all(
         PrecomputedUpdates(experiment, stream, text, epochs), *start(experiment, model.params, epochs), epochs
     )

@@ -14,7 +14,6 @@ from esnlm import config
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
@@ -75,10 +74,10 @@ POISONED = batches.plan_epoch(np.array(LENGTHS), 0, 0, 4, 1).updates[BAD][1]
 
 def poisoned_model():
     """A reservoir that POISON overflows."""
-    arrays, _ = echo_state.draw_frozen(MODEL, V, 0)
+    arrays, _ = MODEL.initialize_frozen(V, 0)
     w_in = np.array(arrays["input"]["values"])
     w_in[:, POISON] = np.inf
-    return echo_state.untrained(MODEL, V, 0, arrays | {"input": {"values": w_in}})
+    return MODEL.initialize(V, 0, arrays | {"input": {"values": w_in}})
 
 
 def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
@@ -86,10 +85,10 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
-        compute=ComputeConfig(batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
+        compute=ComputeConfig(kernel="csr", batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
     )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
-    stream = families.stream(MODEL, model.prepare("csr"), model.params, experiment.compute)
+    stream = model.for_device(experiment.compute).stream(experiment.compute)
     return PrecomputedUpdates(experiment, stream, text, epochs), start(experiment, model.params, epochs), epochs
 
 
@@ -100,7 +99,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
     In one piece, sentences share the row after their common first token; in parts of a window, each has it once more.
     """
     text = store(LENGTHS)
-    model = echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0])
+    model = MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     (whole, begin, epochs), (parts, again, small_epochs) = prepare(model, text), prepare(model, text, **sizes)
     assert whole.shapes.first_targets == 3 and epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
     params, _, losses, _ = run_all(whole, *begin, epochs)
@@ -117,7 +116,7 @@ def test_sentences_that_begin_differently_share_nothing():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
     assert (
-        prepare(echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0]), text)[0].shapes.first_targets
+        prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[0].shapes.first_targets
         == 0
     )
 
