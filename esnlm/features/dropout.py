@@ -32,7 +32,7 @@ def token_keys(key: jax.Array, corpus_positions: jax.Array) -> jax.Array:
     return flat.reshape(corpus_positions.shape)
 
 
-def mask(keys: jax.Array, site: int, width: int, rate: float) -> jax.Array:
+def mask(keys: jax.Array, site: int | jax.Array, width: int, rate: float) -> jax.Array:
     """Returns 0 with probability `rate`, else 1 / (1 - rate): (..., width) float32, for keys (...).
 
     Args:

@@ -7,7 +7,7 @@ Inside a gradient the tokens lie in a packed batch, which comes in few sizes (`p
 
 import heapq
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,9 +108,9 @@ def as_prefix_tree(sentences: list[np.ndarray], slots: int) -> Layout:
 class PackedBatch(NamedTuple):
     """Tokens by time step and slot, for features inside a gradient: row t * B + b of the features is that of (t, b)."""
 
-    tokens: np.ndarray  # (T, B) int32
-    positions: np.ndarray  # (T, B) int32, of each token in its sentence; a sentence starts at 0
-    corpus_positions: np.ndarray  # (T, B) uint32, of each token in the corpus, for dropout
+    tokens: Any  # (T, B) int32, a NumPy array, or a JAX array inside a compiled function; so are the others
+    positions: Any  # (T, B) int32, of each token in its sentence; a sentence starts at 0
+    corpus_positions: Any  # (T, B) uint32, of each token in the corpus, for dropout
 
 
 def pack_batch(
@@ -127,7 +127,8 @@ def pack_batch(
     # Every length is a compilation, so there are two for each power of two: the power itself, and three quarters of it.
     power = 1 << (max(longest, 16) - 1).bit_length()
     steps = power if longest > 3 * power // 4 else 3 * power // 4
-    filled, slot_of, first_steps = [], {}, {}
+    filled: list[int] = []  # tokens of each slot
+    slot_of, first_steps = {}, {}
     for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):  # first fit, longest first
         room = steps - len(sentences[s])
         slot = next((slot for slot, length in enumerate(filled) if length <= room), len(filled))

@@ -25,7 +25,7 @@ class PackedStream:
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
-        parts, rows, filled = [], [None] * len(sentences), 0
+        parts, rows, filled = [], [np.empty(0, np.int32)] * len(sentences), 0
         while len(order):
             longest = len(sentences[order[0]])
             tokens = np.cumsum([len(sentences[s]) for s in order])

@@ -47,14 +47,14 @@ class Cell(Protocol):
 def run(
     cell: Cell,
     tokens: jax.Array,
-    starts: jax.Array | None,
-    parents: jax.Array | None,
+    starts: Any,
+    parents: Any,
     first_rows: jax.Array,
     steps: int,
     buffer: jax.Array,
     first_token: jax.Array | None = None,
-    corpus_positions: jax.Array | None = None,
-    key: jax.Array | None = None,
+    corpus_positions: Any = None,
+    key: Any = None,
     rate: float = 0.0,
 ) -> jax.Array:
     """Runs slots of tokens and writes every output into its row of a packed buffer.

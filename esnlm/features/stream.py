@@ -1,5 +1,7 @@
 """Features of many sentences at once, without a gradient, in one buffer that is used again and again."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +33,7 @@ class FeatureStream:
 
     def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float = 0.0) -> None:
         self.cell, self.slots, self.dropout = cell, slots, dropout
-        self.buffer: jax.Array | None = jnp.zeros((capacity + slots, cell.output_size), jnp.float32)
+        self.buffer: Any = jnp.zeros((capacity + slots, cell.output_size), jnp.float32)
 
     def read(
         self,
@@ -79,7 +81,7 @@ class FeatureStream:
             layout.steps,
             self.buffer,
             np.int32(firsts.pop()) if shares_first_token else None,
-            pad(layout.spread(corpus_positions)) if dropped else None,
+            pad(layout.spread(corpus_positions or [])) if dropped else None,
             key if dropped else None,
             self.dropout if dropped else 0.0,
         )

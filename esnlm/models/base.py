@@ -151,7 +151,8 @@ class LanguageModel(nnx.Module):
 
     def for_device(self, compute: ComputeConfig) -> Self:
         """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it."""
-        ready = nnx.merge(*nnx.split(self))
+        graphdef, state = nnx.split(self)
+        ready = nnx.merge(graphdef, state)
         ready.precision = compute.precision
         return ready
 
@@ -178,7 +179,7 @@ class LanguageModel(nnx.Module):
 
     def with_params(self, params: dict) -> Self:
         """Returns the model with other trained arrays."""
-        graphdef, _, frozen = nnx.split(self, nnx.Param, ...)
+        graphdef, _, frozen = nnx.split(self, nnx.Param, nnx.Variable)
         return merge(graphdef, params, frozen)
 
     def arrays(self) -> dict:
@@ -190,7 +191,7 @@ class RecurrentModel(LanguageModel):
     """A model whose features are a recurrence's: that of `cell`, or of its own `embed`, `advance`, `step` and `output`."""
 
     @property
-    def cell(self) -> recurrence.Cell:
+    def cell(self) -> Any:
         """What runs; see features/recurrence.py. It holds no trained array that does not decide the features."""
         return self
 
@@ -202,10 +203,11 @@ class RecurrentModel(LanguageModel):
         return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
 
     def stream(self, compute: ComputeConfig) -> FeatureStream:
+        assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
         return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout)
 
 
-def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> LanguageModel:
+def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
     """Returns the model of a structure, of trained arrays as nested dicts, and of the rest of its state.
 
     Args:

@@ -13,6 +13,7 @@ import numpy as np
 from esnlm.compute import ComputeConfig
 from esnlm.errors import InputError
 from esnlm.features import dropout
+from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.readout import linear
@@ -127,6 +128,8 @@ class EchoState(RecurrentModel):
     W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision.
     """
 
+    config: EchoStateConfig
+
     def __init__(
         self, config: EchoStateConfig, reservoir: Reservoir | Stack, readout: LowRankReadout | FullRankReadout
     ) -> None:
@@ -138,13 +141,13 @@ class EchoState(RecurrentModel):
     def cell(self) -> Reservoir | Stack:
         return self.reservoir
 
-    def initial_state(self, slots: int, length: int | None = None) -> jax.Array | tuple[jax.Array, ...]:
+    def initial_state(self, slots: int, length: int | None = None) -> State:
         return self.reservoir.initial_state(slots)
 
-    def step(self, state: jax.Array | tuple[jax.Array, ...], tokens: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
+    def step(self, state: State, tokens: jax.Array) -> State:
         return self.reservoir.step(state, tokens)
 
-    def output(self, state: jax.Array | tuple[jax.Array, ...]) -> jax.Array:
+    def output(self, state: State) -> jax.Array:
         return self.reservoir.output(state)
 
     def for_device(self, compute: ComputeConfig) -> "EchoState":

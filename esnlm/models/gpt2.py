@@ -151,6 +151,8 @@ class GPT2(LanguageModel):
     All are trained. A token or position outside its table gives NaN.
     """
 
+    config: GPT2Config
+
     def __init__(self, config: GPT2Config, arrays: dict) -> None:
         self.config = config
         self.wte, self.wpe, self.h, self.ln_f = (_as_params(arrays[name]) for name in ("wte", "wpe", "h", "ln_f"))
@@ -222,6 +224,7 @@ class GPT2(LanguageModel):
         return state.features
 
     def stream(self, compute: ComputeConfig) -> PackedStream:
+        assert compute.batch_slots is not None, "choose_compute decides it"
         return PackedStream(partial(_evaluate, self), compute.batch_slots)
 
     def counts(self) -> Counts:

@@ -35,7 +35,7 @@ from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.readout.cross_entropy import product
 from esnlm.readout.linear import LowRankReadout, ReadoutConfig
 from esnlm.reservoir import sparse
-from esnlm.reservoir.arrays import Frozen, FrozenMatrix, matrix_from_arrays
+from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology import erdos_renyi
 from esnlm.reservoir.weights import ReservoirConfig
@@ -130,6 +130,7 @@ class JaegerConfig(ModelConfig):
             for shape in ((vocab_size, self.rank), (self.rank, vocab_size))
         )
         w_back = matrix_from_arrays(frozen["feedback"], (self.reservoir.state_size, vocab_size))
+        assert isinstance(plain.readout, LowRankReadout)
         return Jaeger(self, plain.reservoir, w_back, plain.readout, b_u, b_y)
 
     def readout_arrays(self, params: dict) -> dict:
@@ -149,17 +150,19 @@ class Jaeger(RecurrentModel):
         b_y: B_y (r, V).
     """
 
+    config: JaegerConfig
+
     def __init__(
         self,
         config: JaegerConfig,
         reservoir: Reservoir | Stack,
-        w_back: BCOO,
+        w_back: Matrix,
         readout: LowRankReadout,
         b_u: np.ndarray,
         b_y: np.ndarray,
     ) -> None:
         self.config = config
-        self.reservoir = reservoir
+        self.reservoir: Any = reservoir
         self.feedback: Frozen = FrozenMatrix(w_back)
         self.readout = readout
         self.b_u, self.b_y = nnx.Param(jnp.asarray(b_u)), nnx.Param(jnp.asarray(b_y))

@@ -12,7 +12,7 @@ from esnlm.features import dropout
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.readout import linear
 from esnlm.readout.cross_entropy import product
-from esnlm.readout.linear import FullRankReadout, ReadoutConfig
+from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.rng import Stream, generator
 
 State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
@@ -75,6 +75,8 @@ class Lstm(RecurrentModel):
         readout: (V, H) with its bias.
     """
 
+    config: LstmConfig
+
     def __init__(
         self,
         config: LstmConfig,
@@ -83,7 +85,7 @@ class Lstm(RecurrentModel):
         w_hh: np.ndarray,
         b_ih: np.ndarray,
         b_hh: np.ndarray,
-        readout: FullRankReadout,
+        readout: FullRankReadout | LowRankReadout,
     ) -> None:
         self.config = config
         self.embedding = nnx.Param(jnp.asarray(embedding))

@@ -1,12 +1,15 @@
 """Arrays of a Flax module: which ones are frozen, how a frozen matrix is held, and all of them by name."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from flax import nnx, traverse_util
 from jax.experimental import sparse
 
-Matrix = sparse.BCOO | np.ndarray  # sparse, with rows sorted, or dense
+Matrix = sparse.BCOO | jax.Array | np.ndarray  # sparse, with rows sorted, or dense
 
 
 class Frozen(nnx.Variable):
@@ -19,10 +22,8 @@ class Frozen(nnx.Variable):
 class FrozenMatrix(Frozen):
     """A matrix in the form in which it is built, saved and shown: BCOO, or dense."""
 
-    def __init__(self, matrix: Matrix, **metadata: object) -> None:
-        is_sparse = isinstance(matrix, sparse.BCOO)
-        held = bcoo(matrix.data, matrix.indices, matrix.shape) if is_sparse else jnp.asarray(matrix)
-        super().__init__(held, **metadata)
+    def __init__(self, matrix: Matrix, **metadata: Any) -> None:
+        super().__init__(matrix if isinstance(matrix, sparse.BCOO) else jnp.asarray(matrix), **metadata)
 
 
 def arrays_by_name(module: nnx.Module, kind: type[nnx.Variable] = nnx.Variable) -> dict:
@@ -50,7 +51,7 @@ def matrix_from_arrays(arrays: dict, shape: tuple[int, int]) -> Matrix:
     return bcoo(arrays["values"], arrays["indices"], shape) if "indices" in arrays else arrays["values"]
 
 
-def bcoo(values: np.ndarray, indices: np.ndarray, shape: tuple[int, int]) -> sparse.BCOO:
+def bcoo(values: jax.Array | np.ndarray, indices: jax.Array | np.ndarray, shape: tuple[int, ...]) -> sparse.BCOO:
     """Returns a matrix whose indices are sorted by row and unique."""
     parts = (jnp.asarray(values), jnp.asarray(indices))
     return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)

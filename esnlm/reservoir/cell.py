@@ -5,6 +5,8 @@ connectivity of 1/4 on. `for_device` returns the same module with the operands o
 computes the same numbers, up to rounding, and is what is run over a corpus.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,31 +28,33 @@ class TrainedInput(nnx.Module):
     tells which entries are connections. Padding and entries that are no connections have no gradient and stay 0.
     """
 
+    rows: Frozen | None
+    connected: Any  # a Frozen, or None
+
     def __init__(self, w_in: Matrix) -> None:
         self.units = w_in.shape[0]
         columns = sparse.prepare_columns(w_in)
-        is_sparse = isinstance(columns, sparse.Columns)
-        self.values = nnx.Param(columns.value if is_sparse else columns)
-        self.rows = Frozen(columns.index) if is_sparse else None
-        self.connected = None if is_sparse else Frozen(columns != 0)
+        self.values = nnx.Param(columns.value if isinstance(columns, sparse.Columns) else columns)
+        self.rows = Frozen(columns.index) if isinstance(columns, sparse.Columns) else None
+        self.connected = None if isinstance(columns, sparse.Columns) else Frozen(columns != 0)
 
     @property
     def nonzeros(self) -> int:
         """Entries of W_in that are connections. It asks the frozen arrays only: the trained ones may be donated."""
-        found = self.connected[...] if self.rows is None else self.rows[...] < self.units
+        found = self.rows[...] < self.units if self.rows is not None else self.connected.get_value()
         return int(np.count_nonzero(found))
 
     def operand(self) -> sparse.Columns | jax.Array:
         """Returns the operand of `sparse.add_columns`."""
-        if self.rows is None:
-            return jnp.where(self.connected[...], self.values[...], 0)
-        return sparse.Columns(self.values[...], self.rows[...])
+        if self.rows is not None:
+            return sparse.Columns(self.values[...], self.rows[...])
+        return jnp.where(self.connected.get_value(), self.values[...], 0)
 
     def matrix(self) -> Matrix:
         """Returns W_in (N, V), BCOO or dense."""
-        if self.rows is None:
-            return self.values[...].T
-        return sparse.matrix_of_columns(self.operand(), self.units)
+        if self.rows is not None:
+            return sparse.matrix_of_columns(sparse.Columns(self.values[...], self.rows[...]), self.units)
+        return self.values[...].T
 
 
 class Reservoir(nnx.Module):
@@ -80,11 +84,11 @@ class Reservoir(nnx.Module):
         decay: float = 1.0,
         update_rule: str = "leaky_output",
     ) -> None:
-        self.state_size, self.input_size = w_in.shape
+        self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
         self.activation, self.decay, self.update_rule = activation, decay, update_rule
         self.recurrent: Frozen = FrozenMatrix(w_rec)
-        self.input: Frozen | TrainedInput = FrozenMatrix(w_in)
+        self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V); (V, D) on a device
 
@@ -126,7 +130,7 @@ class Reservoir(nnx.Module):
         return arrays_by_name(self)
 
     @classmethod
-    def from_arrays(cls, arrays: dict, vocab_size: int, **settings: object) -> "Reservoir":
+    def from_arrays(cls, arrays: dict, vocab_size: int, **settings: Any) -> "Reservoir":
         """Returns the reservoir of its saved arrays; the settings are the keyword arguments of a Reservoir."""
         state_size, embedding = len(arrays["leak"]), arrays.get("embedding")
         w_rec = matrix_from_arrays(arrays["recurrent"], (state_size, state_size))
@@ -207,7 +211,7 @@ class Reservoir(nnx.Module):
         return sparse.matmul(self.recurrent.get_value(), self.output(state))
 
     def _add_input(self, drive: jax.Array, tokens: jax.Array) -> jax.Array:
-        operand = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
+        operand: Any = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
         if self.embedding is None:
             return sparse.add_columns(drive, operand, tokens)
         return drive + sparse.matmul(operand, self.embedding[...][tokens].T)
@@ -295,7 +299,7 @@ class Stack(nnx.Module):
         return self.layers[i].drive(self.layers[i - 1].output(below))
 
 
-def from_arrays(arrays: dict, vocab_size: int, **settings: object) -> Reservoir | Stack:
+def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
     """Returns the reservoir or the stack of its saved arrays; the settings are the keyword arguments of a Reservoir."""
     if "layers" not in arrays:
         return Reservoir.from_arrays(arrays, vocab_size, **settings)
@@ -310,7 +314,7 @@ def _nonzeros(matrix: Matrix) -> int:
 
 def _choose_kernel(w_rec: Matrix) -> str:
     """Returns the kernel for a matrix on the device at hand."""
-    rows, is_sparse = w_rec.shape[0], isinstance(w_rec, BCOO)
-    entries = w_rec.nse if is_sparse else w_rec.size
-    longest = np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0) if is_sparse else w_rec.shape[1]
+    rows, entries, longest = w_rec.shape[0], w_rec.size, w_rec.shape[1]
+    if isinstance(w_rec, BCOO):
+        entries, longest = w_rec.nse, np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0)
     return sparse.choose_kernel(rows, entries, jax.default_backend(), longest)

@@ -12,7 +12,7 @@ a scatter and is never the fast path. `prepare` turns it, once, into the operand
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,14 @@ class Ell(NamedTuple):
     """Rows padded to the longest: entry k of row i is column index[k, i] with value[k, i], zero where padded."""
 
     value: jax.Array  # (K, N)
-    index: jax.Array  # (K, N)
+    index: jax.Array  # type: ignore[assignment]  # (K, N)
 
 
 class Transposable(NamedTuple):
     """W with its transpose: what gradients flow back through."""
 
-    matrix: sparse.BCOO | sparse.BCSR | Ell
-    transpose: sparse.BCOO | sparse.BCSR | Ell
+    matrix: Any  # BCOO, BCSR or Ell
+    transpose: Any
 
 
 Operator = sparse.BCOO | sparse.BCSR | Ell | Transposable | jax.Array
@@ -65,7 +65,7 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
     return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
 
 
-def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
+def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operator:
     """Returns the operand of `matmul` for one kernel. A matrix stored dense stays dense, whatever the kernel.
 
     Args:
@@ -90,7 +90,7 @@ def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
 
 
-def prepare_differentiable(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
+def prepare_differentiable(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operator:
     """Returns the operand for a product that gradients flow back through: W^T is stored too; W itself has no gradient."""
     if not isinstance(matrix, sparse.BCOO) or kernel == "dense":
         return prepare(matrix, kernel)
@@ -133,10 +133,10 @@ class Columns(NamedTuple):
     """
 
     value: jax.Array  # (V, K)
-    index: jax.Array  # (V, K)
+    index: jax.Array  # type: ignore[assignment]  # (V, K)
 
 
-def prepare_columns(matrix: sparse.BCOO | jax.Array) -> Columns | jax.Array:
+def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | jax.Array:
     """Returns the operand of `add_columns` for W_in (N, V): a padded table of its columns, or (V, N) where it is dense."""
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix).T
@@ -154,9 +154,10 @@ def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:
     column, entry = np.nonzero(index < rows)
     row = index[column, entry]
     order = np.lexsort((column, row))
-    parts = value[column, entry][order], np.stack([row, column.astype(np.int32)], axis=1)[order]
+    values, indices = value[column, entry][order], np.stack([row, column.astype(np.int32)], axis=1)[order]
     shape = rows, len(index)
-    return sparse.BCOO(tuple(map(jnp.asarray, parts)), shape=shape, indices_sorted=True, unique_indices=True)
+    parts = jnp.asarray(values), jnp.asarray(indices)
+    return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)
 
 
 def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> jax.Array:
