@@ -151,8 +151,8 @@ class LanguageModel(nnx.Module):
 
     def for_device(self, compute: ComputeConfig) -> Self:
         """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it."""
-        graphdef, state = nnx.split(self)
-        ready = nnx.merge(graphdef, state)
+        graphdef, *state = nnx.split(self)
+        ready = nnx.merge(graphdef, *state)
         ready.precision = compute.precision
         return ready
 
