@@ -179,7 +179,7 @@ class LanguageModel(nnx.Module):
 
     def with_params(self, params: dict) -> Self:
         """Returns the model with other trained arrays."""
-        graphdef, _, frozen = nnx.split(self, nnx.Param, nnx.Variable)
+        graphdef, *(_, frozen) = nnx.split(self, nnx.Param, ...)
         return merge(graphdef, params, frozen)
 
     def arrays(self) -> dict:
