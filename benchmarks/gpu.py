@@ -41,7 +41,7 @@ from esnlm.evaluation.scoring import token_log_probs
 from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import cell, sparse
+from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig
 
 PRECISIONS = ("tf32", "float32", "bf16")
@@ -289,7 +289,7 @@ def errors(section: Section) -> None:
         return [{"kernel": kernel, "error_after_200_steps": float(np.abs(own - truth).max() / np.abs(truth).max())}]
 
     def log_probs(precision):
-        stream = FeatureStream(cell.prepare(reservoir), 256, 4096)
+        stream = FeatureStream(reservoir.for_device(), 256, 4096)
         own = token_log_probs(stream, jax.tree.map(jax.numpy.asarray, params), pairs, precision, 256)
         error = max(float(np.abs(a - b).max()) for a, b in zip(own, truth, strict=True))
         sums = np.array([np.sum(x, dtype=np.float64) for x in own])

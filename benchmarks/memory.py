@@ -26,7 +26,6 @@ import numpy as np
 from esnlm.allocator import keep_freed_memory
 from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.config import Experiment
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import TOPOLOGIES
@@ -87,26 +86,24 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
     compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
     experiment = Experiment(model=model, compute=compute)
     began = time.perf_counter()
-    frozen, _ = echo_state.draw_frozen(model, args.vocab, seed=0)
+    frozen, _ = model.initialize_frozen(args.vocab, seed=0)
     drawn = time.perf_counter() - began
-    built = echo_state.untrained(model, args.vocab, 0, frozen)
+    built = model.initialize(args.vocab, 0, frozen)
     total = count * args.updates
     tokens = np.random.default_rng(0).integers(0, args.vocab, (total, length)).astype(np.int32)
     tokens[:, 0] = 0  # BOS
     text = SimpleNamespace(sentence=tokens.__getitem__, tokens=tokens.ravel(), offsets=np.arange(total + 1) * length)
     epoch = batches.plan_epoch(np.full(total, length), 0, 0, count, compute.window_tokens)
     params = built.params
-    stream = families.stream(model, built.prepare(compute.kernel), params, compute)
     optimizer = make_optimizer(experiment.training, args.updates)
     updates = PrecomputedUpdates(
-        model=model,
+        model=built.for_device(compute),
         compute=compute,
-        seed=experiment.seed,
+        seed=0,
         store=text,
         epochs=[epoch],
-        stream=stream,
         optimizer=optimizer,
-        on_nonfinite=experiment.training.on_nonfinite,
+        on_nonfinite="continue",
     )
     state, losses, seconds = optimizer.init(params), [], []
     for window in epoch.windows:

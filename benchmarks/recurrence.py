@@ -28,7 +28,7 @@ from jax import lax
 from jax.experimental.sparse import BCOO
 
 from esnlm.features.stream import default_batch_slots
-from esnlm.reservoir import cell, sparse
+from esnlm.reservoir import sparse
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import Reservoir
 
@@ -150,7 +150,7 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
     """{name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
     kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
-    found = {f"esnlm {kernel}": (esnlm_step, cell.prepare(reservoir, kernel=kernel)) for kernel in kernels}
+    found = {f"esnlm {kernel}": (esnlm_step, reservoir.for_device(kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
     return found | {"jax BCOO": (plain_step, plain)}
 
@@ -171,7 +171,7 @@ def _scan(step, operands, h, tokens):
 
 
 def esnlm_step(dynamics, h, tokens):
-    return dynamics.read(h, tokens)
+    return dynamics.step(h, tokens)
 
 
 def plain_step(operands, h, tokens):

@@ -34,7 +34,6 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import cell
 from esnlm.reservoir.weights import ReservoirConfig
 
 if measure.torch is not None:
@@ -90,7 +89,7 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     compute = choose_compute(ComputeConfig(), model, jax.default_backend())
     readout = linear.initialize(model.readout, args.size, vocab_size, seed=0)
     params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
-    dynamics = cell.prepare(reservoir, kernel=compute.kernel)
+    dynamics = reservoir.for_device(compute.kernel)
     stream = FeatureStream(dynamics, compute.batch_slots, compute.window_tokens)
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {

@@ -46,7 +46,6 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import cell
 from esnlm.reservoir.weights import Reservoir, ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.update import make_optimizer, make_update_loop, packed_nll, readout_loss_and_gradient
@@ -209,7 +208,7 @@ class Esnlm:
 
     def __init__(self, reservoir, params: dict, compute: ComputeConfig, windows: list, count: int):
         self.windows, self.count, self.precision = windows, count, compute.precision
-        frozen = cell.prepare(reservoir, kernel=compute.kernel)
+        frozen = reservoir.for_device(compute.kernel)
         self.stream = FeatureStream(frozen, compute.batch_slots, compute.window_tokens)
         sizes = {batches.bucket_size(text.rows(batch)) for window in windows for batch in window}
         first_targets = max(len(batch) for window in windows for batch in window) - 1

@@ -2,25 +2,26 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Protocol
 
 from esnlm.errors import InputError, require
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
 
-# Memory for features computed ahead: enough to fill the slots, little beside a readout with its optimizer.
+# Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
-STEPS = 128  # of a window, at least: as many as long sentences have, or most slots would wait for the longest
+STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
 @dataclass(frozen=True)
 class ComputeConfig:
-    """How, not what: none of these changes a result beyond rounding. A null is chosen for the device and recorded."""
+    """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
     precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
     kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
     batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
-    window_tokens: int | None = None  # features that exist at once, computed ahead of the optimizer or to evaluate
+    window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
     chunk_tokens: int = 1024  # features whose logits exist at once
 
     def check(self) -> None:
@@ -34,8 +35,19 @@ class ComputeConfig:
             require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
 
 
-def choose_compute(compute: ComputeConfig, model, backend: str) -> ComputeConfig:
-    """The compute settings with every null and `auto` decided for a backend.
+class DeviceChoices(Protocol):
+    """What a model's configuration (models/base.py) says of the devices that it runs on."""
+
+    @property
+    def feature_size(self) -> int: ...
+
+    def kernel(self, backend: str) -> str: ...
+
+    def batch_slots(self, backend: str) -> int: ...
+
+
+def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str) -> ComputeConfig:
+    """Returns the compute settings with every null and `auto` decided for a backend.
 
     Raises:
         InputError: the backend cannot do what is asked for.

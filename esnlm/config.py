@@ -9,10 +9,8 @@ from typing import Any
 from esnlm.compute import ComputeConfig
 from esnlm.data.sources import DataSource, GrammarData
 from esnlm.errors import require
+from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.gpt2 import GPT2Config
-from esnlm.models.jaeger import JaegerConfig
-from esnlm.models.lstm import LstmConfig
 from esnlm.regression.base import Fitter
 from esnlm.regression.fitters import FITTERS
 from esnlm.runs.trackers import TRACKERS
@@ -64,9 +62,6 @@ class TrainingConfig:
             self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0"
         )
         require(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
-
-
-ModelConfig = EchoStateConfig | LstmConfig | GPT2Config | JaegerConfig
 
 
 @dataclass(frozen=True)
@@ -134,8 +129,7 @@ class Experiment:
 
 
 # What `training.kind` and `model.family` can name; `data.kind` has data/sources, and the topology's kind reservoir/topology.
-TRAINING = {"adamw": TrainingConfig, **FITTERS}
-MODELS = {"esn": EchoStateConfig, "lstm": LstmConfig, "gpt2": GPT2Config, "jaeger": JaegerConfig}
+TRAINING: dict[str, type] = {"adamw": TrainingConfig, **FITTERS}
 
 
 def as_dict(experiment: Experiment) -> dict[str, Any]:

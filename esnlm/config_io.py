@@ -12,9 +12,10 @@ import jsonargparse
 import yaml
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import MODELS, TRAINING, Experiment, as_dict
+from esnlm.config import TRAINING, Experiment, as_dict
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
+from esnlm.models.registry import MODELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs.atomic import write_file
@@ -34,7 +35,7 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     tree = _read_yaml(Path(file))
     overrides = [_with_new_name(argument) for argument in overrides]
     choose = _Choice(file, tree, overrides)
-    sections = {
+    sections: dict[str, type] = {
         "data": choose("data", "kind", SOURCES, "grammar"),
         "model": choose("model", "family", MODELS, "esn"),
         "training": choose("training", "kind", TRAINING, "adamw"),

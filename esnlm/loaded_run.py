@@ -25,8 +25,9 @@ from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import generation, scoring
 from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
-from esnlm.models import families
+from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
@@ -46,7 +47,7 @@ class Run:
     directory: Path
     config: Experiment  # with the compute settings chosen for this machine
     step: int  # the update after which the model was saved; 0 is the untrained model
-    model: Any  # a flax nnx.Module of the family's own class, see esnlm/models
+    model: LanguageModel  # of the family's own class, see esnlm/models
     tokenizer: Tokenizer
 
     @property
@@ -106,7 +107,7 @@ class Run:
 
         compute = self.config.compute
         assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        readout = families.of(self.config.model).readout(self.model.params)
+        readout = self.config.model.readout_arrays(self.model.params)
         return scoring.token_log_probs(
             self._stream,
             readout,
@@ -170,9 +171,9 @@ class Run:
             raise InputError(
                 f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
             )
-        config, compute, params = self.config.model, self.config.compute, self.model.params
-        features = families.step_by_step(config, self.model.prepare(compute.kernel), params, compute, count)
-        readout = families.of(config).readout(params)
+        compute = self.config.compute
+        features = self.model.for_device(compute).reader(count, len(ids) + length)
+        readout = self.config.model.readout_arrays(self.model.params)
         options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
         options |= {"seed": seed, "precision": compute.precision}
         found = generation.generate(features, readout, ids, self.tokenizer.eos, **options)
@@ -195,9 +196,8 @@ class Run:
         return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
 
     @cached_property
-    def _stream(self) -> FeatureStream:
-        config, compute = self.config.model, self.config.compute
-        return families.stream(config, self.model.prepare(compute.kernel), self.model.params, compute)
+    def _stream(self) -> FeatureStream | PackedStream:
+        return self.model.for_device(self.config.compute).stream(self.config.compute)
 
     def _require_readable(self, sequences: list[np.ndarray]) -> None:
         """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""
@@ -248,15 +248,15 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         )
     experiment = config_io.read(directory.config)
     tokenizer = load_tokenizer(directory.tokenizer)
-    family, vocab_size = families.of(experiment.model), tokenizer.vocab_size
+    vocab_size = tokenizer.vocab_size
     frozen: dict = {}
-    if family.frozen_bytes(experiment.model, vocab_size):
+    if experiment.model.frozen_bytes(vocab_size):
         if not directory.frozen.exists():
             raise InputError(
                 f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
             )
         frozen, _ = checkpoint.restore(directory.frozen)
-    model = family.untrained(experiment.model, vocab_size, experiment.seed, frozen)
+    model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
         return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
     if step is None:

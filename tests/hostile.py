@@ -26,7 +26,7 @@ from esnlm.data.sources import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, sequences
 from esnlm.evaluation.evaluate import evaluate
-from esnlm.models import families, gpt2, huggingface
+from esnlm.models import gpt2, huggingface
 from esnlm.reporting import blimp_report, run_table
 from esnlm.runs import checkpoint, json_file, yaml_file
 from esnlm.runs.directory import RunDirectory
@@ -171,12 +171,8 @@ def _read_configuration(folder: Path) -> None:
         else []
     )
     experiment = config_io.read(folder / "experiment.yaml", [line for line in lines if line])
-    family = families.of(experiment.model)
-    assert (
-        experiment.model.title
-        and family.expected_counts(experiment.model, 300)
-        and family.frozen_bytes(experiment.model, 300) >= 0
-    )
+    model = experiment.model
+    assert model.title and model.expected_counts(300) and model.frozen_bytes(300) >= 0
     choose_compute(experiment.compute, experiment.model, "cpu")
     config_io.write(experiment, folder / "copy.yaml")
     assert config_io.read(folder / "copy.yaml") == experiment

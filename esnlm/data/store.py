@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -143,7 +143,7 @@ class StoreWriter:
             raise InputError(f"{folder}: cannot be written: {error.strerror}; name another place") from None
         self._dtype = _token_dtype(tokenizer.vocab_size)
         self._counts = dict.fromkeys(("sentences", "tokens", "words", "bytes"), 0)
-        self._files = {}
+        self._files: dict[str, IO[bytes]] = {}
         try:
             with writing(folder):
                 tokenizer.save(self._new.path / "tokenizer")
@@ -158,7 +158,7 @@ class StoreWriter:
     def __enter__(self) -> "StoreWriter":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: Any) -> None:
         for file in self._files.values():
             with contextlib.suppress(OSError):  # of a full disk, for what is still to be written
                 file.close()
@@ -173,6 +173,7 @@ class StoreWriter:
             words, bytes: words and UTF-8 bytes of each sentence's text, (n,).
         """
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
+        words, bytes = np.asarray(words), np.asarray(bytes)
         if not len(tokens) == lengths.sum() or not len(lengths) == len(words) == len(bytes):
             raise ValueError(f"{len(tokens)} tokens, {lengths.sum()} by length, {len(words)} words, {len(bytes)} bytes")
         with writing(self.folder):

@@ -4,7 +4,7 @@
     sample_states     states over text, and the share of saturated units
     effective_rank    how many dimensions states have
 
-A cell is a reservoir made ready for the device by `reservoir.cell.prepare`.
+A cell is a reservoir as `for_device` returns it.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def memory_capacity(
 
 def driving_vector(cell: Cell, input_scale: float, seed: int) -> np.ndarray:
     """Returns the vector through which `memory_capacity` drives a network, (N,) float32: N(0, input_scale^2)."""
-    return np.random.default_rng(seed).normal(0, input_scale, cell.input_size).astype(np.float32)
+    return np.random.default_rng(seed).normal(0, input_scale, cell.mask_size).astype(np.float32)
 
 
 @partial(jax.jit, static_argnames="washout")
@@ -91,13 +91,13 @@ def _drive(cell: Cell, vector: jax.Array, u: jax.Array, washout: int) -> jax.Arr
     """Computes the states after the washout, (T - washout, B, N), for the inputs u (T, B)."""
 
     def advance(h: State, inputs: jax.Array) -> State:
-        return cell.step(h, vector[:, None] * inputs)
+        return cell.advance(h, vector[:, None] * inputs)
 
     def record(h: State, inputs: jax.Array) -> tuple[State, jax.Array]:
         h = advance(h, inputs)
         return h, cell.output(h).T
 
-    h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.zeros(u.shape[1]))
+    h = lax.fori_loop(0, washout, lambda t, h: advance(h, u[t]), cell.initial_state(u.shape[1]))
     return lax.scan(record, h, u[washout:])[1]
 
 
@@ -127,12 +127,12 @@ def sample_states(cell: Cell, tokens: np.ndarray, *, washout: int = 0) -> Sample
 @partial(jax.jit, static_argnames="washout")
 def _record(cell: Cell, tokens: jax.Array, washout: int) -> tuple[jax.Array, jax.Array]:
     """Computes the states (T - washout, B, N) and the share of saturated units (T - washout, B)."""
-    start: State = cell.zeros(tokens.shape[1])
-    h = lax.scan(lambda h, token: (cell.read(h, token), None), start, tokens[:washout])[0]
+    start: State = cell.initial_state(tokens.shape[1])
+    h = lax.scan(lambda h, token: (cell.step(h, token), None), start, tokens[:washout])[0]
 
     def record(h: State, token: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
         saturated = (jnp.abs(cell.activations(h, cell.embed(token))) > SATURATED).mean(axis=0)
-        h = cell.read(h, token)
+        h = cell.step(h, token)
         return h, (cell.output(h).T, saturated)
 
     return lax.scan(record, h, tokens[washout:])[1]

@@ -3,7 +3,7 @@
     state_contraction   the two states are two random start states
     input_forgetting    the two states come from two histories
 
-A cell is a reservoir made ready for the device by `reservoir.cell.prepare`. Distances are those of the carried state:
+A cell is a reservoir as `for_device` returns it. Distances are those of the carried state:
 of membrane potentials where the update rule has them, and of all layers of a stack together.
 """
 
@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike
 
 from esnlm.errors import InputError
 from esnlm.reporting import plots
-from esnlm.reservoir.cell import EchoStateCell, StackedCell
+from esnlm.reservoir.cell import Reservoir, Stack
 
 # A distance below this part of the states is float32's rounding.
 FLOOR = 100 * float(np.finfo(np.float32).eps)
 
-Cell = EchoStateCell | StackedCell
+Cell = Reservoir | Stack
 State = Any  # (N, B) float32, or a tuple of one such array a layer
 
 
@@ -65,7 +65,8 @@ def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> Dista
     rng = np.random.default_rng(seed)
     low = 0.0 if cell.activation == "relu" else -1.0
     states = jax.tree.map(
-        lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32), cell.zeros(2 * tokens.shape[1])
+        lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32),
+        cell.initial_state(2 * tokens.shape[1]),
     )
     return _fit_curve(*_follow(cell, states, tokens))
 
@@ -88,8 +89,8 @@ def input_forgetting(cell: Cell, history: np.ndarray, other: np.ndarray, tokens:
 
 @jax.jit
 def _last_state(cell: Cell, tokens: jax.Array) -> State:
-    start: State = cell.zeros(tokens.shape[1])
-    return lax.scan(lambda h, token: (cell.read(h, token), None), start, tokens)[0]
+    start: State = cell.initial_state(tokens.shape[1])
+    return lax.scan(lambda h, token: (cell.step(h, token), None), start, tokens)[0]
 
 
 @jax.jit
@@ -107,7 +108,7 @@ def _follow(cell: Cell, h: State, tokens: np.ndarray) -> tuple[jax.Array, jax.Ar
         return jnp.linalg.norm(first - second, axis=0), jnp.linalg.norm(first, axis=0)
 
     def advance(h: State, token: jax.Array) -> tuple[State, tuple[jax.Array, jax.Array]]:
-        h = cell.read(h, jnp.concatenate([token, token]))
+        h = cell.step(h, jnp.concatenate([token, token]))
         return h, measure(h)
 
     curves = lax.scan(advance, h, jnp.asarray(tokens))[1]

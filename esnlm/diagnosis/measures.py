@@ -11,8 +11,8 @@ from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import cell
-from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
+from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.runs.console import say
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def measure(
     say(f"{name}: singular value and spectral radii of W_rec")
     decided = theory.decide(reservoir, settings.activation, settings.decay)
     kernel = config.kernel(jax.default_backend())
-    ready = cell.prepare(reservoir, settings.activation, kernel, settings.decay, rule=settings.update_rule)
+    ready = reservoir.for_device(kernel)
     say(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text")
     contracting = contraction.state_contraction(ready, text.tokens)
     forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))

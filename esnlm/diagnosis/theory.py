@@ -12,7 +12,8 @@ import scipy.sparse
 from jax.experimental.sparse import BCOO
 from scipy.sparse.linalg import svds
 
-from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy
+from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values

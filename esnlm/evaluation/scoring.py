@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.readout import linear
 
@@ -23,7 +24,12 @@ SIZES = 8
 
 
 def total_nll(
-    stream: FeatureStream, params: dict, sentences: Iterable[np.ndarray], precision: str, window_tokens: int, chunk: int
+    stream: FeatureStream | PackedStream,
+    params: dict,
+    sentences: Iterable[np.ndarray],
+    precision: str,
+    window_tokens: int,
+    chunk: int,
 ) -> Iterator[tuple[float, int]]:
     """Computes the negative log-likelihood of sentences, a window at a time.
 
@@ -45,7 +51,7 @@ def total_nll(
 
 
 def token_log_probs(
-    stream: FeatureStream,
+    stream: FeatureStream | PackedStream,
     params: dict,
     sequences: list[np.ndarray],
     precision: str,

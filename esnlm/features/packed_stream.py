@@ -8,24 +8,24 @@ import numpy as np
 
 from esnlm.features.layout import PackedBatch, pack_batch
 
-TOKENS = 2048  # on a batch, about
+TOKENS = 2048  # in a packed batch, about
 
 
 class PackedStream:
-    """What features/stream.py is to a recurrent network; prefixes are not shared.
+    """What features/stream.py is to a recurrent network. Prefixes are not shared.
 
     Args:
-        features: of a batch, (T * L, F).
+        features: from a packed batch to its features, (T * B, F).
         slots: sentences that a caller should give at once where it has many.
     """
 
-    def __init__(self, features: Callable[[PackedBatch], jax.Array], slots: int):
+    def __init__(self, features: Callable[[PackedBatch], jax.Array], slots: int) -> None:
         self.features, self.slots = features, slots
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
-        """Features after each token of each sentence: (buffer, rows) as FeatureStream.read has them, without gaps."""
+        """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
-        parts, rows, filled = [], [None] * len(sentences), 0
+        parts, rows, filled = [], [np.empty(0, np.int32)] * len(sentences), 0
         while len(order):
             longest = len(sentences[order[0]])
             tokens = np.cumsum([len(sentences[s]) for s in order])
@@ -39,5 +39,5 @@ class PackedStream:
             for s, sentence in zip(here, own, strict=True):
                 rows[s] = np.arange(filled, filled + len(sentence), dtype=np.int32)
                 filled += len(sentence)
-        missing = -filled % 1024  # few shapes, so few compilations
+        missing = -filled % 1024  # few sizes, so few compilations
         return jnp.concatenate([*parts, jnp.zeros((missing, parts[0].shape[1]), jnp.float32)]), rows

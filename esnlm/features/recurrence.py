@@ -1,16 +1,10 @@
 """The recurrence: what a recurrent network makes of many sentences at once.
 
-Each sentence is in a slot. A cell is a pytree of arrays with
-
-    zeros(slots)           the state before any token: a pytree of (units, slots) arrays
-    embed(tokens, keep)    what the input contributes, (units, slots), for tokens (slots,); keep is dropout's mask on the
-                           embedding, (E, slots), or None
-    step(state, x)         the state after one more token a slot, whose contribution is x
-    read(state, tokens)    the two at once, without dropout
-    output(state)          what the readout sees, (F, slots); input_size is E, output_size is F
+Each sentence is in a batch slot. What runs is a `Cell`, a Flax module that reads one token a slot.
 """
 
 from functools import partial
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,71 +13,111 @@ from jax import lax
 from esnlm.features import dropout
 from esnlm.ops import xla
 
+State = Any  # a pytree of (units, slots) arrays
+
+
+class Cell(Protocol):
+    """One time step of a recurrent network for B slots, laid out (units, B), which is the fast layout."""
+
+    @property
+    def output_size(self) -> int:
+        """F, the features that the readout sees."""
+
+    @property
+    def mask_size(self) -> int:
+        """E, the width of dropout's mask on the input."""
+
+    def initial_state(self, slots: int) -> State:
+        """Returns the state before any token."""
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
+        """Returns what tokens (B,) contribute, with dropout's mask `keep` (E, B) on it where there is one."""
+
+    def advance(self, state: State, x: Any) -> State:
+        """Returns the state after one more token a slot, of which `x` is what `embed` gave."""
+
+    def step(self, state: State, tokens: jax.Array) -> State:
+        """Returns the state after one more token a slot, (B,), without dropout: `embed` and `advance` at once."""
+
+    def output(self, state: State) -> jax.Array:
+        """Returns the features after the last token, (F, B)."""
+
 
 @partial(jax.jit, static_argnames="rate", donate_argnames="buffer")
 def run(
-    cell, tokens, parents, first_rows, steps, buffer, begin=None, corpus_positions=None, key=None, rate: float = 0.0
+    cell: Cell,
+    tokens: jax.Array,
+    starts: Any,
+    parents: Any,
+    first_rows: jax.Array,
+    steps: int,
+    buffer: jax.Array,
+    first_token: jax.Array | None = None,
+    corpus_positions: Any = None,
+    key: Any = None,
+    rate: float = 0.0,
 ) -> jax.Array:
     """Runs slots of tokens and writes every output into its row of a packed buffer.
 
-    At each step a slot reads a token from the state of its parent slot; a parent of -1 is the state 0, where a sentence
-    starts. Slots that are still running come first, so that step t fills the rows first_rows[t], first_rows[t] + 1, ...
-    and what it writes beyond its running slots is overwritten by the next step.
+    At each time step a slot reads one token. With `starts` it goes on from its own state, or begins a sentence; with
+    `parents` it goes on from the state of another slot. Slots that are still running come first, so that time step t fills
+    the rows first_rows[t], first_rows[t] + 1, ...; what it writes beyond them is overwritten by the next time step.
 
     Args:
+        cell: ready for the device. Two cells of one structure share one compiled program.
         tokens: (T, B) int32.
-        parents: (T, B) int32, or None where every slot goes on from itself and `tokens` of -1 - v starts a sentence.
+        starts: (T, B) bool, whether a sentence starts with the token; None where `parents` is given.
+        parents: (T, B) int32, the slot from whose state a slot goes on, -1 where a sentence starts; None where `starts` is.
         first_rows: (T,) int32.
-        steps: how many of the T steps to run (a traced number: one compilation serves all).
+        steps: how many of the T time steps to run (a traced number: one compilation serves all).
         buffer: (rows + B, F) float32, overwritten.
-        begin: () int32, a token with which all sentences begin and which `tokens` therefore leaves out. It is read once,
-            its output is row 0 (the steps fill the rows after it), and where a sentence starts is the state after it. Only
-            where `parents` is None and nothing is dropped.
-        corpus_positions, key, rate: of dropout on the embeddings: (T, B) uint32, each token's place in the corpus, and the
-            epoch's key; see features/dropout.py.
+        first_token: () int32, the token with which all sentences begin and which `tokens` therefore leaves out. It is read
+            once, its output is row 0, and sentences start from the state after it. It needs `starts`, and no dropout.
+        corpus_positions: (T, B) uint32, where each token stands in the corpus, for dropout on the input.
+        key: the epoch's, of dropout; see features/dropout.py.
+        rate: of dropout; 0: nothing is dropped.
 
     Returns:
         The buffer.
     """
-    start = cell.zeros(1)
-    if begin is not None:
-        start = cell.read(start, begin[None])
+    start = cell.initial_state(1)
+    if first_token is not None:
+        start = cell.step(start, first_token[None])
         buffer = lax.dynamic_update_slice(buffer, cell.output(start).T, (0, 0))
 
-    def advance(t, carry):
+    def advance(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, buffer = carry
         token = tokens[t]
         if parents is None:
-            state = jax.tree.map(lambda first, x: jnp.where(token < 0, first, x), start, state)
-            token = jnp.where(token < 0, -1 - token, token)
+            state = jax.tree.map(lambda first, x: jnp.where(starts[t], first, x), start, state)
         else:
             state = jax.tree.map(lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state)
         if rate:
-            keep = dropout.mask(
-                dropout.token_keys(key, corpus_positions[t]), dropout.INPUT, cell.input_size, rate
-            )  # (B, E)
-            state = cell.step(state, cell.embed(token, keep.T))
+            keys = dropout.token_keys(key, corpus_positions[t])
+            keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, rate)  # (B, E)
+            state = cell.advance(state, cell.embed(token, keep.T))
         else:
-            state = cell.read(state, token)
+            state = cell.step(state, token)
         output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 
-    return lax.fori_loop(0, steps, advance, (cell.zeros(tokens.shape[1]), buffer))[1]
+    return lax.fori_loop(0, steps, advance, (cell.initial_state(tokens.shape[1]), buffer))[1]
 
 
-def unroll(cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays.
+def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
+    """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays.
 
     Args:
+        cell: ready for the device.
         tokens: (T, B) int32; what comes after a slot's last sentence does not matter.
         positions: (T, B) int32, of each token in its sentence; at 0 the state begins anew.
-        keep: dropout's mask on the embeddings, (T, B, E).
+        keep: dropout's mask on the input, (T, B, E).
     """
     x = jax.vmap(cell.embed)(tokens, None if keep is None else keep.mT)  # (T, units, B)
 
-    def advance(state, inputs):
+    def advance(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
         x, position = inputs
-        state = cell.step(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
+        state = cell.advance(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
         return state, cell.output(state)
 
-    return lax.scan(advance, cell.zeros(tokens.shape[1]), (x, positions))[1].mT
+    return lax.scan(advance, cell.initial_state(tokens.shape[1]), (x, positions))[1].mT

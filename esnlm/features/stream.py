@@ -1,4 +1,6 @@
-"""Features of many sentences at once, ahead of whoever uses them, in one reused buffer."""
+"""Features of many sentences at once, without a gradient, in one buffer that is used again and again."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -7,31 +9,31 @@ import numpy as np
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
 
-# The states should stay in the cache while W_rec streams past them; measured up to N = 65,536, a slot costs least so.
-CPU_CACHE = 16 << 20
-CPU_SLOTS = 96  # at most: more of them stand idle for longer behind the last sentences of a window (measured too)
+# The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
+CPU_CACHE = 16 << 20  # bytes
+CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
 
 
 def default_batch_slots(state_size: int, backend: str) -> int:
-    """Slots for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
+    """Returns the slots for a backend: as many as the cache holds on a CPU, enough to fill a GPU."""
     widest = CPU_CACHE // (4 * state_size) if backend == "cpu" else (1 << 28) // (4 * state_size)
     most = CPU_SLOTS if backend == "cpu" else 4096
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))
 
 
 class FeatureStream:
-    """Runs a recurrent network's cell into one buffer, which the next call overwrites.
+    """Runs a recurrent network's cell over sentences, into one buffer, which the next call overwrites.
 
     Args:
         cell: see features/recurrence.py.
-        slots: sentences run side by side (B).
+        slots: sentences that run side by side (B).
         capacity: rows of the buffer to begin with; it grows where a call needs more.
-        dropout: rate on the embeddings, where a call gives the corpus_positions of the tokens.
+        dropout: rate on the input, where a call gives the corpus positions of the tokens.
     """
 
-    def __init__(self, cell, slots: int, capacity: int, dropout: float = 0.0):
+    def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float = 0.0) -> None:
         self.cell, self.slots, self.dropout = cell, slots, dropout
-        self.buffer = jnp.zeros((capacity + slots, cell.output_size), jnp.float32)
+        self.buffer: Any = jnp.zeros((capacity + slots, cell.output_size), jnp.float32)
 
     def read(
         self,
@@ -40,43 +42,46 @@ class FeatureStream:
         corpus_positions: list[np.ndarray] | None = None,
         key: jax.Array | None = None,
     ) -> tuple[jax.Array, list[np.ndarray]]:
-        """Features after each token of each sentence. Where nothing is dropped, a first token that all share is read once.
+        """Computes the features after each token of each sentence.
+
+        A first token that all sentences share is read once, where nothing is dropped.
 
         Args:
             sentences: int arrays of the tokens to read, each at least one long.
             prefix_tree: evaluate each distinct prefix once; then at most `slots` sentences.
-            corpus_positions: of dropout: the place in the corpus of each token of each sentence; without it nothing is dropped.
-            key: of dropout: the epoch's.
+            corpus_positions: where each token of each sentence stands in the corpus; without it nothing is dropped.
+            key: the epoch's, of dropout.
 
         Returns:
-            (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32.
+            (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32. The next call
+            overwrites the buffer.
         """
         dropped = self.dropout > 0 and corpus_positions is not None
         firsts = {int(sentence[0]) for sentence in sentences}
         shares_first_token = len(firsts) == 1 and not prefix_tree and not dropped
-        layout = (
-            layouts.as_prefix_tree(sentences, self.slots)
-            if prefix_tree
-            else layouts.in_sequence(sentences, self.slots, int(shares_first_token))
-        )
+        if prefix_tree:
+            layout = layouts.as_prefix_tree(sentences, self.slots)
+        else:
+            layout = layouts.in_sequence(sentences, self.slots, int(shares_first_token))
         if layout.total + self.slots > len(self.buffer):
             self.buffer = None  # freed before its successor is made
             rows = -(-layout.total // 1024) * 1024 + self.slots
             self.buffer = jnp.zeros((rows, self.cell.output_size), jnp.float32)
-        steps = 1 << max(0, layout.steps - 1).bit_length()  # few shapes, so few compilations
+        steps = 1 << max(0, layout.steps - 1).bit_length()  # few sizes, so few compilations
 
-        def pad(array):
+        def pad(array: np.ndarray | None) -> np.ndarray | None:
             return None if array is None else np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
 
         self.buffer = recurrence.run(
             self.cell,
             pad(layout.tokens),
+            pad(layout.starts),
             pad(layout.parents),
             pad(layout.first_rows),
             layout.steps,
             self.buffer,
             np.int32(firsts.pop()) if shares_first_token else None,
-            pad(layout.spread(corpus_positions)) if dropped else None,
+            pad(layout.spread(corpus_positions or [])) if dropped else None,
             key if dropped else None,
             self.dropout if dropped else 0.0,
         )

@@ -1,4 +1,4 @@
-"""GPT-2 as Hugging Face's GPT2LMHeadModel defines it, the transformer of S1's comparisons.
+"""GPT-2 as Hugging Face's GPT2LMHeadModel defines it, the transformer of the comparisons of Ueda et al. 2025a.
 
     x = wte[token] + wpe[position]
     x = x + attn(ln_1(x)),  x = x + mlp(ln_2(x))        in every layer
@@ -9,8 +9,10 @@ compiling takes no longer for a deeper network.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,21 +20,24 @@ import numpy as np
 from flax import nnx, traverse_util
 from jax import lax
 
+from esnlm.compute import ComputeConfig
 from esnlm.errors import InputError
 from esnlm.features import dropout as dropouts
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
-from esnlm.models.counts import Counts
+from esnlm.models.base import Counts, LanguageModel, ModelConfig
 from esnlm.ops.matmul import einsum
+from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.rng import Stream, generator
 
 # Where masks fall: on the embedding, and in layer l at LAYER_SITES * l + one of the others.
 EMBEDDING, ATTENTION, AFTER_ATTENTION, AFTER_MLP = range(4)
 LAYER_SITES = 3
+CACHE_STEP = 64  # the cache's positions are a multiple of it: every size is compiled once
 
 
 @dataclass(frozen=True)
-class GPT2Config:
+class GPT2Config(ModelConfig):
     """GPT-2; the defaults are the released model of 124M parameters, and Hugging Face's."""
 
     family: str = "gpt2"
@@ -43,6 +48,8 @@ class GPT2Config:
     dropout: float = 0.1  # on the embedding, on the attention weights and on what each branch adds
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02  # standard deviation of the initial weights
+
+    output_dropout = 0.0  # all its masks are inside
 
     def check(self, name: str) -> None:
         """Raises InputError, naming the field below `name`, where a setting cannot be built."""
@@ -63,31 +70,49 @@ class GPT2Config:
         return f"GPT-2 {self.layers} x {self.width}"
 
     @property
-    def features_are_frozen(self) -> bool:
-        return False
-
-    def kernel(self, backend: str) -> str:
-        """There is no sparse product to choose one for."""
-        return "auto"
-
-    def batch_slots(self, backend: str) -> int:
-        """Sentences to read together."""
-        return 256 if backend == "cpu" else 4096
-
-    @property
     def feature_size(self) -> int:
         return self.width
 
     @property
     def longest(self) -> int:
-        """Tokens that it can read."""
         return self.positions
 
-    output_dropout = 0.0  # its masks are all inside
+    def expected_counts(self, vocab_size: int) -> Counts:
+        """Returns the parameters, the tied embedding once: nothing is frozen, and no entry is zero by design."""
+        entries = sum(math.prod(shape) for shape in shapes(self, vocab_size).values())
+        return Counts(entries, entries, entries)
+
+    def flops_per_token(self, vocab_size: int) -> int:
+        """Returns the operations of training; attention's own products are left out."""
+        return 6 * (12 * self.layers * self.width**2 + vocab_size * self.width)
+
+    def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "GPT2":
+        """Returns the model as Hugging Face initialises it, the same from the same seed.
+
+        Embeddings and matrices ~ N(0, initializer_range**2), those that end a residual branch (c_proj) divided by
+        sqrt(2 * layers); biases 0; LayerNorm 1 and 0.
+        """
+        rng = generator(seed, Stream.WEIGHTS)
+
+        def initial(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            if name.endswith("bias"):
+                return np.zeros(shape, np.float32)
+            if name.split(".")[-2].startswith("ln_"):
+                return np.ones(shape, np.float32)
+            values = rng.standard_normal(shape, dtype=np.float32)
+            values *= self.initializer_range / (math.sqrt(2 * self.layers) if "c_proj" in name else 1)
+            return values
+
+        arrays = {name: initial(name, shape) for name, shape in shapes(self, vocab_size).items()}
+        return GPT2(self, traverse_util.unflatten_dict(arrays, sep="."))
+
+    def readout_arrays(self, params: dict) -> dict:
+        """Returns {"w"} (V, width), the embedding itself: a readout of full rank without a bias."""
+        return {"w": params["wte"]["weight"]}
 
 
 def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every array by its name; matrices are (in, out), and those of `h` have a leading axis of layers."""
+    """Returns the shape of every array by its name; matrices are (in, out), and those of `h` have a leading axis of layers."""
     width = config.width
     layer = {
         "ln_1.weight": (width,),
@@ -112,150 +137,138 @@ def shapes(config: GPT2Config, vocab_size: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def expected_counts(config: GPT2Config, vocab_size: int) -> Counts:
-    """Parameters, the tied embedding once: nothing is frozen, and no entry is zero by design."""
-    entries = sum(math.prod(shape) for shape in shapes(config, vocab_size).values())
-    return Counts(entries, entries, entries)
+class Cache(NamedTuple):
+    """What GPT-2 keeps of the tokens that it has read, of B sentences side by side."""
+
+    key: jax.Array  # (layers, B, heads, positions, E)
+    value: jax.Array  # (layers, B, heads, positions, E)
+    position: jax.Array  # () int32, of the next token
+    features: jax.Array  # (width, B), after the last token
 
 
-def actual_counts(model: "GPT2") -> Counts:
-    return expected_counts(model.config, len(model.wte["weight"][...]))
+class GPT2(LanguageModel):
+    """The arrays of `shapes`, float32 and nested as their names are: model.h["attn"]["c_attn"]["weight"], for example.
 
-
-def flops_per_token(config: GPT2Config, vocab_size: int) -> int:
-    """Of training: each product costs 2 flops an entry forward, 4 more backward; attention's own are left out."""
-    return 6 * (12 * config.layers * config.width**2 + vocab_size * config.width)
-
-
-def frozen_bytes(config: GPT2Config, vocab_size: int) -> int:
-    return 0
-
-
-def draw_frozen(config: GPT2Config, vocab_size: int, seed: int) -> tuple[dict, dict]:
-    """Nothing is frozen."""
-    return {}, {}
-
-
-def untrained(config: GPT2Config, vocab_size: int, seed: int, frozen: dict) -> "GPT2":
-    """The model as Hugging Face initialises it, the same from the same seed.
-
-    Embeddings and matrices ~ N(0, initializer_range**2), those that end a residual branch (c_proj) divided by
-    sqrt(2 * layers); biases 0; LayerNorm 1 and 0.
+    All are trained. A token or position outside its table gives NaN.
     """
-    rng = generator(seed, Stream.WEIGHTS)
 
-    def initial(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name.endswith("bias"):
-            return np.zeros(shape, np.float32)
-        if name.split(".")[-2].startswith("ln_"):
-            return np.ones(shape, np.float32)
-        values = rng.standard_normal(shape, dtype=np.float32)
-        values *= config.initializer_range / (math.sqrt(2 * config.layers) if "c_proj" in name else 1)
-        return values
+    config: GPT2Config
 
-    arrays = {name: initial(name, shape) for name, shape in shapes(config, vocab_size).items()}
-    return GPT2(config, traverse_util.unflatten_dict(arrays, sep="."))
-
-
-class GPT2(nnx.Module):
-    """The arrays of `shapes`, float32 and nested as their names are: model.h["attn"]["c_attn"]["weight"], for example."""
-
-    def __init__(self, config: GPT2Config, params: dict):
+    def __init__(self, config: GPT2Config, arrays: dict) -> None:
         self.config = config
-        self.wte, self.wpe, self.h, self.ln_f = (_as_params(params[name]) for name in ("wte", "wpe", "h", "ln_f"))
+        self.wte, self.wpe, self.h, self.ln_f = (_as_params(arrays[name]) for name in ("wte", "wpe", "h", "ln_f"))
 
-    @property
-    def params(self) -> dict:
-        """All arrays, as nested dicts. All are trained."""
-        return nnx.to_pure_dict(nnx.state(self, nnx.Param))
+    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+        keys = None if key is None else dropouts.token_keys(key, batch.corpus_positions).T
+        features = self.hidden_states(batch.tokens.T, batch.positions.T, keys)  # (B, T, width)
+        return features.transpose(1, 0, 2).reshape(-1, self.config.width)
 
-    def with_params(self, params: dict) -> "GPT2":
-        """The model with other arrays."""
-        return GPT2(self.config, params)
+    def hidden_states(self, tokens: jax.Array, positions: jax.Array, keys: jax.Array | None = None) -> jax.Array:
+        """Returns what the readout sees after each token, (B, T, width) float32.
 
-    def arrays(self) -> dict:
-        """Every weight, as nested dicts."""
-        return self.params
+        A slot holds several sentences one after another. A token sees itself and what came before it in its own sentence,
+        so the features are the same, up to rounding, however sentences are laid out; with dropout too.
 
-    def prepare(self, kernel: str) -> None:
-        """Nothing is frozen."""
+        Args:
+            tokens: (B, T) int32.
+            positions: (B, T) int32, each token's place in its sentence: every 0 starts one. What follows the last sentence
+                of a slot is any token at position 0.
+            keys: of dropout, one a token (B, T), which decides its masks; None: nothing is dropped.
+        """
+        config, length = self.config, tokens.shape[1]
+        keys = keys if config.dropout else None
 
-    def features(
-        self, tokens: jax.Array, positions: jax.Array, dropout: jax.Array | None = None, precision: str = "float32"
+        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], positions)  # (B, T, D)
+        x = _drop(x, keys, EMBEDDING, config.dropout)
+        sentence, column = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (B, T), (T,)
+        visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)  # (B, T, T): query, key
+
+        def layer(x: jax.Array, inputs: tuple[dict, jax.Array]) -> tuple[jax.Array, None]:
+            p, number = inputs
+            site = LAYER_SITES * number
+            query, key, value = self._queries_keys_values(x, p)  # (B, T, heads, E)
+            own = None if keys is None else _fold_in(keys, site + ATTENTION)
+            y = _attention(query, key, value, visible, positions, own, config.dropout, self.precision)
+            return self._after_attention(x, y, p, lambda y, where: _drop(y, keys, site + where, config.dropout)), None
+
+        x, _ = lax.scan(layer, x, (arrays_by_name(self.h), jnp.arange(config.layers)))
+        return _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)
+
+    def initial_state(self, slots: int, length: int | None = None) -> Cache:
+        config = self.config
+        positions = min(config.positions, -(-(length or config.positions) // CACHE_STEP) * CACHE_STEP)
+        shape = config.layers, slots, config.heads, positions, config.width // config.heads
+        features = jnp.zeros((config.width, slots), jnp.float32)
+        return Cache(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32), jnp.int32(0), features)
+
+    def step(self, state: Cache, tokens: jax.Array) -> Cache:
+        """Returns the cache with one more token a slot; beyond its positions the features are NaN."""
+        config, position, length = self.config, state.position, state.key.shape[3]
+        x = _rows(self.wte["weight"][...], tokens) + _rows(self.wpe["weight"][...], position)  # (B, D)
+        x = jnp.where(position < length, x, jnp.nan)[:, None]  # (B, 1, D)
+        visible = jnp.arange(length) <= position
+
+        def layer(x: jax.Array, inputs: tuple[dict, jax.Array, jax.Array]) -> tuple[jax.Array, tuple]:
+            p, *kept = inputs  # (B, heads, positions, E)
+            query, *new = (part.swapaxes(1, 2) for part in self._queries_keys_values(x, p))  # (B, heads, 1, E)
+            key, value = (lax.dynamic_update_slice_in_dim(*each, position, 2) for each in zip(kept, new, strict=True))
+            scores = einsum("bhqe,bhke->bhqk", query, key, self.precision) / math.sqrt(query.shape[-1])
+            weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf))  # (B, heads, 1, positions)
+            y = einsum("bhqk,bhke->bhqe", weights, value, self.precision)
+            return self._after_attention(x, y, p, lambda y, where: y), (key, value)
+
+        x, (key, value) = lax.scan(layer, x, (arrays_by_name(self.h), state.key, state.value))
+        features = _layer_norm(x, arrays_by_name(self.ln_f), config.layer_norm_epsilon)[:, 0]  # (B, D)
+        return Cache(key, value, position + 1, features.T)
+
+    def output(self, state: Cache) -> jax.Array:
+        return state.features
+
+    def stream(self, compute: ComputeConfig) -> PackedStream:
+        assert compute.batch_slots is not None, "choose_compute decides it"
+        return PackedStream(partial(_evaluate, self), compute.batch_slots)
+
+    def counts(self) -> Counts:
+        return self.config.expected_counts(self.wte["weight"].shape[0])
+
+    def _queries_keys_values(self, x: jax.Array, p: dict) -> jax.Array:
+        """Returns queries, keys and values, (3, B, T, heads, E), of x (B, T, D) in a layer of arrays `p`."""
+        y = _linear(_layer_norm(x, p["ln_1"], self.config.layer_norm_epsilon), p["attn"]["c_attn"], self.precision)
+        return y.reshape(*x.shape[:2], 3, self.config.heads, -1).transpose(2, 0, 1, 3, 4)
+
+    def _after_attention(
+        self, x: jax.Array, attended: jax.Array, p: dict, drop: Callable[[jax.Array, int], jax.Array]
     ) -> jax.Array:
-        """`transformer` with this model's arrays."""
-        return transformer(self.config, self.params, tokens, positions, dropout, precision)
+        """Returns x (B, T, D) after a layer of arrays `p`, given its attended values, (B, T, heads, E) or of that order.
+
+        Args:
+            drop: dropout of (B, T, D) at AFTER_ATTENTION or AFTER_MLP.
+        """
+        y = _linear(attended.reshape(x.shape), p["attn"]["c_proj"], self.precision)
+        x = x + drop(y, AFTER_ATTENTION)
+        y = _linear(_layer_norm(x, p["ln_2"], self.config.layer_norm_epsilon), p["mlp"]["c_fc"], self.precision)
+        y = _linear(jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], self.precision)  # (B, T, 4 D) before
+        return x + drop(y, AFTER_MLP)
 
 
-def readout(params: dict) -> dict:
-    """{"w"} (V, width), the embedding itself: a readout of full rank without a bias."""
-    return {"w": params["wte"]["weight"]}
+@jax.jit
+def _evaluate(model: GPT2, batch: PackedBatch) -> jax.Array:
+    return model(batch)
 
 
-def features(config: GPT2Config, params: dict, batch: PackedBatch, keys: jax.Array | None, precision: str) -> jax.Array:
-    """`transformer` on a batch's tokens, (T * L, width); keys (T, L) of dropout or None."""
-    keys = None if keys is None else keys.T
-    found = transformer(config, params, batch.tokens.T, batch.positions.T, keys, precision)  # (L, T, width)
-    return found.transpose(1, 0, 2).reshape(-1, config.width)
-
-
-def stream(config: GPT2Config, params: dict, compute) -> PackedStream:
-    """Features without a gradient, see features/packed_stream.py."""
-    return PackedStream(lambda batch: _evaluate(config, params, batch, compute.precision), compute.batch_slots)
-
-
-@partial(jax.jit, static_argnums=(0, 3))
-def _evaluate(config, params, batch, precision):
-    return features(config, params, batch, None, precision)
-
-
-def transformer(
-    config: GPT2Config, params: dict, tokens: jax.Array, positions: jax.Array, dropout: jax.Array | None, precision: str
-) -> jax.Array:
-    """What the readout sees after each token, (L, T, width) float32.
-
-    A slot holds several sentences one after another. A token sees itself and what came before it in its own sentence, so
-    the features are the same, up to rounding, however sentences are laid out; with dropout too.
-
-    Args:
-        params: GPT2.params.
-        tokens: (L, T) int32.
-        positions: (L, T) int32, each token's place in its sentence: every 0 starts one. What follows the last sentence
-            of a slot is any token at position 0.
-        dropout: one key a token (L, T), which decides its masks; None in evaluation.
-        precision: of the products: float32, tf32 or bf16 (ops/matmul.py). All else is float32.
-
-    A token or position outside its table gives NaN.
-    """
-    dropout = dropout if config.dropout else None
-    epsilon, slots, length = config.layer_norm_epsilon, *tokens.shape
-
-    x = _rows(params["wte"]["weight"], tokens) + _rows(params["wpe"]["weight"], positions)  # (L, T, D)
-    x = _drop(x, dropout, EMBEDDING, config.dropout)
-    sentence, column = jnp.cumsum(positions == 0, axis=1), jnp.arange(length)  # (L, T), (T,)
-    visible = (sentence[:, :, None] == sentence[:, None, :]) & (column[:, None] >= column)  # (L, T, T): query, key
-
-    def layer(x, inputs):
-        p, number = inputs
-        site = LAYER_SITES * number
-        y = _linear(_layer_norm(x, p["ln_1"], epsilon), p["attn"]["c_attn"], precision)  # (L, T, 3 D)
-        query, key, value = y.reshape(slots, length, 3, config.heads, -1).transpose(2, 0, 1, 3, 4)  # (L, T, heads, E)
-        keys = None if dropout is None else _fold_in(dropout, site + ATTENTION)
-        y = _attention(query, key, value, visible, positions, keys, config.dropout, precision)
-        y = _linear(y.reshape(x.shape), p["attn"]["c_proj"], precision)
-        x = x + _drop(y, dropout, site + AFTER_ATTENTION, config.dropout)
-        y = _linear(_layer_norm(x, p["ln_2"], epsilon), p["mlp"]["c_fc"], precision)  # (L, T, 4 D)
-        y = _linear(jax.nn.gelu(y, approximate=True), p["mlp"]["c_proj"], precision)
-        return x + _drop(y, dropout, site + AFTER_MLP, config.dropout), None
-
-    x, _ = lax.scan(layer, x, (params["h"], jnp.arange(config.layers)))
-    return _layer_norm(x, params["ln_f"], epsilon)
-
-
-# Kept for the backward pass, the attention weights (L, heads, T, T) of all layers would be most of its memory.
+# The attention weights (B, heads, T, T) of all layers would be most of the memory, if they were kept for the gradient.
 @partial(jax.checkpoint, static_argnums=(6, 7), prevent_cse=False)  # scan keeps the two passes apart
-def _attention(query, key, value, visible, positions, keys, rate, precision):
-    """softmax(query key^T / sqrt E) value, (L, T, heads, E), over the visible keys, after dropout on the softmax."""
+def _attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    visible: jax.Array,
+    positions: jax.Array,
+    keys: jax.Array | None,
+    rate: float,
+    precision: str,
+) -> jax.Array:
+    """Returns softmax(query key^T / sqrt E) value, (B, T, heads, E), over the visible keys, after dropout on the softmax."""
     scores = einsum("lqhe,lkhe->lhqk", query, key, precision) / math.sqrt(query.shape[-1])
     weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))  # (L, heads, T, T)
     if keys is not None:
@@ -263,49 +276,49 @@ def _attention(query, key, value, visible, positions, keys, rate, precision):
     return einsum("lhqk,lkhe->lqhe", weights, value, precision)
 
 
-def _attention_mask(keys, positions, heads, rate):
-    """0 with probability `rate`, else 1 / (1 - rate), (L, heads, T, T), each from the query's key, the position of the key
+def _attention_mask(keys: jax.Array, positions: jax.Array, heads: int, rate: float) -> jax.Array:
+    """Returns 0 with probability `rate`, else 1 / (1 - rate), (B, heads, T, T), each from the query's key, the position of the key
     token in its sentence, and the head.
 
     A threefry block for every number takes about as many operations as attention itself. So only a query's key comes
     from one; its two words are scrambled with a counter by murmur3's finalizer.
     """
-    words = jax.random.key_data(keys)[:, None, :, None, :]  # (L, 1, T, 1, 2)
-    counter = positions[:, None, :] * heads + jnp.arange(heads)[:, None]  # (L, heads, T)
-    counter = counter[:, :, None, :].astype(jnp.uint32)  # (L, heads, 1, T)
+    words = jax.random.key_data(keys)[:, None, :, None, :]  # (B, 1, T, 1, 2)
+    counter = positions[:, None, :] * heads + jnp.arange(heads)[:, None]  # (B, heads, T)
+    counter = counter[:, :, None, :].astype(jnp.uint32)  # (B, heads, 1, T)
     bits = _scramble(_scramble(counter + words[..., 0]) ^ words[..., 1])
     return jnp.where(bits >= jnp.uint32(rate * 2**32), jnp.float32(1 / (1 - rate)), jnp.float32(0))
 
 
-def _scramble(x):
-    """The finalizer of murmur3 (Appleby), a bijection of uint32 in which every bit of x moves every bit."""
+def _scramble(x: jax.Array) -> jax.Array:
+    """Applies the finalizer of murmur3 (Appleby), a bijection of uint32 in which every bit of x moves every bit."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
 
-def _fold_in(keys, site):
+def _fold_in(keys: jax.Array, site: int | jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(jax.random.fold_in, (0, None)), (0, None))(keys, site)
 
 
-def _drop(x, keys, site, rate):
+def _drop(x: jax.Array, keys: jax.Array | None, site: int | jax.Array, rate: float) -> jax.Array:
     return x if keys is None else x * dropouts.mask(keys, site, x.shape[-1], rate)
 
 
-def _rows(table, index):
+def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
     return table.at[index].get(mode="fill", fill_value=jnp.nan)
 
 
-def _layer_norm(x, p, epsilon):
+def _layer_norm(x: jax.Array, p: dict, epsilon: float) -> jax.Array:
     x = x - x.mean(axis=-1, keepdims=True)
     return x * lax.rsqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * p["weight"] + p["bias"]
 
 
-def _linear(x, p, precision):
+def _linear(x: jax.Array, p: dict, precision: str) -> jax.Array:
     return einsum("lti,io->lto", x, p["weight"], precision) + p["bias"]
 
 
-def _as_params(tree):
+def _as_params(tree: dict) -> nnx.Dict:
     return nnx.Dict(
         {
             name: _as_params(part) if isinstance(part, dict) else nnx.Param(jnp.asarray(part))

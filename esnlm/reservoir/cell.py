@@ -1,167 +1,320 @@
-"""One step of an echo state network, of one layer or a stack, on weights that are made ready for a backend.
+"""The recurrent network of frozen weights: one layer (`Reservoir`), or several above each other (`Stack`).
 
-Cells are as features/recurrence.py has them.
+Both are cells of features/recurrence.py. A reservoir is built, saved and shown with its matrices as BCOO, or dense from a
+connectivity of 1/4 on. `for_device` returns the same module with the operands of the kernels that are fast on a device; it
+computes the same numbers, up to rounding, and is what is run over a corpus.
 """
 
-from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jax.experimental.sparse import BCOO
 
 from esnlm.reservoir import sparse
-from esnlm.reservoir.arrays import Reservoir, Stack
+from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class EchoStateCell:
-    """One layer, by one of two update rules; the readout sees what feeds back, h or r.
+class TrainedInput(nnx.Module):
+    """The trained W_in (N, V) of an ESN+i, held as the recurrence reads it: column by column, one a token.
 
-    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             S1 eq. 1 at alpha 1
-    leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    S3 eq. 1 and 2 at alpha 1
+    The trained array is therefore this table and not the values of a BCOO matrix: gradients come out in its form. Where
+    W_in is sparse, `values` (V, K) are the entries of the columns, padded to the fullest one, and `rows` (V, K) the units
+    that they reach, N where they are padding. Where W_in is dense, `values` (V, N) is its transpose, and `connected` (V, N)
+    tells which entries are connections. Padding and entries that are no connections have no gradient and stay 0.
     """
 
-    w_rec: sparse.Operator
-    w_in: sparse.Columns | sparse.Operator  # the latter behind an embedding, and of a layer above another
-    leak: jax.Array  # a, (N,)
-    embedding: jax.Array | None = None  # (V, D); u is a row of it instead of one-hot
-    activation: str = field(default="tanh", metadata={"static": True})  # f
-    decay: float = field(default=1.0, metadata={"static": True})  # alpha of the continuous-time form (S2)
-    rule: str = field(default="leaky_output", metadata={"static": True})
+    rows: Frozen | None
+    connected: Any  # a Frozen, or None
+
+    def __init__(self, w_in: Matrix) -> None:
+        self.units = w_in.shape[0]
+        columns = sparse.prepare_columns(w_in)
+        self.values = nnx.Param(columns.value if isinstance(columns, sparse.Columns) else columns)
+        self.rows = Frozen(columns.index) if isinstance(columns, sparse.Columns) else None
+        self.connected = None if isinstance(columns, sparse.Columns) else Frozen(columns != 0)
+
+    @property
+    def nonzeros(self) -> int:
+        """Entries of W_in that are connections. It asks the frozen arrays only: the trained ones may be donated."""
+        found = self.rows[...] < self.units if self.rows is not None else self.connected.get_value()
+        return int(np.count_nonzero(found))
+
+    def operand(self) -> sparse.Columns | jax.Array:
+        """Returns the operand of `sparse.add_columns`."""
+        if self.rows is not None:
+            return sparse.Columns(self.values[...], self.rows[...])
+        return jnp.where(self.connected.get_value(), self.values[...], 0)
+
+    def matrix(self) -> Matrix:
+        """Returns W_in (N, V), BCOO or dense."""
+        if self.rows is not None:
+            return sparse.matrix_of_columns(sparse.Columns(self.values[...], self.rows[...]), self.units)
+        return self.values[...].T
+
+
+class Reservoir(nnx.Module):
+    """One layer, by one of two update rules; the readout sees what feeds back, h or r.
+
+    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
+    leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
+
+    Args:
+        w_rec: W_rec (N, N).
+        w_in: W_in (N, V), or (N, D) behind an embedding; (N, N) in a layer above another.
+        leak: a (N,).
+        embedding: (D, V), whose column of a token u is then, instead of one-hot; or None.
+        activation: f, of ACTIVATIONS.
+        decay: alpha of the continuous-time form (Ueda et al. 2025b).
+        update_rule: leaky_output or leaky_membrane.
+    """
+
+    def __init__(
+        self,
+        w_rec: Matrix,
+        w_in: Matrix,
+        leak: np.ndarray,
+        embedding: np.ndarray | None = None,
+        *,
+        activation: str = "tanh",
+        decay: float = 1.0,
+        update_rule: str = "leaky_output",
+    ) -> None:
+        self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
+        self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
+        self.activation, self.decay, self.update_rule = activation, decay, update_rule
+        self.recurrent: Frozen = FrozenMatrix(w_rec)
+        self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
+        self.leak = Frozen(jnp.asarray(leak))  # (N,)
+        self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V); (V, D) on a device
+
+    # ---- the arrays: not of what `for_device` returns ----
+
+    @property
+    def layers(self) -> tuple["Reservoir"]:
+        """Itself, as a stack has its layers."""
+        return (self,)
+
+    @property
+    def w_rec(self) -> BCOO:
+        """W_rec, (N, N) BCOO."""
+        return as_bcoo(self.stored_w_rec)
+
+    @property
+    def w_in(self) -> BCOO:
+        """W_in, (N, V) BCOO, or (N, D) behind an embedding."""
+        return as_bcoo(self.stored_w_in)
+
+    @property
+    def stored_w_rec(self) -> Matrix:
+        """W_rec as it is held, BCOO or dense."""
+        return self.recurrent.get_value()
+
+    @property
+    def stored_w_in(self) -> Matrix:
+        """W_in as it is held, BCOO or dense."""
+        return self.input.matrix() if isinstance(self.input, TrainedInput) else self.input.get_value()
+
+    @property
+    def nonzeros(self) -> tuple[int, int]:
+        """Nonzero entries of W_rec and of W_in."""
+        of_input = self.input.nonzeros if isinstance(self.input, TrainedInput) else _nonzeros(self.input.get_value())
+        return _nonzeros(self.recurrent.get_value()), of_input
+
+    def arrays(self) -> dict:
+        """Returns the arrays as they are saved: {"recurrent": {"values", "indices"}, "input": {...}, "leak"}, and "embedding"."""
+        return arrays_by_name(self)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict, vocab_size: int, **settings: Any) -> "Reservoir":
+        """Returns the reservoir of its saved arrays; the settings are the keyword arguments of a Reservoir."""
+        state_size, embedding = len(arrays["leak"]), arrays.get("embedding")
+        w_rec = matrix_from_arrays(arrays["recurrent"], (state_size, state_size))
+        input_size = vocab_size if embedding is None else len(embedding)
+        return cls(
+            w_rec, matrix_from_arrays(arrays["input"], (state_size, input_size)), arrays["leak"], embedding, **settings
+        )
+
+    # ---- the recurrence ----
 
     @property
     def output_size(self) -> int:
-        return self.leak.shape[0]
+        return self.state_size
 
     @property
-    def input_size(self) -> int:
-        return self.leak.shape[0]
+    def mask_size(self) -> int:
+        return self.state_size
 
-    def zeros(self, slots: int) -> jax.Array:
-        return jnp.zeros((self.output_size, slots), jnp.float32)
+    def initial_state(self, slots: int) -> jax.Array:
+        return jnp.zeros((self.state_size, slots), jnp.float32)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-        """W_in u, (N, B), for tokens (B,) and dropout's mask (N, B)."""
-        x = self._add_input(self.zeros(len(tokens)), tokens)
+        """Returns W_in u, (N, B), for tokens (B,) and dropout's mask (N, B)."""
+        x = self._add_input(self.initial_state(len(tokens)), tokens)
         return x if keep is None else x * keep
 
-    def step(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """The state after h, or membrane potentials x, (N, B), where x (N, B) is W_in u."""
-        return self._blend(state, sparse.matmul(self.w_rec, self.output(state)) + x)
+    def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
+        """Returns the state after h, or after membrane potentials x, both (N, B), where `x` (N, B) is W_in u."""
+        return self._blend(state, self._feed_back(state) + x)
 
-    def read(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        """The same, for tokens (B,), in one pass less over the states."""
-        return self._blend(state, self._add_input(sparse.matmul(self.w_rec, self.output(state)), tokens))
+    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Returns the same for tokens (B,), in one pass less over the states."""
+        return self._blend(state, self._add_input(self._feed_back(state), tokens))
 
     def output(self, state: jax.Array) -> jax.Array:
-        return state if self.rule == "leaky_output" else ACTIVATIONS[self.activation](state)
+        return state if self.update_rule == "leaky_output" else ACTIVATIONS[self.activation](state)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """f(.) on the way to `step(state, x)`, (N, B): the output itself but for a leak outside of it."""
-        unleaked = replace(self, leak=jnp.ones_like(self.leak), decay=1.0) if self.rule == "leaky_output" else self
-        return self.output(unleaked.step(state, x))
+        """Returns f(.) on the way to `advance(state, x)`, (N, B): the output itself, but for a leak outside of it."""
+        if self.update_rule == "leaky_output":
+            return ACTIVATIONS[self.activation](self._feed_back(state) + x)
+        return self.output(self.advance(state, x))
 
-    def _add_input(self, drive, tokens):
+    def for_device(
+        self, kernel: str = "auto", *, differentiable: bool = False, reads_tokens: bool = True
+    ) -> "Reservoir":
+        """Returns the same reservoir with the operands of a kernel.
+
+        Args:
+            kernel: of the recurrent product; "auto" leaves it to `sparse.choose_kernel`.
+            differentiable: store the transposes of what is frozen too: gradients flow back through time and layers.
+            reads_tokens: False in a layer above another, whose input is no one-hot vector.
+        """
+        make = sparse.prepare_differentiable if differentiable else sparse.prepare
+        chosen = _choose_kernel(self.stored_w_rec) if kernel == "auto" else kernel
+        ready = nnx.merge(*nnx.split(self))
+        ready.recurrent = Frozen(make(self.stored_w_rec, chosen))
+        if not isinstance(self.input, TrainedInput):
+            reads_columns = reads_tokens and self.embedding is None
+            ready.input = Frozen(
+                sparse.prepare_columns(self.stored_w_in) if reads_columns else make(self.stored_w_in, chosen)
+            )
+        if self.embedding is not None:
+            ready.embedding = Frozen(self.embedding[...].T)
+        return ready
+
+    def with_trained_input(self) -> "Reservoir":
+        """Returns the same reservoir with W_in among what is trained."""
+        trained = nnx.merge(*nnx.split(self))
+        trained.input = TrainedInput(self.stored_w_in)
+        return trained
+
+    def drive(self, below: jax.Array) -> jax.Array:
+        """Returns W_in r, (N, B), of the output r of the layer below."""
+        return sparse.matmul(self.input.get_value(), below)
+
+    def _feed_back(self, state: jax.Array) -> jax.Array:
+        return sparse.matmul(self.recurrent.get_value(), self.output(state))
+
+    def _add_input(self, drive: jax.Array, tokens: jax.Array) -> jax.Array:
+        operand: Any = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
         if self.embedding is None:
-            return sparse.add_columns(drive, self.w_in, tokens)
-        return drive + sparse.matmul(self.w_in, self.embedding[tokens].T)
+            return sparse.add_columns(drive, operand, tokens)
+        return drive + sparse.matmul(operand, self.embedding[...][tokens].T)
 
-    def _blend(self, state, drive):
-        a = self.leak[:, None]  # (N, 1)
-        f = ACTIVATIONS[self.activation] if self.rule == "leaky_output" else lambda x: x
+    def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
+        a = self.leak[...][:, None]  # (N, 1)
+        f = ACTIVATIONS[self.activation] if self.update_rule == "leaky_output" else lambda x: x
         return (1 - self.decay * a) * state + a * f(drive)
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class StackedCell:
+class Stack(nnx.Module):
     """Layers, each of which reads the new output of the one below in the same time step; the readout sees all.
 
-    States are tuples, one a layer. Dropout on the embedding is that of the first layer's W_in u.
+    `layers[0]` reads the tokens. States are tuples, one a layer. Dropout's mask is on W_in u of the first layer.
     """
 
-    layers: tuple[EchoStateCell, ...]
+    def __init__(self, layers: list[Reservoir]) -> None:
+        self.layers = nnx.List(layers)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.layers[0].vocab_size
 
     @property
     def activation(self) -> str:
         return self.layers[0].activation
+
+    def arrays(self) -> dict:
+        """Returns the arrays as they are saved: {"layers": {"0": those of a Reservoir, "1": ...}}."""
+        return arrays_by_name(self)
 
     @property
     def output_size(self) -> int:
         return sum(layer.output_size for layer in self.layers)
 
     @property
-    def input_size(self) -> int:
-        return self.layers[0].input_size
+    def mask_size(self) -> int:
+        return self.layers[0].mask_size
 
-    def zeros(self, slots: int) -> tuple[jax.Array, ...]:
-        return tuple(layer.zeros(slots) for layer in self.layers)
+    def initial_state(self, slots: int) -> tuple[jax.Array, ...]:
+        return tuple(layer.initial_state(slots) for layer in self.layers)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         return self.layers[0].embed(tokens, keep)
 
-    def step(self, states: tuple[jax.Array, ...], x: jax.Array) -> tuple[jax.Array, ...]:
-        return self._climb(self.layers[0].step(states[0], x), states)
+    def advance(self, states: tuple[jax.Array, ...], x: jax.Array) -> tuple[jax.Array, ...]:
+        return self._climb(self.layers[0].advance(states[0], x), states)
 
-    def read(self, states: tuple[jax.Array, ...], tokens: jax.Array) -> tuple[jax.Array, ...]:
-        return self._climb(self.layers[0].read(states[0], tokens), states)
+    def step(self, states: tuple[jax.Array, ...], tokens: jax.Array) -> tuple[jax.Array, ...]:
+        return self._climb(self.layers[0].step(states[0], tokens), states)
 
     def output(self, states: tuple[jax.Array, ...]) -> jax.Array:
-        """Of all layers, the first on top, (L N, B)."""
+        """Returns the outputs of all layers, the first on top, (L N, B)."""
         return jnp.concatenate([layer.output(state) for layer, state in zip(self.layers, states, strict=True)])
 
     def activations(self, states: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
-        """As of one layer, (L N, B)."""
-        new = self.step(states, x)
-        inputs = [x, *(self._between(i, new[i - 1]) for i in range(1, len(new)))]
+        """Returns those of all layers, (L N, B)."""
+        new = self.advance(states, x)
+        inputs = [x, *(self._drive(i, new[i - 1]) for i in range(1, len(new)))]
         return jnp.concatenate(
             [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
         )
 
-    def _climb(self, first, states):
-        """The new states of all layers, where that of the first is there already."""
+    def for_device(self, kernel: str = "auto", *, differentiable: bool = False) -> "Stack":
+        """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
+        layers = [
+            layer.for_device(kernel, differentiable=differentiable, reads_tokens=i == 0)
+            for i, layer in enumerate(self.layers)
+        ]
+        return Stack(layers)
+
+    def with_trained_input(self) -> "Stack":
+        """Returns the same stack with W_in of the first layer among what is trained."""
+        return Stack([self.layers[0].with_trained_input(), *self.layers[1:]])
+
+    def _climb(self, first: jax.Array, states: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Returns the new states of all layers, given that of the first."""
         new = [first]
         for i, layer in enumerate(self.layers[1:], start=1):
-            new.append(layer.step(states[i], self._between(i, new[i - 1])))
+            new.append(layer.advance(states[i], self._drive(i, new[i - 1])))
         return tuple(new)
 
-    def _between(self, i, below):
-        """What layer i is driven by, given the new state of the one below: W_in^i r, (N, B)."""
-        return sparse.matmul(self.layers[i].w_in, self.layers[i - 1].output(below))
+    def _drive(self, i: int, below: jax.Array) -> jax.Array:
+        """Returns what layer i is driven by, (N, B), given the new state of the layer below."""
+        return self.layers[i].drive(self.layers[i - 1].output(below))
 
 
-def prepare(
-    reservoir: Reservoir | Stack,
-    activation: str = "tanh",
-    kernel: str = "auto",
-    decay: float = 1.0,
-    differentiable: bool = False,
-    rule: str = "leaky_output",
-) -> EchoStateCell | StackedCell:
-    """The cell of a reservoir, with the product's kernel chosen by `sparse.choose_kernel` unless it is named.
-
-    Args:
-        differentiable: store the transposes of what is frozen too, with which gradients flow back through time and layers.
-    """
-    make = sparse.prepare_differentiable if differentiable else sparse.prepare
-
-    def ready(layer: Reservoir, above: bool) -> EchoStateCell:
-        w_rec, w_in, embedding = layer.stored_w_rec, layer.stored_w_in, layer.embedding
-        chosen = _choose_kernel(w_rec) if kernel == "auto" else kernel
-        operand = sparse.prepare_columns(w_in) if embedding is None and not above else make(w_in, chosen)
-        table = None if embedding is None else embedding[...].T  # (V, D)
-        return EchoStateCell(make(w_rec, chosen), operand, layer.leak[...], table, activation, decay, rule)
-
-    first, *others = (ready(layer, above=i > 0) for i, layer in enumerate(reservoir.layers))
-    return StackedCell((first, *others)) if others else first
+def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:
+    """Returns the reservoir or the stack of its saved arrays; the settings are the keyword arguments of a Reservoir."""
+    if "layers" not in arrays:
+        return Reservoir.from_arrays(arrays, vocab_size, **settings)
+    first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))
+    layers = [Reservoir.from_arrays(first, vocab_size, **settings)]
+    return Stack(layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above])
 
 
-def _choose_kernel(w_rec) -> str:
-    entries, backend = getattr(w_rec, "nse", w_rec.size), jax.default_backend()
-    longest = (
-        np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0) if hasattr(w_rec, "indices") else w_rec.shape[1]
-    )
-    return sparse.choose_kernel(w_rec.shape[0], entries, backend, longest)
+def _nonzeros(matrix: Matrix) -> int:
+    return int(np.count_nonzero(matrix.data if isinstance(matrix, BCOO) else matrix))
+
+
+def _choose_kernel(w_rec: Matrix) -> str:
+    """Returns the kernel for a matrix on the device at hand."""
+    rows, entries, longest = w_rec.shape[0], w_rec.size, w_rec.shape[1]
+    if isinstance(w_rec, BCOO):
+        entries, longest = w_rec.nse, np.bincount(np.asarray(w_rec.indices)[:, 0]).max(initial=0)
+    return sparse.choose_kernel(rows, entries, jax.default_backend(), longest)

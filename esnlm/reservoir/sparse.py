@@ -1,18 +1,18 @@
 """One product, W h, with four kernels behind it.
 
 BCOO is the form in which a matrix is built, saved and inspected, and the reference in tests; it lowers to a gather and
-a scatter and is never the fast path. `prepare` turns it, once, into what the chosen kernel wants:
+a scatter and is never the fast path. `prepare` turns it, once, into the operand of the chosen kernel:
 
-    bcoo    jax.experimental.sparse as it is
-    csr     BCSR: on a CPU a compiled row-by-row product, the fastest there from 8 columns up
-    ell     rows padded to the longest, one gathered row of h a entry: for GPUs, whose sparse library is slower, unless a
-            hub pads the rest beyond MOST_PADDING
-    dense   an ordinary matrix product, for connectivity near 1 and small states on a GPU
+    bcoo    jax.experimental.sparse as it is.
+    csr     BCSR. On a CPU it is a compiled product row by row, the fastest one there from 8 columns on.
+    ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for GPUs, whose sparse library is
+            slower, unless one long row would pad all others beyond MOST_PADDING.
+    dense   An ordinary matrix product, for a connectivity near 1, and for small states on a GPU.
 
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,32 +27,34 @@ class Ell(NamedTuple):
     """Rows padded to the longest: entry k of row i is column index[k, i] with value[k, i], zero where padded."""
 
     value: jax.Array  # (K, N)
-    index: jax.Array  # (K, N)
+    index: jax.Array  # type: ignore[assignment]  # (K, N)
 
 
 class Transposable(NamedTuple):
     """W with its transpose: what gradients flow back through."""
 
-    matrix: sparse.BCOO | sparse.BCSR | Ell
-    transpose: sparse.BCOO | sparse.BCSR | Ell
+    matrix: Any  # BCOO, BCSR or Ell
+    transpose: Any
 
 
 Operator = sparse.BCOO | sparse.BCSR | Ell | Transposable | jax.Array
 
-# Fewer columns than these cost the compiled csr product as much as these.
+# The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
 FEWEST_COLUMNS = 8
 
-
-# Slots of a padded matrix for one entry: an estimate, as no GPU was measured. At N 65,536 and a mean of 32 Bernoulli rows
-# come to 2, those of a scale-free network to 50.
+# Padded rows may have at most this many places for each entry. It is an estimate, since no GPU was measured. At N 65,536
+# and a mean of 32 entries a row, Bernoulli rows come to 2 places an entry and those of a scale-free network to 50.
 MOST_PADDING = 4
 
 
 def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0.0) -> str:
-    """The kernel for a (rows, rows) matrix on a backend, as measured in results/performance.md (CPU).
+    """Returns the kernel for a (rows, rows) matrix on a backend, as measured in results/performance.md (CPU).
 
     Args:
-        longest_row: entries of the fullest row, to which "ell" would pad all; 0 where that is not known.
+        rows: of the matrix.
+        nonzeros: entries of the matrix.
+        backend: JAX's name of it: cpu, gpu or tpu.
+        longest_row: entries of the fullest row, to which "ell" would pad all rows; 0 where that is not known.
     """
     if nonzeros >= rows * rows // 4:
         return "dense"
@@ -63,8 +65,8 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
     return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
 
 
-def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
-    """The operand of `matmul` for one kernel. A matrix stored dense stays dense, whatever the kernel.
+def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operator:
+    """Returns the operand of `matmul` for one kernel. A matrix stored dense stays dense, whatever the kernel.
 
     Args:
         matrix: (N, M), BCOO with rows sorted, or dense.
@@ -84,12 +86,12 @@ def prepare(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
         parts = (jnp.asarray(value), jnp.asarray(column, jnp.int32), jnp.asarray(starts, jnp.int32))
         return sparse.BCSR(parts, shape=(rows, columns))
     if kernel == "ell":
-        return _pad_rows(rows, row, column, value, _slots(row, rows))
+        return _pad_rows(rows, row, column, value, _place_in_row(row, rows))
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
 
 
-def prepare_differentiable(matrix: sparse.BCOO | jax.Array, kernel: str) -> Operator:
-    """The same for a product that gradients flow back through: W^T is stored beside W, and W itself has no gradient."""
+def prepare_differentiable(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operator:
+    """Returns the operand for a product that gradients flow back through: W^T is stored too; W itself has no gradient."""
     if not isinstance(matrix, sparse.BCOO) or kernel == "dense":
         return prepare(matrix, kernel)
     transpose = matrix.T.sort_indices()
@@ -108,12 +110,12 @@ _matmul_with_transpose.defvjp(
 
 
 def matmul(operator: Operator, h: jax.Array) -> jax.Array:
-    """W h for a prepared W (N, M) and h (M, B); float32 throughout."""
+    """Returns W h, (N, B), for a prepared W (N, M) and h (M, B); float32 throughout."""
     if isinstance(operator, Transposable):
         return _matmul_with_transpose(operator, h)
     if isinstance(operator, Ell):
 
-        def add_entry(total, entry):
+        def add_entry(total: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
             value, index = entry
             return total + value[:, None] * h[index], None  # (N, B)
 
@@ -131,41 +133,35 @@ class Columns(NamedTuple):
     """
 
     value: jax.Array  # (V, K)
-    index: jax.Array  # (V, K)
+    index: jax.Array  # type: ignore[assignment]  # (V, K)
 
 
-def prepare_columns(matrix: sparse.BCOO | jax.Array) -> Columns | jax.Array:
-    """The operand of `add_columns` for W_in (N, V): a padded table of its columns, or (V, N) where it is dense."""
+def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | jax.Array:
+    """Returns the operand of `add_columns` for W_in (N, V): a padded table of its columns, or (V, N) where it is dense."""
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix).T
     rows, columns = matrix.shape
     row, column = np.asarray(matrix.indices).T
-    order, entry = _by_column(column, columns)
+    order = np.argsort(column, kind="stable")
+    entry = _place_in_row(column[order], columns)
     values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], entry, padding=rows)
     return Columns(values.T, indices.T)
 
 
-def _by_column(column: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """The order of entries column by column, and the place of each, in that order, within its column."""
-    order = np.argsort(column, kind="stable")
-    return order, _slots(column[order], columns)
-
-
-def with_column_values(matrix: sparse.BCOO | jax.Array, table: jax.Array) -> sparse.BCOO | jax.Array:
-    """W_in with the values of `table`, which is laid out as `prepare_columns` has them: its inverse."""
-    if not isinstance(matrix, sparse.BCOO):
-        return jnp.asarray(table).T
-    _, column = np.asarray(matrix.indices).T
-    order, entry = _by_column(column, matrix.shape[1])
-    values = np.empty(len(column), np.float32)
-    values[order] = np.asarray(table)[column[order], entry]
-    return sparse.BCOO(
-        (jnp.asarray(values), matrix.indices), shape=matrix.shape, indices_sorted=True, unique_indices=True
-    )
+def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:
+    """Returns W_in (rows, V) of the table that `prepare_columns` makes of it."""
+    index, value = np.asarray(columns.index), np.asarray(columns.value)
+    column, entry = np.nonzero(index < rows)
+    row = index[column, entry]
+    order = np.lexsort((column, row))
+    values, indices = value[column, entry][order], np.stack([row, column.astype(np.int32)], axis=1)[order]
+    shape = rows, len(index)
+    parts = jnp.asarray(values), jnp.asarray(indices)
+    return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)
 
 
 def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> jax.Array:
-    """h + W_in u for one-hot u: adds column tokens[j] of W_in to column j of h (N, B); tokens (B,) int32."""
+    """Returns h + W_in u for one-hot u: adds column tokens[j] of W_in to column j of h (N, B); tokens (B,) int32."""
     if isinstance(table, Columns):
         index, value = table.index[tokens], table.value[tokens]  # (B, K)
         slots = jnp.broadcast_to(jnp.arange(h.shape[1])[:, None], index.shape)
@@ -173,13 +169,15 @@ def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> 
     return h + table[tokens].T
 
 
-def _slots(row: np.ndarray, rows: int) -> np.ndarray:
-    """The place of each entry within its row, for sorted rows."""
+def _place_in_row(row: np.ndarray, rows: int) -> np.ndarray:
+    """Returns the place of each entry within its row, for sorted rows."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
     return np.arange(len(row)) - starts[row]
 
 
-def _pad_rows(rows, row, column, value, entry, padding=0) -> Ell:
+def _pad_rows(
+    rows: int, row: np.ndarray, column: np.ndarray, value: np.ndarray, entry: np.ndarray, padding: int = 0
+) -> Ell:
     width = int(entry.max(initial=0)) + 1
     values, indices = np.zeros((width, rows), value.dtype), np.full((width, rows), padding, np.int32)
     values[entry, row], indices[entry, row] = value, column

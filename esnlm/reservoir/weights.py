@@ -5,12 +5,14 @@ The arrays are held by reservoir/arrays.py.
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jax.experimental.sparse import BCOO
 
 from esnlm.errors import InputError, require
-from esnlm.reservoir.arrays import Reservoir, Stack, as_scipy, bcoo
+from esnlm.reservoir.arrays import as_scipy, bcoo
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
@@ -106,6 +108,11 @@ class ReservoirConfig:
         """Factor of the leak where it fades the state [alpha]; it is 1 except in continuous time."""
         return 1.0 if self.continuous is None else self.continuous.decay
 
+    @property
+    def dynamics(self) -> dict[str, Any]:
+        """What decides a time step beside the weights: the settings of a `Reservoir`."""
+        return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
+
     def check(self, field: str) -> None:
         """Raises InputError, naming the field below `field`, where a setting cannot be built."""
 
@@ -173,7 +180,7 @@ def initialize_reservoir(
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer, max_redraws)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
         leak = generator(seed, Stream.LEAK, layer=layer).uniform(*config.leaks, size).astype(np.float32)
-        layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding))
+        layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
         redraws += thrown_away
     return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)

@@ -1,21 +1,20 @@
 """Updates whose features are inside the gradient, for models that train more than a readout."""
 
 from functools import partial, reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import nnx
 from jax import lax
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import ModelConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
-from esnlm.models import families
+from esnlm.models.base import LanguageModel, merge
 from esnlm.training import batches, update
 from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
 from esnlm.training.update import Outcome
@@ -30,11 +29,11 @@ class EndToEndUpdates:
     features and logits than theirs exist at once.
 
     Args:
-        model: the configuration of the model.
+        model: ready for the device. Its trained arrays are those of `run`, where they are donated: nothing else may hold
+            on to them.
         compute: resolved settings of the device.
         seed: of the dropout.
         store: the sentences.
-        frozen: what the model does not train, ready for the device (models/families.py).
         optimizer: from make_optimizer.
         on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
     """
@@ -42,23 +41,23 @@ class EndToEndUpdates:
     def __init__(
         self,
         *,
-        model: ModelConfig,
+        model: LanguageModel,
         compute: ComputeConfig,
         seed: int,
         store: TokenStore,
-        frozen: Any,
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
     ):
-        self.model, self.compute, self.seed, self.store, self.frozen = model, compute, seed, store, frozen
-        self.loss_and_gradient = jax.jit(partial(loss_and_gradient, model, precision=compute.precision))
+        self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
+        self.graphdef, *(_, self.frozen) = nnx.split(model, nnx.Param, ...)
+        self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))
         self.record_nonfinite = update.make_nonfinite_recorder(on_nonfinite)
         self.step = jax.jit(update.make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
         self.stops = on_nonfinite == "stop"
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
         """Takes up a window. There is nothing to compute before its updates."""
-        self.key = dropout.epoch_key(self.seed, number) if self.model.dropout else None
+        self.key = dropout.epoch_key(self.seed, number) if self.dropout else None
         self.window = [epoch.updates[u] for u in window]
 
     def run(
@@ -78,7 +77,7 @@ class EndToEndUpdates:
 
     def features_with(self, params: dict) -> FeatureStream | PackedStream:
         """Returns the features of the model with these trained arrays, without a gradient."""
-        return families.stream(self.model, self.frozen, params, self.compute)
+        return merge(self.graphdef, params, self.frozen).stream(self.compute)
 
     def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:
         def of_part(part: Sentences) -> tuple[jax.Array, dict, jax.Array]:
@@ -91,34 +90,31 @@ class EndToEndUpdates:
 
 
 def loss_and_gradient(
-    config: ModelConfig,
-    frozen: Any,
+    graphdef: nnx.GraphDef,
+    frozen: nnx.State,
     params: dict,
     batch: PackedBatch,
     packed: PackedTargets,
     key: jax.Array | None,
-    *,
-    precision: str,
 ) -> tuple[jax.Array, dict, jax.Array]:
     """Computes the loss of packed targets, and its gradient in all that is trained.
 
     Args:
-        config: of the model.
-        frozen: what the model does not train (models/families.py).
-        params: what it trains.
+        graphdef, frozen: of nnx.split(model, nnx.Param, ...), for a device.
+        params: what is trained, as LanguageModel.params gives it.
         batch: the tokens that are read.
         packed: the targets; packed.rows are rows of the features of the batch.
         key: of the epoch's dropout; None: nothing is dropped.
-        precision: of the products (ops/matmul.py).
 
     Returns:
         (loss, gradient, largest_feature): the loss in nats, and where it is not finite the largest |h|, elsewhere 0.
     """
 
     def loss(params: dict) -> tuple[jax.Array, jax.Array]:
-        features = families.features(config, frozen, params, batch, key, precision)[packed.rows]  # (C, F)
-        seen = update.drop_output(features, packed.corpus_positions, key, config.output_dropout)
-        nll = update.packed_nll(families.of(config).readout(params), seen, packed, precision)
+        model = merge(graphdef, params, frozen)
+        features = model(batch, key)[packed.rows]  # (C, F)
+        seen = update.drop_output(features, packed.corpus_positions, key, model.config.output_dropout)
+        nll = update.packed_nll(model.config.readout_arrays(params), seen, packed, model.precision)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())
 

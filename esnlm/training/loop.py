@@ -11,8 +11,9 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
+from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
-from esnlm.models import families
+from esnlm.models.base import LanguageModel
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
@@ -28,7 +29,7 @@ from esnlm.training.summary import Likelihood
 from esnlm.training.update import Updates, make_optimizer
 
 
-def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[Any, State]:
+def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
     """Returns the model before its first update, and the state that the run goes on from: a checkpoint's, or a fresh one.
 
     Raises:
@@ -36,7 +37,7 @@ def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> t
     """
     training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
     if isinstance(training, Fitter):
-        regression.require_memory(training, features, vocab_size, experiment.model.readout.rank)
+        regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, regression.open_state(training, model.params, features, vocab_size, directory)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
@@ -47,7 +48,7 @@ def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> t
 def train(
     experiment: Experiment,
     corpus: Corpus,
-    model: Any,
+    model: LanguageModel,
     state: State,
     metrics: Metrics,
     directory: RunDirectory,
@@ -63,14 +64,17 @@ def train(
     Returns:
         The last validation; None where it was interrupted, or where there is no validation text.
     """
-    frozen = model.prepare(experiment.compute.kernel)
-    training, compute = experiment.training, experiment.compute
+    training, compute, config = experiment.training, experiment.compute, experiment.model
+    ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
-        return _train_by_gradients(experiment, training, corpus, frozen, state, metrics, directory, interruption)
-    stream = families.stream(experiment.model, frozen, state.params, compute)
+        return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
+    stream = ready.stream(compute)
+    assert (
+        isinstance(stream, FeatureStream) and compute.window_tokens is not None
+    )  # as `Experiment.check` and `resolve` see to
     regression.ReadoutRegression(
         fitter=training,
-        rank=experiment.model.readout.rank,
+        rank=config.readout_rank,
         seed=experiment.seed,
         store=corpus.train,
         counts=unigram_counts(corpus.train, corpus.tokenizer),
@@ -81,7 +85,7 @@ def train(
     ).run(state, metrics, directory, interruption)
     if interruption:
         return None
-    readout = families.of(experiment.model).readout(state.params)
+    readout = config.readout_arrays(state.params)
     validation = _validate(stream, readout, corpus.validation, experiment.compute, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
@@ -91,7 +95,7 @@ def _train_by_gradients(
     experiment: Experiment,
     training: TrainingConfig,
     corpus: Corpus,
-    frozen: Any,
+    model: LanguageModel,
     state: State,
     metrics: Metrics,
     directory: RunDirectory,
@@ -114,7 +118,7 @@ def _train_by_gradients(
         permanent=steps_at_words(words, training.checkpoint_words),
         one_update_a_call=stop_on_nonfinite,
     )
-    updates = _open_updates(experiment, training, frozen, state.params, text, epochs)
+    updates = _open_updates(experiment, training, model, text, epochs)
     validation = None
     stopped = stop_on_nonfinite and state.skipped > 0  # before, and was killed before its summary was written
     if stopped or schedule.ends_epoch(state.step):  # likewise, before its validation was logged
@@ -169,25 +173,22 @@ def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:
 def _open_updates(
     experiment: Experiment,
     training: TrainingConfig,
-    frozen: Any,
-    params: dict[str, Any],
+    model: LanguageModel,
     text: TokenStore,
     epochs: list[batches.EpochPlan],
 ) -> Updates:
     """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
-    model, compute = experiment.model, experiment.compute
     needed: dict[str, Any] = {
         "model": model,
-        "compute": compute,
+        "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
         "optimizer": _optimizer(experiment, training, len(text)),
         "on_nonfinite": training.on_nonfinite,
     }
-    if not model.features_are_frozen:
-        return EndToEndUpdates(frozen=frozen, **needed)
-    stream = families.stream(model, frozen, params, compute)
-    return PrecomputedUpdates(stream=stream, epochs=epochs, **needed)
+    return (
+        PrecomputedUpdates(epochs=epochs, **needed) if model.config.features_are_frozen else EndToEndUpdates(**needed)
+    )
 
 
 def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int) -> optax.GradientTransformation:
@@ -204,12 +205,12 @@ def _validate_now(
     interruption: Interruption,
 ) -> Likelihood | None:
     """Measures the model as it is now on the validation text; None as in `_validate`."""
-    readout = families.of(experiment.model).readout(state.params)
+    readout = experiment.model.readout_arrays(state.params)
     return _validate(updates.features_with(state.params), readout, store, experiment.compute, interruption)
 
 
 def _validate(
-    stream: FeatureStream,
+    stream: FeatureStream | PackedStream,
     readout: dict[str, Any],
     store: TokenStore | None,
     compute: ComputeConfig,

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.models import families
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
@@ -30,17 +29,16 @@ def show(experiment: Experiment) -> int:
     corpus = experiment.data.size()
     compute = choose_compute(experiment.compute, model, jax.default_backend())
     assert compute.window_tokens is not None and compute.batch_slots is not None
-    family = families.of(model)
-    counts = family.expected_counts(model, corpus.vocab_size)
+    counts = model.expected_counts(corpus.vocab_size)
     if isinstance(training, Fitter):
         readout = {"readout": training.description}
-        memory = regression.memory(training, model.feature_size, corpus.vocab_size, model.readout.rank)
+        memory = regression.memory(training, model.feature_size, corpus.vocab_size, model.readout_rank)
         fit = _Fit(training.kind, memory, 1, 4 * counts.trainable)
     else:
         updates = training.epochs * math.ceil(corpus.sentences / training.batch_size)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences"}
         fit = _gradient_fit(training, counts.trainable)
-    frozen = family.frozen_bytes(model, corpus.vocab_size)
+    frozen = model.frozen_bytes(corpus.vocab_size)
     features = 4 * model.feature_size * (compute.window_tokens + compute.batch_slots)
     logits = 4 * 2 * corpus.vocab_size * compute.chunk_tokens
     seconds = flops(experiment) / matmul_speed(compute.precision)
@@ -76,7 +74,7 @@ def flops(experiment: Experiment) -> int:
     tokens = training.epochs * corpus.predicted_tokens
     if isinstance(training, Fitter):
         return training.flops(model.feature_size, corpus.vocab_size, tokens)
-    return tokens * families.of(model).flops_per_token(model, corpus.vocab_size)
+    return tokens * model.flops_per_token(corpus.vocab_size)
 
 
 @cache

@@ -12,10 +12,10 @@ import numpy as np
 import optax
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import ModelConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.stream import FeatureStream
+from esnlm.models.base import LanguageModel
 from esnlm.training import batches, update
 from esnlm.training.batches import EpochPlan, Sentences
 from esnlm.training.update import Outcome
@@ -41,26 +41,28 @@ class PrecomputedUpdates:
     def __init__(
         self,
         *,
-        model: ModelConfig,
+        model: LanguageModel,
         compute: ComputeConfig,
         seed: int,
         store: TokenStore,
         epochs: list[EpochPlan],
-        stream: FeatureStream,
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
     ):
         assert compute.window_tokens is not None  # chosen for the device
-        self.seed, self.store, self.stream, self.window_tokens = seed, store, stream, compute.window_tokens
+        self.seed, self.store, self.window_tokens = seed, store, compute.window_tokens
+        stream, rate = model.stream(compute), model.config.dropout
+        assert isinstance(stream, FeatureStream), "only recurrences have features that no trained number decides"
+        self.stream = stream
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
-        shares_first_row = not model.dropout and bool((first_tokens == first_tokens[0]).all())
+        shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
         loss_and_gradient = partial(
             update.readout_loss_and_gradient,
             precision=compute.precision,
             chunk_tokens=compute.chunk_tokens,
-            dropout_rate=model.dropout,
+            dropout_rate=rate,
         )
         self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
         # For an update that is made in parts:

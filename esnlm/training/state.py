@@ -12,7 +12,7 @@ import optax
 from flax import serialization
 
 from esnlm.errors import InputError
-from esnlm.models import families
+from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
@@ -62,7 +62,7 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
     return {name: metadata[name] for name in _COUNTERS if name in metadata}
 
 
-def open_model(config: Any, vocab_size: int, seed: int, directory: RunDirectory) -> Any:
+def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory) -> LanguageModel:
     """Returns the model as it is before the first update, with its frozen arrays from frozen/ where they were saved.
 
     Args:
@@ -74,16 +74,14 @@ def open_model(config: Any, vocab_size: int, seed: int, directory: RunDirectory)
     Raises:
         InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
     """
-    family = families.of(config)
     if (damage := checkpoint.verify(directory.frozen)) is None:
         arrays, _ = checkpoint.restore(directory.frozen)
-        return family.untrained(config, vocab_size, seed, arrays)
+        return config.initialize(vocab_size, seed, arrays)
     expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a run that begins now
     began = time.monotonic()
-    arrays, record = family.draw_frozen(config, vocab_size, seed)
+    arrays, record = config.initialize_frozen(vocab_size, seed)
     if arrays:
-        units = config.reservoir.layers * config.reservoir.state_size
-        say(f"reservoir of {units:,} units drawn in {time.monotonic() - began:.1f} s")
+        say(f"reservoir of {config.reservoir_units:,} units drawn in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
@@ -93,7 +91,7 @@ def open_model(config: Any, vocab_size: int, seed: int, directory: RunDirectory)
         if expected is not None:
             warn(f"{directory.frozen}: {damage}; the same reservoir was drawn again from its seed")
         checkpoint.save(directory.frozen, arrays, record)
-    return family.untrained(config, vocab_size, seed, arrays)
+    return config.initialize(vocab_size, seed, arrays)
 
 
 def open_state(

@@ -14,7 +14,6 @@ import numpy as np
 
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
-from esnlm.models import families
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.training.state import State
@@ -66,7 +65,7 @@ def summarize(
     """Returns the values of summary.json; losses are in nats per token."""
     train_nll = state.train_nll  # by gradients: the plain mean of the last epoch's batch losses (Ueda et al. 2025a)
     val_nll = validation.nll if validation else None
-    counts = families.of(experiment.model).actual_counts(model)
+    counts = model.counts()
     training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)

@@ -10,7 +10,6 @@ from esnlm.compute import choose_compute
 from esnlm.config import Experiment
 from esnlm.data.sources import ImportedData
 from esnlm.errors import InputError
-from esnlm.models import families
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
@@ -32,7 +31,7 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
     experiment = dataclasses.replace(
         experiment, compute=choose_compute(experiment.compute, experiment.model, jax.default_backend())
     )
-    counts = families.of(config).actual_counts(model)
+    counts = model.counts()
     summary = {
         "status": "finished",
         "step": 0,

@@ -17,3 +17,10 @@ def reservoir(**settings):
 def text(steps, slots, seed=0):
     """Tokens, (steps, slots)."""
     return np.random.default_rng(seed).integers(0, V, (steps, slots)).astype(np.int32)
+
+
+def prepare(reservoir, activation="tanh", decay=1.0, rule="leaky_output"):
+    """The reservoir for this device, with the time step of these settings."""
+    for layer in reservoir.layers:
+        layer.activation, layer.decay, layer.update_rule = activation, decay, rule
+    return reservoir.for_device()

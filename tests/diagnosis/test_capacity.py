@@ -7,10 +7,9 @@ import scipy.linalg
 from esnlm.diagnosis import capacity
 from esnlm.errors import InputError
 from esnlm.regression.solvers import predict_ridge
-from esnlm.reservoir.arrays import Reservoir, Stack
-from esnlm.reservoir.cell import prepare
+from esnlm.reservoir.cell import Reservoir, Stack
 from tests import oracle
-from tests.diagnosis.small import EPSILON, V, reservoir, text
+from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
 
 
 @pytest.mark.parametrize("leak", [1.0, 0.6])

@@ -6,11 +6,10 @@ import pytest
 from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
-from esnlm.reservoir.arrays import Reservoir, Stack
-from esnlm.reservoir.cell import prepare
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from tests import oracle
-from tests.diagnosis.small import EPSILON, V, reservoir, text
+from tests.diagnosis.small import EPSILON, V, prepare, reservoir, text
 
 
 def test_distances_are_those_of_the_oracle_and_forgetting_is_input_forgetting():

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from esnlm.diagnosis.theory import decide, sigma_max
-from esnlm.reservoir.arrays import Reservoir, Stack
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 

@@ -5,7 +5,6 @@ import pytest
 
 from esnlm import config
 from esnlm.evaluation.generation import generate
-from esnlm.models import families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
@@ -23,23 +22,21 @@ COMPUTE = config.ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
 
 def model(name):
     described = MODELS[name]
-    family = families.of(described)
-    return described, family.untrained(described, V, 0, family.draw_frozen(described, V, 0)[0])
+    return described, described.initialize(V, 0, described.initialize_frozen(V, 0)[0])
 
 
 def sources(name, slots):
     described, built = model(name)
-    frozen = built.prepare("csr")
-    readout = families.of(described).readout(built.params)
-    return families.step_by_step(described, frozen, built.params, COMPUTE, slots), readout
+    readout = described.readout_arrays(built.params)
+    return built.for_device(COMPUTE).reader(slots, 40), readout
 
 
 def whole(name, ids):
     """Logits after the last of ids, from all of them at once."""
     described, built = model(name)
-    stream = families.stream(described, built.prepare("csr"), built.params, COMPUTE)
+    stream = built.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read([ids])
-    readout = families.of(described).readout(built.params)
+    readout = described.readout_arrays(built.params)
     return np.asarray(buffer[rows[0][-1]]) @ np.asarray(readout["w"]).T + np.asarray(readout.get("bias", 0.0))
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
-from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import sparse
@@ -19,7 +18,7 @@ TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 @pytest.fixture(scope="module")
 def model():
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=80, mean_degree=8), readout=ReadoutConfig(rank=12))
-    return echo_state.untrained(config, V, 0, echo_state.draw_frozen(config, V, 0)[0])
+    return config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def expected(model, sequence):
 
 @pytest.mark.parametrize("kernel, chunk", [*((kernel, 32) for kernel in sparse.KERNELS), ("csr", 1), ("csr", 300)])
 def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):
-    stream = FeatureStream(model.prepare(kernel), slots=16, capacity=32)
+    stream = FeatureStream(model.reservoir.for_device(kernel), slots=16, capacity=32)
     found = scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk)
     for log_probs, sequence in zip(found, sequences, strict=True):
         np.testing.assert_allclose(log_probs, expected(model, sequence), rtol=TOLERANCE)
@@ -57,7 +56,7 @@ def test_no_more_states_than_a_chunk_s_have_logits_at_once(model, sequences, chu
         return np.zeros(len(targets), np.float32)
 
     monkeypatch.setattr(scoring, "_pair_log_probs", no_log_probs)
-    stream = FeatureStream(model.prepare("csr"), slots=16, capacity=32)
+    stream = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32)
     scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk)
     assert max(map(len, seen)) <= chunk
     assert sum(len(rows) - len(set(rows)) for rows in seen) <= len(seen) * (1 + chunk // 8)
@@ -67,7 +66,7 @@ def test_no_more_states_than_a_chunk_s_have_logits_at_once(model, sequences, chu
 def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
     bos = np.array([V - 1] * begins_alike, np.int32)
     sentences = [np.append(bos, sequence).astype(np.int32) for sequence in sequences if len(sequence) > 1]
-    stream = FeatureStream(model.prepare("csr"), slots=8, capacity=32)
+    stream = FeatureStream(model.reservoir.for_device("csr"), slots=8, capacity=32)
     windows = list(
         scoring.total_nll(stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64)
     )
@@ -77,7 +76,7 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
 
 
 def test_progress_is_reported_to_the_end(model, sequences):
-    stream, seen = FeatureStream(model.prepare("csr"), slots=16, capacity=32), []
+    stream, seen = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32), []
     scoring.token_log_probs(
         stream, model.params["readout"], sequences, "float32", 32, lambda done, total: seen.append((done, total))
     )

@@ -1,8 +1,8 @@
 """Dropout's masks belong to a token, whatever batch, slot or window it is in, and never touch the carried state."""
 
+import dataclasses
 from functools import cache
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,16 +11,16 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.features import dropout
 from esnlm.features.dropout import INPUT, OUTPUT
 from esnlm.features.layout import pack_batch
-from esnlm.models import families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches, end_to_end
+from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.precomputed import PrecomputedUpdates
 from tests import oracle
-from tests.training.test_precomputed import dense, run_all, start, store, update_arguments
+from tests.models.update_gradient import features_of, loss_and_gradient
+from tests.training.test_precomputed import dense, open_updates, run_all, start, store
 
 V, N, SEED = 40, 24, 3
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -35,16 +35,14 @@ MODELS = {
     "ESN+i": EchoStateConfig(reservoir=S2, readout=ReadoutConfig(None), train_input=True, dropout=0.1),
     "LSTM": LstmConfig(width=N, dropout=0.2),
 }
-features_of = jax.jit(families.features, static_argnames=("config", "precision"))
-loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
+COMPUTE = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
 TEXT = store([11, 8, 17, 6, 14, 9, 17, 12, 7, 10, 13])
 
 
 @cache
 def build(name):
     config = MODELS[name]
-    family = families.of(config)
-    return family.untrained(config, V, SEED, family.draw_frozen(config, V, SEED)[0])
+    return config.initialize(V, SEED, config.initialize_frozen(V, SEED)[0])
 
 
 def masks(corpus_positions, site, width, rate, seed=SEED, epoch=0):
@@ -128,9 +126,8 @@ def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
     """In any slots, order and company."""
     model, key = build(name), dropout.epoch_key(SEED, 1)
     for slots, chosen in ((16, range(10, -1, -1)), (3, [4, 2, 6, 9])):
-        stream = families.stream(
-            model.config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=slots, window_tokens=64)
-        )
+        compute = dataclasses.replace(COMPUTE, batch_slots=slots)
+        stream = model.for_device(compute).stream(compute)
         inputs, corpus_positions = zip(*[(sentence(s)[0][:-1], sentence(s)[1]) for s in chosen], strict=True)
         buffer, rows = stream.read(list(inputs), corpus_positions=list(corpus_positions), key=key)
         for s, row in zip(chosen, rows, strict=True):
@@ -141,11 +138,11 @@ def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
 def test_nothing_is_dropped_without_places(name):
     """As validation and scoring read, and inside a gradient without a key."""
     model, texts = build(name), [sentence(s)[0][:-1] for s in range(11)]
-    frozen = model.prepare("csr")
-    stream = families.stream(model.config, frozen, model.params, ComputeConfig(batch_slots=16, window_tokens=64))
+    ready = model.for_device(COMPUTE)
+    stream = ready.stream(COMPUTE)
     assert stream.dropout > 0
     batch, rows = pack_batch(texts, texts)
-    on_a_sheet = features_of(model.config, frozen, model.params, batch, None, precision="float32")
+    on_a_sheet = features_of(ready, batch)
     for read in (lambda: (on_a_sheet, rows), lambda: stream.read(texts), lambda: stream.read(texts, prefix_tree=True)):
         buffer, found = read()
         for s, row in enumerate(found):
@@ -161,9 +158,7 @@ def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     packed = batches.pack_targets(update, rows, batches.bucket_size(update.predictions()), update.predictions())
     key = dropout.epoch_key(SEED, 0)
-    loss, gradient, _ = loss_and_gradient(
-        model.config, model.prepare("csr"), model.params, batch, packed, key, precision="float32"
-    )
+    loss, gradient = loss_and_gradient(model.for_device(COMPUTE), batch, packed, key)
     rate = model.config.dropout
     features = np.concatenate(
         [expected_features(name, s) * masks_of_all(OUTPUT, rate, 0)[sentence(s)[1]] for s in range(11)]
@@ -217,11 +212,7 @@ def test_a_training_with_dropout_is_the_same_in_every_way(way):
         seed=SEED, model=model.config, training=TrainingConfig(epochs=EPOCHS, batch_size=BATCH), compute=compute
     )
     epochs = [batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, compute.window_tokens) for epoch in range(EPOCHS)]
-    frozen = model.prepare(compute.kernel)
-    source = {"frozen": frozen}
-    if kind is PrecomputedUpdates:
-        source = {"stream": families.stream(model.config, frozen, model.params, compute), "epochs": epochs}
-    updates = kind(**source, **update_arguments(experiment, TEXT, epochs))
+    updates = open_updates(kind, model, experiment, TEXT, epochs)
     params, _, losses, applied = run_all(updates, *start(experiment, model.params, epochs), epochs)
 
     expected, expected_losses = expected_trajectory()

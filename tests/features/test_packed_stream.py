@@ -1,4 +1,4 @@
-"""Sheets hold every token once, and what is read from them is what each sentence gives alone."""
+"""Packed batches hold every token once, and what is read from them is what each sentence gives alone."""
 
 import jax
 import numpy as np
@@ -6,7 +6,6 @@ import numpy as np
 from esnlm.compute import ComputeConfig
 from esnlm.features import packed_stream
 from esnlm.features.layout import pack_batch
-from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2Config
 
 V = 30
@@ -17,7 +16,7 @@ def sentences(count, longest=40, seed=0):
     return [rng.integers(0, V, rng.integers(1, longest)).astype(np.int32) for _ in range(count)]
 
 
-def test_a_sheet_holds_every_token_once():
+def test_a_packed_batch_holds_every_token_once():
     texts = sentences(20)
     corpus_positions = [1000 * s + np.arange(len(text)) for s, text in enumerate(texts)]
     batch, rows = pack_batch(texts, corpus_positions)
@@ -35,7 +34,7 @@ def test_slots_are_shared_so_that_little_is_padding():
     assert pack_batch(texts, texts)[0].tokens.size <= 1.25 * sum(map(len, texts))
 
 
-def test_sheets_come_in_few_sizes():
+def test_packed_batches_come_in_few_sizes():
     steps = {
         pack_batch(sentences(32, longest, seed), sentences(32, longest, seed))[0].tokens.shape[0]
         for longest in (20, 70, 128)
@@ -47,11 +46,11 @@ def test_sheets_come_in_few_sizes():
 def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
     monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several batches
     config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)
-    model = gpt2.untrained(config, V, 0, {})
-    stream = gpt2.stream(config, model.params, ComputeConfig(batch_slots=16))
+    model = config.initialize(V, 0, {})
+    stream = model.stream(ComputeConfig(batch_slots=16))
     texts = [text[: 10 * (s % 3 + 1)] for s, text in enumerate(sentences(25, longest=60))]
     buffer, rows = stream.read(texts)
-    alone_in = jax.jit(model.features)
+    alone_in = jax.jit(model.hidden_states)
     for text, row in zip(texts, rows, strict=True):
         padded = np.zeros((1, 32), np.int32)
         padded[0, : len(text)] = text
@@ -61,10 +60,10 @@ def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
         )  # two blocks' float32 roundings of features of order 1
 
 
-def test_a_sentence_longer_than_a_sheet_has_one_of_its_own(monkeypatch):
+def test_a_sentence_longer_than_a_batch_has_one_of_its_own(monkeypatch):
     monkeypatch.setattr(packed_stream, "TOKENS", 32)
     config = GPT2Config(layers=1, heads=2, width=8, positions=64)
-    stream = gpt2.stream(config, gpt2.untrained(config, V, 0, {}).params, ComputeConfig(batch_slots=16))
+    stream = config.initialize(V, 0, {}).stream(ComputeConfig(batch_slots=16))
     texts = [np.arange(25, dtype=np.int32), np.arange(3, dtype=np.int32), np.arange(29, dtype=np.int32)]
     _, rows = stream.read(texts)
     assert sorted(np.concatenate(rows)) == list(range(57))

@@ -5,7 +5,7 @@ import pytest
 
 from esnlm.features import layout
 from esnlm.features.stream import FeatureStream, default_batch_slots
-from esnlm.reservoir import cell, sparse
+from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 from tests import oracle
 
@@ -34,7 +34,7 @@ def expected(reservoir, sentence, f=np.tanh):
 @pytest.mark.parametrize("kernel", sparse.KERNELS)
 def test_states_agree_with_the_oracle(kernel, prefix_tree):
     frozen, texts = reservoir(), sentences(13)
-    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), slots=16, capacity=8)
+    stream = FeatureStream(frozen.for_device(kernel), slots=16, capacity=8)
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
@@ -46,7 +46,7 @@ def test_states_agree_with_the_oracle(kernel, prefix_tree):
 def test_other_settings_agree_too(settings):
     frozen, texts = reservoir(**settings), sentences(9)
     f = np.tanh if settings.get("activation") is None else lambda x: np.maximum(x, 0)
-    stream = FeatureStream(cell.prepare(frozen, settings.get("activation", "tanh")), slots=4, capacity=8)
+    stream = FeatureStream(frozen.for_device(), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(buffer[row], expected(frozen, text, f), rtol=TOLERANCE, atol=TOLERANCE)
@@ -57,7 +57,7 @@ def test_other_settings_agree_too(settings):
 def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
     frozen, rng = reservoir(), np.random.default_rng(5)
     texts = [np.append(V - 1, rng.integers(0, V, rng.integers(longest))).astype(np.uint16) for _ in range(count)]
-    stream = FeatureStream(cell.prepare(frozen, kernel=kernel), slots=4, capacity=8)
+    stream = FeatureStream(frozen.for_device(kernel), slots=4, capacity=8)
     buffer, rows = stream.read(texts)
     assert sorted(set(np.concatenate(rows))) == list(range(1 + sum(len(text) - 1 for text in texts)))
     assert {row[0] for row in rows} == {0}
@@ -68,7 +68,7 @@ def test_a_beginning_that_all_share_is_read_once(count, longest, kernel):
 def test_a_buffer_is_used_again_without_a_trace():
     """Nothing of an earlier, longer call shows in a later one."""
     frozen = reservoir()
-    stream = FeatureStream(cell.prepare(frozen), slots=4, capacity=8)
+    stream = FeatureStream(frozen.for_device(), slots=4, capacity=8)
     stream.read(sentences(20, seed=1))
     texts = sentences(5, seed=2)
     buffer, rows = stream.read(texts)

@@ -7,7 +7,6 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
-from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology.ring import Ring
@@ -36,7 +35,7 @@ def millions(count):
 
 @pytest.mark.parametrize("size", TABLE_3)
 def test_table_3(size):
-    counts = echo_state.expected_counts(EchoStateConfig(reservoir=ReservoirConfig(state_size=size)), GPT2_VOCABULARY)
+    counts = EchoStateConfig(reservoir=ReservoirConfig(state_size=size)).expected_counts(GPT2_VOCABULARY)
     assert (millions(counts.trainable), millions(counts.total)) == TABLE_3[size]
     assert counts.total == (size + GPT2_VOCABULARY) * (32 + 512 + 1)  # section 2.3
 
@@ -44,7 +43,7 @@ def test_table_3(size):
 @pytest.mark.parametrize("exponent", TABLE_4)
 def test_table_4(exponent):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=4096, connectivity=2.0**exponent))
-    counts = echo_state.expected_counts(config, GPT2_VOCABULARY)
+    counts = config.expected_counts(GPT2_VOCABULARY)
     assert (millions(counts.trainable), millions(counts.total)) == (28, TABLE_4[exponent])
 
 
@@ -62,9 +61,9 @@ def test_the_tables_are_the_reference_files(papers_table):
 @pytest.mark.parametrize("rank", [8, None])
 def test_a_drawn_model_has_what_is_expected(rank):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=300, mean_degree=12), readout=ReadoutConfig(rank))
-    frozen, record = echo_state.draw_frozen(config, 500, seed=0)
-    actual = echo_state.actual_counts(echo_state.untrained(config, 500, 0, frozen))
-    expected = echo_state.expected_counts(config, 500)
+    frozen, record = config.initialize_frozen(500, seed=0)
+    actual = config.initialize(500, 0, frozen).counts()
+    expected = config.expected_counts(500)
     assert actual.trainable == expected.trainable and actual.entries == expected.entries
     assert abs(actual.total - expected.total) < 5 * np.sqrt(800 * 12)  # nonzeros are Binomial
     assert record["nonzeros"] == actual.total - actual.trainable
@@ -74,7 +73,7 @@ def test_only_the_readout_is_trained():
     from flax import nnx
 
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=64, mean_degree=8), readout=ReadoutConfig(4))
-    model = echo_state.untrained(config, 50, 0, echo_state.draw_frozen(config, 50, 0)[0])
+    model = config.initialize(50, 0, config.initialize_frozen(50, 0)[0])
     assert [".".join(path) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))] == [
         "readout.a",
         "readout.b",
@@ -97,10 +96,10 @@ def test_embeddings_and_layers_are_counted(settings, rank):
         reservoir=ReservoirConfig(**{"state_size": 100, "mean_degree": 12} | settings), readout=ReadoutConfig(rank)
     )
     layers, width = settings.get("layers", 1), settings.get("embedding")
-    arrays, record = echo_state.draw_frozen(config, 500, seed=0)
+    arrays, record = config.initialize_frozen(500, seed=0)
     actual, expected = (
-        echo_state.actual_counts(echo_state.untrained(config, 500, 0, arrays)),
-        echo_state.expected_counts(config, 500),
+        config.initialize(500, 0, arrays).counts(),
+        config.expected_counts(500),
     )
     frozen = layers * (100 * 100 + 100) + (layers - 1) * 100 * 100 + (100 * width + width * 500 if width else 100 * 500)
     readout = 8 * (layers * 100 + 500) + 500 if rank else layers * 100 * 500 + 500
@@ -113,7 +112,7 @@ def test_embeddings_and_layers_are_counted(settings, rank):
         expected.total - expected.trainable
     )  # nonzeros are Binomial
     stored = sum(array.nbytes for array in jax.tree.leaves(arrays))
-    assert abs(echo_state.frozen_bytes(config, 500) - stored) < 5 * 12 * np.sqrt(stored / 12)
+    assert abs(config.frozen_bytes(500) - stored) < 5 * 12 * np.sqrt(stored / 12)
     assert len(record["radius_before_scaling"]) == layers
 
 
@@ -129,7 +128,7 @@ def test_each_product_has_its_flops(settings, flops):
     config = EchoStateConfig(
         reservoir=ReservoirConfig(state_size=100, mean_degree=12, **settings), readout=ReadoutConfig(8)
     )
-    assert echo_state.flops_per_token(config, 500) == flops
+    assert config.flops_per_token(500) == flops
 
 
 @pytest.mark.parametrize(

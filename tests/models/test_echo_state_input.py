@@ -1,5 +1,6 @@
 """The ESN+i: W_in is trained through time and through the frozen W_rec, and nothing else changes."""
 
+import dataclasses
 import re
 from functools import partial
 
@@ -11,14 +12,13 @@ import pytest
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
 from esnlm.features.layout import pack_batch
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir import sparse
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, end_to_end
+from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
-from tests.training.test_precomputed import dense, run_all, start, store, update_arguments
+from tests.models.update_gradient import features_of, loss_and_gradient
+from tests.training.test_precomputed import dense, open_updates, run_all, start, store
 
 V, N, LONGEST = 40, 48, 16
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
@@ -35,14 +35,13 @@ RESERVOIRS = {
     "two layers": {"mean_degree": 6.0, "layers": 2},
 }
 
-features_of = jax.jit(families.features, static_argnames=("config", "precision"))
-loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
+COMPUTE = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
 
 
 def build(settings, rank=None):
     reservoir = ReservoirConfig(**{"state_size": N, "leak_min": 0.8, "leak_max": 0.8} | settings)
     config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank), train_input=True)
-    return echo_state.untrained(config, V, 0, echo_state.draw_frozen(config, V, 0)[0])
+    return config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
 
 
 def sentences():
@@ -102,9 +101,9 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
     packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
-    frozen = model.prepare(kernel)
-    features = features_of(model.config, frozen, model.params, batch, None, "float32")
-    loss, gradient, _ = loss_and_gradient(model.config, frozen, model.params, batch, packed, None, precision="float32")
+    ready = model.for_device(dataclasses.replace(COMPUTE, kernel=kernel))
+    features = features_of(ready, batch)
+    loss, gradient = loss_and_gradient(ready, batch, packed)
 
     reservoirs, readout = model.reservoir.layers, model.readout
     layers = [
@@ -117,22 +116,23 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
     np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=TOLERANCE)
     assert loss == pytest.approx(float(expected["loss"]), rel=TOLERANCE)
 
-    w_in = dense(sparse.with_column_values(reservoirs[0].stored_w_in, gradient["input"]))
-    for part, array in ({"input": w_in} | gradient["readout"]).items():
+    # The trained table goes back into W_in's place, and so does its gradient.
+    slope_of_input = model.with_params(gradient).reservoir.layers[0].stored_w_in
+    for part, array in ({"input": dense(slope_of_input)} | gradient["readout"]).items():
         # Back through time there are twice the products, after those forwards.
         found, slope = peer.sample(array), expected[part]
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
     untouched = [v for v in range(V) if v not in np.concatenate(inputs)]
-    assert untouched and not np.asarray(gradient["input"])[untouched].any()
+    assert untouched and not found["input"][:, untouched].any()
 
 
 def test_features_ahead_are_those_inside_the_gradient():
     """What validates and scores is what was trained."""
     model, texts = build(RESERVOIRS["sparse W_in"]), sentences()
-    frozen = model.prepare("csr")
+    ready = model.for_device(COMPUTE)
     batch, rows = pack_batch(texts, texts)
-    features = features_of(model.config, frozen, model.params, batch, None, "float32")
-    stream = families.stream(model.config, frozen, model.params, ComputeConfig(batch_slots=16, window_tokens=64))
+    features = features_of(ready, batch)
+    stream = ready.stream(COMPUTE)
     for prefix_tree in (False, True):
         buffer, ahead = stream.read(texts, prefix_tree=prefix_tree)
         for row, other in zip(rows, ahead, strict=True):
@@ -146,7 +146,7 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     experiment = Experiment(model=model.config, compute=ComputeConfig(batch_slots=8, window_tokens=4096))
     epochs = [batches.plan_epoch(text.lengths, 0, 0, batch_size=4, window_tokens=4096)]
     assert len(epochs[0].updates) == 5
-    updates = EndToEndUpdates(frozen=model.prepare("csr"), **update_arguments(experiment, text, epochs))
+    updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
     before = model.reservoir
     params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
     after = model.with_params(params).reservoir
@@ -159,12 +159,11 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     old, new = (dense(reservoir.stored_w_in) for reservoir in (before, after))
     assert same_bits(old[old == 0], new[old == 0]) and new[old != 0].all()
     assert (old[old != 0] != new[old != 0]).mean() > 0.99  # a value of 1e-4 may not feel a decay of 1e-5
-    table = sparse.prepare_columns(before.stored_w_in)
     if name == "sparse W_in":
-        padding = np.asarray(table.index) == N
-        assert padding.any() and same_bits(np.asarray(params["input"])[padding], np.zeros(padding.sum(), np.float32))
-        assert same_bits(after.arrays()["input"]["indices"], before.arrays()["input"]["indices"])
-    assert echo_state.actual_counts(model.with_params(params)) == echo_state.actual_counts(model)
+        padding, values = np.asarray(before.input.rows[...]) == N, np.asarray(params["reservoir"]["input"]["values"])
+        assert padding.any() and same_bits(values[padding], np.zeros(padding.sum(), np.float32))
+        assert same_bits(after.w_in.indices, before.w_in.indices)
+    assert model.with_params(params).counts() == model.counts()
 
 
 def same_bits(one, two):
@@ -188,7 +187,5 @@ TABLE_1 = {64: (6, 6), 128: (12, 12), 256: (25, 25), 512: (51, 51), 1024: (102, 
 @pytest.mark.parametrize("size", TABLE_1)
 def test_parameters_of_the_paper_s_table(size):
     reservoir = ReservoirConfig(state_size=size, **S2)
-    counts = echo_state.expected_counts(
-        EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True), 50_257
-    )
+    counts = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True).expected_counts(50_257)
     assert (counts.trainable // 10**6, counts.entries // 10**6) == TABLE_1[size]

@@ -44,7 +44,9 @@ GRAPH, STATE = nnx.split(MODEL)
 
 @partial(jax.jit, static_argnames="precision")
 def features(state, tokens, positions, keys=None, precision="float32"):
-    return nnx.merge(GRAPH, state).features(tokens, positions, keys, precision)
+    model = nnx.merge(GRAPH, state)
+    model.precision = precision
+    return model.hidden_states(tokens, positions, keys)
 
 
 def lay_out(sentences, slots, length):
@@ -191,7 +193,7 @@ def test_a_rate_of_0_draws_no_masks():
     tokens, positions, corpus_positions, _ = lay_out(SENTENCES, 3, 32)
     for drawing, one in ((True, MODEL), (False, model)):
         assert (
-            "random_fold_in" in str(jax.make_jaxpr(one.features)(tokens, positions, KEYS[corpus_positions]))
+            "random_fold_in" in str(jax.make_jaxpr(one.hidden_states)(tokens, positions, KEYS[corpus_positions]))
         ) == drawing
 
 
@@ -223,12 +225,32 @@ def test_attention_s_masks_are_independent_draws_at_the_rate(rate):
         assert abs((first * second).mean()) < 5 * deviation**2 / np.sqrt(first.size)
 
 
+@pytest.mark.parametrize("length", [None, 9], ids=["every position", "nine tokens"])
+def test_token_by_token_the_features_are_the_same(length):
+    """From the cache, slot by slot, up to the last position: as text is generated."""
+    slots = [SENTENCES[1], SENTENCES[6], SENTENCES[3]]
+    steps = max(map(len, slots)) if length is None else length
+    read = MODEL.reader(len(slots), steps)
+    tokens = np.zeros((len(slots), steps), np.int32)
+    for row, sentence in zip(tokens, slots, strict=True):
+        row[: len(sentence)] = sentence[:steps]
+    found = np.stack([read(tokens[:, t]) for t in range(steps)], axis=1)  # (B, T, width)
+    expected = features(STATE, tokens, np.tile(np.arange(steps, dtype=np.int32), (len(slots), 1)))
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE * np.abs(expected).max())
+
+
+def test_beyond_its_positions_the_cache_gives_nan():
+    read = MODEL.reader(1, CONFIG.positions)
+    found = [np.asarray(read(np.array([3], np.int32))) for _ in range(CONFIG.positions + 1)]
+    assert np.isfinite(found[:-1]).all() and np.isnan(found[-1]).all()
+
+
 # ---- loss and gradient ----
 
 
 def mean_nll(state, tokens, positions, targets, scored, keys):
     model = nnx.merge(GRAPH, state)
-    logits = model.features(tokens, positions, keys) @ gpt2.readout(model.params)["w"].T
+    logits = model.hidden_states(tokens, positions, keys) @ model.config.readout_arrays(model.params)["w"].T
     nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=2)[..., 0]
     return (nll * scored).sum() / scored.sum()
 
@@ -268,7 +290,7 @@ def test_the_gradient_is_the_slope_of_the_definition_s_loss():
 
 
 def test_the_readout_is_the_embedding():
-    ((name, array),) = gpt2.readout(MODEL.params).items()
+    ((name, array),) = CONFIG.readout_arrays(MODEL.params).items()
     assert name == "w"
     np.testing.assert_array_equal(array, MODEL.params["wte"]["weight"])
 
@@ -286,7 +308,7 @@ def test_bf16_is_coarser_and_close():
 def test_initialisation_is_hugging_face_s():
     """N(0, 0.02**2), by 1/sqrt(2 * layers) less where a branch ends; no bias; LayerNorm the identity."""
     config = GPT2Config(layers=8, heads=2, width=64, positions=100)
-    arrays = traverse_util.flatten_dict(gpt2.untrained(config, 300, 0, {}).params, sep=".")
+    arrays = traverse_util.flatten_dict(config.initialize(300, 0, {}).params, sep=".")
     assert {name: array.shape for name, array in arrays.items()} == gpt2.shapes(config, 300)
     for name, array in arrays.items():
         assert array.dtype == np.float32
@@ -301,7 +323,7 @@ def test_initialisation_is_hugging_face_s():
 
 
 def test_the_seed_decides_the_weights():
-    one, same, other = (gpt2.untrained(CONFIG, V, seed, {}).params["wte"]["weight"] for seed in (0, 0, 1))
+    one, same, other = (CONFIG.initialize(V, seed, {}).params["wte"]["weight"] for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.any(one == other)
 
@@ -314,7 +336,7 @@ TABLES = {
 
 
 def test_parameters_of_the_papers_tables():
-    counts = gpt2.expected_counts(GPT2Config(), 50_257)
+    counts = GPT2Config().expected_counts(50_257)
     assert (counts.trainable, counts.total, counts.entries) == (124_439_808,) * 3
     for width, trainable, total in (row for table in TABLES.values() for row in table.values()):
         assert width == GPT2Config().width
@@ -331,16 +353,16 @@ def test_the_tables_are_the_reference_files(papers_table):
 
 def test_a_drawn_model_has_what_is_counted():
     assert (
-        sum(array.size for array in jax.tree.leaves(gpt2.untrained(CONFIG, V, 0, {}).params))
-        == gpt2.expected_counts(CONFIG, V).trainable
+        sum(array.size for array in jax.tree.leaves(CONFIG.initialize(V, 0, {}).params))
+        == CONFIG.expected_counts(V).trainable
     )
 
 
 def test_the_program_does_not_grow_with_depth():
     def operations(layers):
-        graph, state = nnx.split(gpt2.untrained(GPT2Config(layers=layers, heads=2, width=8, positions=8), 20, 0, {}))
+        graph, state = nnx.split(GPT2Config(layers=layers, heads=2, width=8, positions=8).initialize(20, 0, {}))
         tokens = np.zeros((1, 8), np.int32)
-        program = jax.jit(lambda state: nnx.merge(graph, state).features(tokens, tokens)).lower(state)
+        program = jax.jit(lambda state: nnx.merge(graph, state).hidden_states(tokens, tokens)).lower(state)
         return program.as_text().count("\n")
 
     assert operations(3) == operations(24)

@@ -60,7 +60,7 @@ POSITIONS = np.tile(np.arange(39, dtype=np.int32), (4, 1))
 
 def nll(model, keys=None):
     """Logits (4, 39, V), and -log p of each token after the first, (4, 39), nats."""
-    logits = model.features(SENTENCES[:, :-1], POSITIONS, keys) @ gpt2.readout(model.params)["w"].T
+    logits = model.hidden_states(SENTENCES[:, :-1], POSITIONS, keys) @ model.config.readout_arrays(model.params)["w"].T
     return logits, -jnp.take_along_axis(jax.nn.log_softmax(logits), SENTENCES[:, 1:, None], axis=2)[..., 0]
 
 

@@ -14,12 +14,12 @@ from esnlm.compute import ComputeConfig
 from esnlm.diagnosis import diagnose
 from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
-from esnlm.models import families, jaeger
-from esnlm.models.jaeger import JaegerConfig
+from esnlm.models.jaeger import Jaeger, JaegerConfig
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
-from esnlm.training import batches, end_to_end
+from esnlm.training import batches
 from esnlm.workflows.train import train_run
 from tests import oracle
+from tests.models.update_gradient import features_of, loss_and_gradient
 
 V, N, R, LONGEST = 23, 40, 7, 20
 
@@ -37,8 +37,8 @@ COMPUTE = ComputeConfig(batch_slots=16, window_tokens=64)
 
 def drawn(model_config):
     """A model whose weights are large enough for its predictions to matter."""
-    frozen, _ = jaeger.draw_frozen(model_config, V, seed=1)
-    model = jaeger.untrained(model_config, V, 1, frozen)
+    frozen, _ = model_config.initialize_frozen(V, seed=1)
+    model = model_config.initialize(V, 1, frozen)
     params = jax.tree.map(lambda array: 3 * array, model.params)
     return model.with_params(params)
 
@@ -77,7 +77,7 @@ def steps(model, sentence):
 def test_features_are_the_equations(reservoir, prefix_tree):
     """As they are made for scoring and validation, also where prefixes are shared."""
     model = drawn(settings(**reservoir))
-    stream = families.stream(model.config, model.prepare("auto"), model.params, COMPUTE)
+    stream = model.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read(sentences(), prefix_tree=prefix_tree)
     for sentence, row in zip(sentences(), rows, strict=True):
         np.testing.assert_allclose(buffer[row], steps(model, sentence)[2], atol=TOLERANCE, rtol=TOLERANCE)
@@ -85,15 +85,13 @@ def test_features_are_the_equations(reservoir, prefix_tree):
 
 def test_features_inside_the_gradient_and_token_by_token_are_the_same():
     model, texts = drawn(settings()), sentences()
-    frozen = model.prepare("auto")
+    ready = model.for_device(COMPUTE)
     batch, rows = pack_batch(texts, texts)
     assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
-    found = jax.jit(families.features, static_argnames=("config", "precision"))(
-        model.config, frozen, model.params, batch, None, "float32"
-    )
+    found = features_of(ready, batch)
     for text, row in zip(texts, rows, strict=True):
         np.testing.assert_allclose(found[row], steps(model, text)[2], atol=TOLERANCE, rtol=TOLERANCE)
-    read = families.step_by_step(model.config, frozen, model.params, COMPUTE, slots=2)
+    read = ready.reader(2, LONGEST)
     for t, expected in enumerate(steps(model, texts[1])[2]):
         np.testing.assert_allclose(read(texts[1][[t, t]])[1], expected, atol=TOLERANCE, rtol=TOLERANCE)
 
@@ -102,8 +100,7 @@ def test_the_comparisons_above_would_notice_lost_feedback():
     """Without W_back, or without B_y, the equations give other features, by far more than the tolerance."""
     model, text = drawn(settings()), sentences()[1]
     z = steps(model, text)[2]
-    nothing = {"values": 0 * model.w_back.data, "indices": model.w_back.indices}
-    silent = jaeger.Jaeger(model.config, model.reservoir, nothing, model.readout, model.b_u[...], model.b_y[...])
+    silent = Jaeger(model.config, model.reservoir, 0 * model.w_back, model.readout, model.b_u[...], model.b_y[...])
     unread = model.with_params(model.params | {"b_y": 0 * model.b_y[...]})
     assert np.array_equal(steps(silent, text)[2][0], z[0]) and np.abs(steps(silent, text)[2] - z).max() > 0.05
     assert np.array_equal(steps(unread, text)[2][0], z[0]) and np.abs(steps(unread, text)[2] - z).max() > 0.05
@@ -119,10 +116,7 @@ def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
     packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
-    gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
-    loss, found, _ = gradient(
-        model.config, model.prepare("auto"), model.params, batch, packed, None, precision="float32"
-    )
+    loss, found = loss_and_gradient(model.for_device(COMPUTE), batch, packed)
 
     x, p = (
         np.concatenate(parts) for parts in list(zip(*(steps(model, text) for text in update.inputs), strict=True))[:2]
@@ -156,8 +150,8 @@ def _tables(params):
 def test_expected_counts_are_those_of_a_draw():
     """Exactly what is trained and all entries; nonzeros within five standard deviations of their binomials."""
     model_config = settings(state_size=300)
-    model = jaeger.untrained(model_config, 500, 0, jaeger.draw_frozen(model_config, 500, 0)[0])
-    expected, found = jaeger.expected_counts(model_config, 500), jaeger.actual_counts(model)
+    model = model_config.initialize(500, 0, model_config.initialize_frozen(500, 0)[0])
+    expected, found = model_config.expected_counts(500), model.counts()
     trainable = (300 + 500) * R + 500 + 2 * 500 * R
     assert (
         expected.trainable == found.trainable == trainable == sum(array.size for array in jax.tree.leaves(model.params))
@@ -169,7 +163,7 @@ def test_expected_counts_are_those_of_a_draw():
 def test_w_back_has_a_stream_and_a_scale_of_its_own():
     small = settings()
     large = dataclasses.replace(small, feedback_scale=6.0)
-    one, two = (jaeger.draw_frozen(each, V, 0)[0] for each in (small, large))
+    one, two = (each.initialize_frozen(V, 0)[0] for each in (small, large))
     np.testing.assert_array_equal(2 * one["feedback"]["values"], two["feedback"]["values"])
     np.testing.assert_array_equal(one["recurrent"]["values"], two["recurrent"]["values"])
     assert not np.array_equal(one["feedback"]["indices"], one["input"]["indices"])
@@ -191,8 +185,7 @@ def test_a_run_trains_loads_scores_and_generates(tmp_path):
     text = "The cats sleep."
     ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
     readout = {
-        name: np.asarray(array, np.float64)
-        for name, array in families.of(run.config.model).readout(run.model.params).items()
+        name: np.asarray(array, np.float64) for name, array in run.config.model.readout_arrays(run.model.params).items()
     }
     z = steps(run.model, ids[:-1])[2]
     expected = oracle.log_softmax(z @ readout["w"].T + readout["bias"])[np.arange(len(ids) - 1), ids[1:]].sum()

@@ -1,16 +1,15 @@
 """The LSTM is torch.nn.LSTM between an embedding and a readout: features, gradient, initialisation and size."""
 
-import jax
 import numpy as np
 import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
 from esnlm.features.layout import pack_batch
-from esnlm.models import families, lstm
 from esnlm.models.lstm import LstmConfig
-from esnlm.training import batches, end_to_end
+from esnlm.training import batches
 from tests import oracle
+from tests.models.update_gradient import features_of, loss_and_gradient
 
 CONFIG = LstmConfig(width=16, dropout=0.0)
 V, LONGEST = 40, 24
@@ -31,8 +30,13 @@ IN_TORCH = {
 
 
 @pytest.fixture(scope="module")
-def params():
-    return lstm.untrained(CONFIG, V, seed=0, frozen={}).params
+def model():
+    return CONFIG.initialize(V, 0, {})
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return model.params
 
 
 def sentences():
@@ -89,37 +93,35 @@ def torch_size():
 
 
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
-def test_features_ahead_are_torch_s(peer, params, prefix_tree):
+def test_features_ahead_are_torch_s(peer, model, params, prefix_tree):
     texts = sentences()
-    stream = families.stream(CONFIG, None, params, ComputeConfig(batch_slots=16, window_tokens=64))
+    stream = model.stream(ComputeConfig(batch_slots=16, window_tokens=64))
     buffer, rows = stream.read(texts, prefix_tree=prefix_tree)
     expected = peer("lstm-features", torch_features, params, texts)
     found = peer.sample(buffer[np.concatenate(rows)])
     np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=0)
 
 
-def test_features_inside_the_gradient_are_torch_s(peer, params):
+def test_features_inside_the_gradient_are_torch_s(peer, model, params):
     texts = sentences()
     batch, rows = pack_batch(texts, texts)
     assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
-    found = jax.jit(families.features, static_argnames=("config", "precision"))(
-        CONFIG, None, params, batch, None, "float32"
-    )
+    found = features_of(model, batch)
     expected = peer("lstm-features", torch_features, params, texts)
     found = peer.sample(found[np.concatenate(rows)])
     np.testing.assert_allclose(found, expected["features"], atol=TOLERANCE, rtol=0)
 
 
-def test_features_are_the_equations(params):
+def test_features_are_the_equations(model, params):
     """The features are those of the oracle, too, which is written from the equations."""
     layer = {name: array for name, array in params.items() if name != "readout"}
-    stream = families.stream(CONFIG, None, params, ComputeConfig(batch_slots=4, window_tokens=8))
+    stream = model.stream(ComputeConfig(batch_slots=4, window_tokens=8))
     buffer, rows = stream.read(sentences())
     for text, row in zip(sentences(), rows, strict=True):
         np.testing.assert_allclose(buffer[row], oracle.lstm_states(**layer, sentence=text), atol=TOLERANCE, rtol=0)
 
 
-def test_loss_and_gradient_are_torch_s(peer, params):
+def test_loss_and_gradient_are_torch_s(peer, model, params):
     """The mean NLL over all predictions of an update, and its gradient in every array."""
     texts = [np.append(0, text) for text in sentences()]
     inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
@@ -127,8 +129,7 @@ def test_loss_and_gradient_are_torch_s(peer, params):
     batch, rows = pack_batch(update.inputs, update.corpus_positions)
     count = update.predictions()
     packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
-    loss_and_gradient = jax.jit(end_to_end.loss_and_gradient, static_argnames=("config", "precision"))
-    loss, gradient, _ = loss_and_gradient(CONFIG, None, params, batch, packed, None, precision="float32")
+    loss, gradient = loss_and_gradient(model, batch, packed)
 
     expected = peer("lstm-gradient", torch_loss_and_gradient, params, inputs, targets)
     assert loss == pytest.approx(float(expected.pop("loss")), rel=TOLERANCE)
@@ -141,20 +142,20 @@ def test_loss_and_gradient_are_torch_s(peer, params):
 
 def test_parameters_of_the_papers_tables(peer):
     """LSTM in esn_at_scale, table 3, in millions, rounded; in frozen_rnn_ja, table 1, cut."""
-    counts = lstm.expected_counts(LstmConfig(), 50_257)
+    counts = LstmConfig().expected_counts(50_257)
     assert counts.trainable == counts.total == counts.entries == peer("lstm-size", torch_size)["size"]
     assert round(counts.trainable / 1e6) == 54
     assert counts.trainable // 10**6 == 53
 
 
 def test_a_drawn_model_has_what_is_counted():
-    assert lstm.actual_counts(lstm.untrained(CONFIG, V, 0, {})) == lstm.expected_counts(CONFIG, V)
+    assert CONFIG.initialize(V, 0, {}).counts() == CONFIG.expected_counts(V)
 
 
 def test_initialisation_is_pytorch_s():
     """Embedding ~ N(0, 1); everything else uniform between -1/sqrt H and 1/sqrt H; five standard errors each."""
     width = 64
-    arrays = flatten(lstm.untrained(LstmConfig(width=width), 300, 0, {}).params)
+    arrays = flatten(LstmConfig(width=width).initialize(300, 0, {}).params)
     embedding = np.asarray(arrays.pop("embedding"))
     assert abs(embedding.mean()) < 5 / np.sqrt(embedding.size)
     assert embedding.std() == pytest.approx(1, abs=5 / np.sqrt(2 * embedding.size))
@@ -168,7 +169,7 @@ def test_initialisation_is_pytorch_s():
 
 
 def test_no_two_arrays_or_seeds_draw_the_same():
-    one, same, other = (flatten(lstm.untrained(CONFIG, V, seed, {}).params) for seed in (0, 0, 1))
+    one, same, other = (flatten(CONFIG.initialize(V, seed, {}).params) for seed in (0, 0, 1))
     for name in one:
         assert np.array_equal(one[name], same[name])
         assert not np.any(one[name] == other[name])

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from esnlm import config_io
-from esnlm.models import families
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 V = 50_257
@@ -44,7 +43,7 @@ def counts(folder, name):
     family, _, size = name.partition("_n")
     size = ["--model.reservoir.state_size", size] if size else []
     model = config_io.read(CONFIGS / folder / f"{family}.yaml", size).model
-    return families.of(model).expected_counts(model, V)
+    return model.expected_counts(V)
 
 
 @pytest.mark.parametrize("name", SCALE)

@@ -1,5 +1,6 @@
 """The echo state network computes what the same in plain PyTorch does (tests/peers/torch_echo_state.py)."""
 
+import dataclasses
 import importlib
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.precomputed import PrecomputedUpdates
-from tests.training.test_precomputed import run_all, start, store, update_arguments
+from tests.training.test_precomputed import open_updates, run_all, start, store
+
+COMPUTE = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
 
 V, N, BATCH = 40, 60, 4
 EOS = V - 1  # and BOS, and what pads
@@ -23,7 +25,7 @@ TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
 def build(rank):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=7.0), readout=ReadoutConfig(rank))
-    return echo_state.untrained(config, V, 0, echo_state.draw_frozen(config, V, 0)[0])
+    return config.initialize(V, 0, config.initialize_frozen(V, 0)[0])
 
 
 def sentences():
@@ -47,9 +49,7 @@ def inputs_of(model):
 
 def test_states_are_torch_s(peer):
     model, texts = build(8), list(sentences())
-    stream = families.stream(
-        model.config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=8, window_tokens=64)
-    )
+    stream = model.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read(texts)
     expected = peer("echo-state-states", in_torch("states"), *inputs_of(model), texts)
     np.testing.assert_allclose(peer.sample(buffer[np.concatenate(rows)]), expected["states"], atol=TOLERANCE, rtol=0)
@@ -59,12 +59,11 @@ def test_states_are_torch_s(peer):
 def test_ten_updates_are_torch_s(peer, rank):
     """The same batches, through torch.optim.AdamW as it comes and through the features ahead."""
     model, text = build(rank), sentences()
-    compute = ComputeConfig(batch_slots=8, window_tokens=200)
+    compute = dataclasses.replace(COMPUTE, window_tokens=200)
     experiment = Experiment(model=model.config, training=TrainingConfig(batch_size=BATCH), compute=compute)
     epochs = [batches.plan_epoch(text.lengths, experiment.seed, 0, BATCH, compute.window_tokens)]
     assert len(epochs[0].updates) == 10 and 1 < len(epochs[0].windows) < 10
-    stream = families.stream(model.config, model.prepare("csr"), model.params, compute)
-    updates = PrecomputedUpdates(epochs=epochs, stream=stream, **update_arguments(experiment, text, epochs))
+    updates = open_updates(PrecomputedUpdates, model, experiment, text, epochs)
     params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
 
     texts = [[text.sentence(s) for s in update] for update in epochs[0].updates]

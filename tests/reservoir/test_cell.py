@@ -10,10 +10,9 @@ from esnlm.compute import ComputeConfig
 from esnlm.features import recurrence
 from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.reservoir import cell, sparse
-from esnlm.reservoir.arrays import Reservoir
+from esnlm.reservoir import sparse
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
@@ -25,6 +24,7 @@ V, N = 23, 60
 # Over 40 steps float32 stays within a few hundred roundings of float64, as in tests/features/test_recurrence.py.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
+COMPUTE = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)
 MEMBRANE = {"update_rule": "leaky_membrane"}
 RESERVOIRS = {
     "membrane": MEMBRANE,
@@ -56,8 +56,12 @@ def settings(name):
 
 
 def ready(name, kernel="csr"):
-    config = settings(name)
-    return cell.prepare(frozen(name), config.activation, kernel, config.decay, rule=config.update_rule)
+    return frozen(name).for_device(kernel)
+
+
+def build(name):
+    config = EchoStateConfig(reservoir=settings(name))
+    return config.initialize(V, 1, config.initialize_frozen(V, 1)[0])
 
 
 def expected(name, sentence, keep=1.0):
@@ -90,7 +94,7 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
 
 
 @pytest.mark.parametrize("name", ["membrane", "S3", "embedding", "three layers of S3"])
-def test_states_on_a_sheet_and_dropped_are_those_of_the_oracle(name):
+def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
     """The mask falls on W_in d of the first layer, before anything is added, and on nothing else."""
     texts = sentences()
     batch, rows = pack_batch(texts, texts)
@@ -106,8 +110,8 @@ def test_states_on_a_sheet_and_dropped_are_those_of_the_oracle(name):
 @pytest.mark.parametrize("name", ["S3", "three layers of S3"])
 def test_states_step_by_step_are_the_same(name):
     """As text is generated."""
-    model, text = EchoStateConfig(reservoir=settings(name)), sentences()[0]
-    advance = families.step_by_step(model, ready(name), {}, ComputeConfig(), slots=3)
+    model, text = build(name), sentences()[0]
+    advance = model.for_device(COMPUTE).reader(3, len(text))
     found = [np.asarray(advance(np.full(3, token, np.int32))) for token in text]
     for slot in range(3):
         np.testing.assert_allclose([step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
@@ -118,24 +122,24 @@ def test_a_layer_sees_the_token_in_the_step_that_it_is_read():
     one, none = np.ones((1, 1), np.float32), np.zeros((1, 1), np.float32)
     layers = [Reservoir(none, np.array([[1.0, 0.0]], np.float32), np.ones(1, np.float32))]
     layers += [Reservoir(none, one, np.ones(1, np.float32)) for _ in range(2)]
-    stack = cell.StackedCell(tuple(cell.prepare(layer) for layer in layers))
-    states = stack.read(stack.zeros(1), np.array([0]))
+    stack = Stack(layers).for_device()
+    states = stack.step(stack.initial_state(1), np.array([0]))
     r1 = np.tanh(1)
     np.testing.assert_allclose(stack.output(states).ravel(), [r1, np.tanh(r1), np.tanh(np.tanh(r1))], rtol=1e-6)
-    assert not stack.output(stack.read(states, np.array([1]))).any()
+    assert not stack.output(stack.step(states, np.array([1]))).any()
 
 
 def test_one_layer_is_the_reservoir_itself():
     reservoir = frozen("membrane")
-    assert reservoir.layers == (reservoir,) and isinstance(ready("membrane"), cell.EchoStateCell)
+    assert reservoir.layers == (reservoir,) and isinstance(ready("membrane"), Reservoir)
 
 
 def test_a_hub_is_not_padded_to_where_the_kernel_is_left_open(monkeypatch):
-    """As the configuration chooses it, `prepare` must know of the fullest row."""
+    """As the configuration chooses it, `for_device` must know of the fullest row."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(sparse, "choose_kernel", seen := Chosen())
     hubs = frozen("two scale-free layers of ReLU")
-    cell.prepare(hubs)
+    hubs.for_device()
     entries = [np.count_nonzero(dense(layer.stored_w_rec), axis=1) for layer in hubs.layers]
     assert seen == [(N, row.sum(), "gpu", row.max()) for row in entries]
 
@@ -148,11 +152,8 @@ class Chosen(list):
         return "csr"
 
 
-def test_the_model_prepares_what_its_settings_say():
-    config = EchoStateConfig(reservoir=settings("three layers of S3"))
-    model = echo_state.untrained(config, V, 1, echo_state.draw_frozen(config, V, 1)[0])
-    stream = families.stream(config, model.prepare("csr"), model.params, ComputeConfig(batch_slots=8, window_tokens=64))
-    buffer, (row,) = stream.read(sentences(1))
+def test_the_model_is_what_its_settings_say():
+    buffer, (row,) = build("three layers of S3").for_device(COMPUTE).stream(COMPUTE).read(sentences(1))
     np.testing.assert_allclose(
         buffer[row], expected("three layers of S3", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE
     )

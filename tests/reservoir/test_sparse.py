@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
+from esnlm.reservoir.cell import TrainedInput
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
@@ -99,10 +101,13 @@ def test_gradients_flow_back_through_the_transpose(settings, kernel, columns):
 
 @pytest.mark.parametrize("settings", [{}, {"mean_degree": 1.0}, {"connectivity": 0.5}])
 def test_column_values_go_back_to_where_they_came_from(settings):
-    """Other values in the table of W_in, the same positions; padded slots are not looked at."""
-    frozen = reservoir(**settings)
-    table = sparse.prepare_columns(frozen.stored_w_in)
-    values = 2 * (jnp.where(table.index == 150, jnp.nan, table.value) if isinstance(table, sparse.Columns) else table)
-    back, w_in = (part.arrays()["input"] for part in (frozen.with_input(values), frozen))
-    assert np.array_equal(back["values"], 2 * w_in["values"])
-    assert np.array_equal(back.get("indices"), w_in.get("indices"))
+    """Other values in the trained table of W_in, the same positions; padding is not looked at."""
+    w_in = reservoir(**settings).stored_w_in
+    trained = TrainedInput(w_in)
+    padding = False if trained.rows is None else trained.rows[...] == 150
+    trained.values = nnx.Param(jnp.where(padding, jnp.nan, 2 * trained.values[...]))
+    if trained.rows is None:
+        assert np.array_equal(trained.matrix(), 2 * w_in)
+    else:
+        assert np.array_equal(trained.matrix().data, 2 * w_in.data)
+        assert np.array_equal(trained.matrix().indices, w_in.indices)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.models import echo_state
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import weights
-from esnlm.reservoir.arrays import Reservoir, from_arrays
+from esnlm.reservoir.cell import Reservoir, from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.spectrum import SpectralRadius
 from esnlm.reservoir.topology import TOPOLOGIES
@@ -122,8 +121,8 @@ def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topolo
 @pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
 def test_every_topology_has_the_parameters_that_are_expected(topology):
     config = EchoStateConfig(reservoir=ReservoirConfig(state_size=60, mean_degree=6, topology=topology))
-    expected = echo_state.expected_counts(config, 50)
-    actual = echo_state.actual_counts(echo_state.untrained(config, 50, 0, echo_state.draw_frozen(config, 50, 0)[0]))
+    expected = config.expected_counts(50)
+    actual = config.initialize(50, 0, config.initialize_frozen(50, 0)[0]).counts()
     assert (actual.trainable, actual.entries) == (expected.trainable, expected.entries)
     assert abs(actual.total - expected.total) < 5 * np.sqrt((60 + 50) * 6)  # W_in is Binomial, and so are blocks
     assert config.title == f"ESN {topology.kind.replace('_', ' ')} 60, rank 512"

@@ -6,13 +6,13 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from flax import traverse_util
 
 import esnlm
 from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
-from esnlm.models import families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
@@ -32,11 +32,11 @@ from tests.training.test_precomputed import (
     UPDATES,
     V,
     dense,
+    open_updates,
     run_all,
     same_bits,
     start,
     store,
-    update_arguments,
 )
 
 RESERVOIR = ReservoirConfig(
@@ -46,21 +46,21 @@ MODELS = {
     "ESN+i": EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(None), train_input=True),
     "LSTM": LstmConfig(width=16, dropout=0.0),
 }
-TRAINED_INPUT = {"ESN+i": "input", "LSTM": "embedding"}
+TRAINED_INPUT = {"ESN+i": ("reservoir", "input", "values"), "LSTM": ("embedding",)}
 
 
 def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
     """Returns updates of four sentences each of an epoch and how they begin; `poisoned` overflows what POISON adds."""
     settings = {"batch_size": 4, "weight_decay": 0.0 if poisoned else 0.01} | training
-    compute = ComputeConfig(batch_slots=8, window_tokens=1000, chunk_tokens=chunk_tokens)
+    compute = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=1000, chunk_tokens=chunk_tokens)
     experiment = Experiment(model=MODELS[name], training=TrainingConfig(**settings), compute=compute)
-    family = families.of(experiment.model)
-    model = family.untrained(experiment.model, V, 0, family.draw_frozen(experiment.model, V, 0)[0])
+    model = experiment.model.initialize(V, 0, experiment.model.initialize_frozen(V, 0)[0])
     params, epochs = model.params, [batches.plan_epoch(text.lengths, 0, 0, 4, 1000)]
     if poisoned:
-        part = TRAINED_INPUT[name]
-        params = params | {part: params[part].at[POISON].set(np.inf)}
-    updates = EndToEndUpdates(frozen=model.prepare("csr"), **update_arguments(experiment, text, epochs))
+        flat = traverse_util.flatten_dict(params)
+        flat[TRAINED_INPUT[name]] = flat[TRAINED_INPUT[name]].at[POISON].set(np.inf)
+        params = traverse_util.unflatten_dict(flat)
+    updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
     return updates, start(experiment, params, epochs), epochs
 
 
@@ -102,7 +102,7 @@ def test_an_update_that_is_not_finite(name, on_nonfinite, chunk_tokens):
     for u in good:
         *expected, _ = updates.run(*expected, u, u + 1)
     assert same_bits((params, state), tuple(expected))
-    finite = jax.tree.map(lambda array: np.isfinite(array).all(), params)
+    finite = traverse_util.flatten_dict(jax.tree.map(lambda array: np.isfinite(array).all(), params))
     assert not finite.pop(TRAINED_INPUT[name]) and jax.tree.all(finite)
 
 

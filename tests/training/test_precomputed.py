@@ -14,11 +14,11 @@ from esnlm import config_io
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import TokenStore
-from esnlm.models import echo_state, families
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
+from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer, make_step
@@ -49,16 +49,17 @@ def start(experiment, params, epochs):
     return params, optimizer_of(experiment, epochs).init(params)
 
 
-def update_arguments(experiment, text, epochs):
-    """Returns what the updates of any model need."""
-    return {
-        "model": experiment.model,
+def open_updates(kind, model, experiment, text, epochs):
+    """Returns the updates of a model, of one kind or the other, as the training loop opens them."""
+    needed = {
+        "model": model.for_device(experiment.compute),
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
         "optimizer": optimizer_of(experiment, epochs),
         "on_nonfinite": experiment.training.on_nonfinite,
     }
+    return PrecomputedUpdates(epochs=epochs, **needed) if kind is PrecomputedUpdates else EndToEndUpdates(**needed)
 
 
 def run_all(updates, params, state, epochs):
@@ -92,10 +93,10 @@ POISONED = batches.plan_epoch(np.array(LENGTHS), 0, 0, 4, 1).updates[BAD][1]
 
 def poisoned_model():
     """A reservoir that POISON overflows."""
-    arrays, _ = echo_state.draw_frozen(MODEL, V, 0)
+    arrays, _ = MODEL.initialize_frozen(V, 0)
     w_in = np.array(arrays["input"]["values"])
     w_in[:, POISON] = np.inf
-    return echo_state.untrained(MODEL, V, 0, arrays | {"input": {"values": w_in}})
+    return MODEL.initialize(V, 0, arrays | {"input": {"values": w_in}})
 
 
 def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
@@ -103,11 +104,10 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
-        compute=ComputeConfig(batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
+        compute=ComputeConfig(kernel="csr", batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
     )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
-    stream = families.stream(MODEL, model.prepare("csr"), model.params, experiment.compute)
-    updates = PrecomputedUpdates(epochs=epochs, stream=stream, **update_arguments(experiment, text, epochs))
+    updates = open_updates(PrecomputedUpdates, model, experiment, text, epochs)
     return updates, start(experiment, model.params, epochs), epochs
 
 
@@ -118,7 +118,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
     In one piece, sentences share the row after their common first token; in parts of a window, each has it once more.
     """
     text = store(LENGTHS)
-    model = echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0])
+    model = MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     (whole, begin, epochs), (parts, again, small_epochs) = prepare(model, text), prepare(model, text, **sizes)
     assert whole.shapes.first_targets == 3 and epochs[0].tokens.min() > 20 and len(epochs[0].windows) == 1
     params, _, losses, _ = run_all(whole, *begin, epochs)
@@ -134,10 +134,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
 def test_sentences_that_begin_differently_share_no_row():
     text = store(LENGTHS)
     text.tokens[text.offsets[3]] = 1
-    assert (
-        prepare(echo_state.untrained(MODEL, V, 0, echo_state.draw_frozen(MODEL, V, 0)[0]), text)[0].shapes.first_targets
-        == 0
-    )
+    assert prepare(MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0]), text)[0].shapes.first_targets == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,238 @@
+"""What every model family offers: its configuration (`ModelConfig`) and its model (`LanguageModel`).
+
+A family is one file of this folder with a frozen dataclass that is a ModelConfig and a Flax module that is a LanguageModel
+(or a RecurrentModel), and one line in models/registry.py. docs/extending.md walks through one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import numpy as np
+from flax import nnx, traverse_util
+
+from esnlm.compute import ComputeConfig
+from esnlm.features import dropout, recurrence
+from esnlm.features.layout import PackedBatch
+from esnlm.features.packed_stream import PackedStream
+from esnlm.features.stream import FeatureStream
+from esnlm.reservoir.arrays import arrays_by_name
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Parameters. `total` counts nonzero entries only (Ueda et al. 2025a), `entries` zeros too (Ueda et al. 2025b)."""
+
+    trainable: int
+    total: int
+    entries: int
+
+
+class ModelConfig(ABC):
+    """The settings of a family, and all that they decide before there is a model. A subclass is a frozen dataclass."""
+
+    family: str  # its name in models/registry.py
+    dropout: float  # rate; 0: none
+
+    @abstractmethod
+    def check(self, name: str) -> None:
+        """Raises InputError, naming the field below `name`, where a setting cannot be built."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """The model in a few words, for tables and plots."""
+
+    @property
+    @abstractmethod
+    def feature_size(self) -> int:
+        """F, the features that the readout sees for each token."""
+
+    @property
+    def features_are_frozen(self) -> bool:
+        """Whether no trained number decides the features, so that they can be precomputed for many updates at once."""
+        return False
+
+    @property
+    def reservoir_units(self) -> int:
+        """The units of the reservoir, of all layers; 0 where there is none."""
+        return 0
+
+    @property
+    def readout_rank(self) -> int | None:
+        """r, the rank of a readout that a regression can fit; None: full."""
+        return None
+
+    @property
+    def longest(self) -> int | None:
+        """The tokens of the longest sentence that can be read; None where it may be of any length."""
+        return None
+
+    @property
+    def output_dropout(self) -> float:
+        """The rate of dropout on the copy of the features that the readout sees."""
+        return self.dropout
+
+    def kernel(self, backend: str) -> str:
+        """Returns the kernel of the sparse product for a backend; "auto" where there is no such product."""
+        return "auto"
+
+    def batch_slots(self, backend: str) -> int:
+        """Returns how many sentences should run side by side on a backend."""
+        return 256 if backend == "cpu" else 4096
+
+    @abstractmethod
+    def expected_counts(self, vocab_size: int) -> Counts:
+        """Returns the parameters, in expectation over the random weights."""
+
+    @abstractmethod
+    def flops_per_token(self, vocab_size: int) -> int:
+        """Returns the floating-point operations of training for one predicted token.
+
+        A product costs 2 for each entry of its matrix on the way forward, and 4 more on the way back.
+        """
+
+    def frozen_bytes(self, vocab_size: int) -> int:
+        """Returns the memory of what is frozen, as it is saved; 0 where nothing is."""
+        return 0
+
+    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+        """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them."""
+        return {}, {}
+
+    @abstractmethod
+    def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
+        """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
+
+    def readout_arrays(self, params: dict) -> dict:
+        """Returns, of the trained arrays, those of the readout as readout/linear.py takes them."""
+        return params["readout"]
+
+
+class LanguageModel(nnx.Module):
+    """A model: trained arrays are nnx.Param, frozen ones reservoir.arrays.Frozen. Models of one structure share programs.
+
+    Like any Flax module it goes through jax.jit as it is. Where its trained arrays are donated, it is taken apart first:
+
+        graphdef, params, frozen = nnx.split(model, nnx.Param, ...)
+        model = merge(graphdef, params_as_nested_dicts, frozen)      # inside the compiled function
+    """
+
+    config: ModelConfig
+    precision: str = "float32"  # of the products with trained matrices; `for_device` sets it
+
+    @abstractmethod
+    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+        """Returns the features after each token, (T * B, F), differentiable in all that is trained.
+
+        Args:
+            batch: tokens (T, B), their positions and corpus positions.
+            key: the epoch's key of dropout (features/dropout.py); None: nothing is dropped.
+        """
+
+    @abstractmethod
+    def initial_state(self, slots: int, length: int | None = None) -> Any:
+        """Returns the state before any token, for `step`.
+
+        Args:
+            slots: B, sentences that are read side by side.
+            length: tokens that will be read at most, for models whose state grows with it; None: `config.longest`.
+        """
+
+    @abstractmethod
+    def step(self, state: Any, tokens: jax.Array) -> Any:
+        """Returns the state after one more token a slot, (B,), without dropout."""
+
+    @abstractmethod
+    def output(self, state: Any) -> jax.Array:
+        """Returns the features after the last token, (F, B)."""
+
+    @abstractmethod
+    def stream(self, compute: ComputeConfig) -> FeatureStream | PackedStream:
+        """Returns what reads many sentences at once, without a gradient; see features/stream.py."""
+
+    @abstractmethod
+    def counts(self) -> Counts:
+        """Returns the parameters of this model. It does not read trained arrays, which may be donated."""
+
+    def for_device(self, compute: ComputeConfig) -> Self:
+        """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it."""
+        graphdef, *state = nnx.split(self)
+        ready = nnx.merge(graphdef, *state)
+        ready.precision = compute.precision
+        return ready
+
+    def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
+        """Returns a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).
+
+        Args:
+            slots: B.
+            length: tokens that will be read at most.
+        """
+        state = self.initial_state(slots, length)
+
+        def read(tokens: np.ndarray) -> jax.Array:
+            nonlocal state
+            state, features = _step(self, state, tokens)
+            return features
+
+        return read
+
+    @property
+    def params(self) -> dict:
+        """The trained arrays, as nested dicts."""
+        return arrays_by_name(self, nnx.Param)
+
+    def with_params(self, params: dict) -> Self:
+        """Returns the model with other trained arrays."""
+        graphdef, *(_, frozen) = nnx.split(self, nnx.Param, ...)
+        return merge(graphdef, params, frozen)
+
+    def arrays(self) -> dict:
+        """Returns every weight, as nested dicts."""
+        return arrays_by_name(self)
+
+
+class RecurrentModel(LanguageModel):
+    """A model whose features are a recurrence's: that of `cell`, or of its own `embed`, `advance`, `step` and `output`."""
+
+    @property
+    def cell(self) -> Any:
+        """What runs; see features/recurrence.py. It holds no trained array that does not decide the features."""
+        return self
+
+    def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
+        cell, keep = self.cell, None
+        if key is not None and self.config.dropout > 0:
+            keys = dropout.token_keys(key, batch.corpus_positions)
+            keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
+        return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+
+    def stream(self, compute: ComputeConfig) -> FeatureStream:
+        assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
+        return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout)
+
+
+def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
+    """Returns the model of a structure, of trained arrays as nested dicts, and of the rest of its state.
+
+    Args:
+        graphdef, frozen: of nnx.split(model, nnx.Param, ...).
+        params: as LanguageModel.params gives them.
+    """
+    flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in _flat(params).items()}
+    return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)
+
+
+def _flat(tree: dict) -> dict[tuple[str, ...], jax.Array]:
+    return traverse_util.flatten_dict(tree)
+
+
+@jax.jit
+def _step(model: LanguageModel, state: Any, tokens: jax.Array) -> tuple[Any, jax.Array]:
+    state = model.step(state, tokens)
+    return state, model.output(state).T
