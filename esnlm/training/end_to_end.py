@@ -47,7 +47,7 @@ class EndToEndUpdates:
         store: TokenStore,
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
-    ):
+    ) -> None:
         self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
         self.graphdef, *(_, self.frozen) = nnx.split(model, nnx.Param, ...)
         self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))

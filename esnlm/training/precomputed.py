@@ -48,7 +48,7 @@ class PrecomputedUpdates:
         epochs: list[EpochPlan],
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
-    ):
+    ) -> None:
         assert compute.window_tokens is not None  # chosen for the device
         self.seed, self.store, self.window_tokens = seed, store, compute.window_tokens
         stream, rate = model.stream(compute), model.config.dropout
