@@ -33,7 +33,6 @@ class PrecomputedUpdates:
         seed: of the dropout.
         store: the sentences.
         epochs: the plans of all epochs, which decide the compiled shapes.
-        stream: computes the features.
         optimizer: from make_optimizer.
         on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
     """
