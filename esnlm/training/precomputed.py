@@ -28,7 +28,7 @@ class PrecomputedUpdates:
     features than that exist at once, unless one sentence has more.
 
     Args:
-        model: the configuration of the model, of which the dropout matters here.
+        model: ready for the device (`LanguageModel.for_device`); of its settings only the dropout matters here.
         compute: resolved settings of the device.
         seed: of the dropout.
         store: the sentences.
