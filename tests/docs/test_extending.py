@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import json
 import pkgutil
 import re
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 import esnlm
 from esnlm import config_io
+from esnlm.data import grammar
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError
 from esnlm.evaluation.conventions import CONVENTIONS
@@ -20,7 +20,6 @@ from esnlm.models.registry import MODELS
 from esnlm.regression.fitters import FITTERS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import initialize_reservoir
-from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.train import train_run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -36,6 +35,7 @@ FILES = {
 (LINE,) = (code for language, code in BLOCKS if language == "python" and not code.startswith("# esnlm/"))
 
 REGISTRIES = [(MODELS, "family"), (SOURCES, "kind"), (FITTERS, "kind"), (CONVENTIONS, "name")]
+SENTENCES = list(grammar.sentences(20, seed=1))
 SMALL = """
 data: {kind: grammar, sentences: 700, validation_sentences: 100, pairs: 4}
 model: {family: recent_tokens, code_size: 8, decays: [0.0, 0.7]}
@@ -131,19 +131,17 @@ def test_the_family_trains_its_readout_and_nothing_else(trained):
     assert changed == {"readout.w", "readout.bias"}
     assert run.model.counts().trainable == sum(array.size for array in (run.model.readout.w, run.model.readout.bias))
     assert run.model.counts().total == sum(array.size for array in run.arrays().values())
-    sentences = grammar_sentences(trained)
-    assert run.log_probs(sentences).mean() > before.log_probs(sentences).mean() + 10
+    assert run.log_probs(SENTENCES).mean() > before.log_probs(SENTENCES).mean() + 10
 
 
 def test_the_family_scores_and_generates_as_its_equations_say(trained):
     run = esnlm.load(trained)
-    sentences = grammar_sentences(trained)
-    ids = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in sentences]
+    ids = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in SENTENCES]
     expected = [log_prob_by_hand(run, each) for each in ids]
-    np.testing.assert_allclose(run.log_probs(sentences), expected, rtol=1e-5)
+    np.testing.assert_allclose(run.log_probs(SENTENCES), expected, rtol=1e-5)
     (greedy,) = run.generate(temperature=0, length=6)
     chosen, arrays = [run.tokenizer.bos], run.arrays()
-    while len(chosen) < 7 and chosen[-1] != run.tokenizer.eos:
+    while len(chosen) < 7 and run.tokenizer.eos not in chosen[1:]:
         features = features_by_hand(arrays["averages.codes"], run.config.model.decays, chosen)[-1]
         chosen.append(int(np.argmax(arrays["readout.w"] @ features + arrays["readout.bias"])))
     assert greedy == run.tokenizer.decode([token for token in chosen[1:] if token != run.tokenizer.eos])
@@ -152,17 +150,10 @@ def test_the_family_scores_and_generates_as_its_equations_say(trained):
 def test_the_family_is_fitted_by_regression_too(trained, tmp_path):
     """The readout of a family that knows nothing of regressions. The features are the same ones."""
     fitted = train(tmp_path, "--training.kind", "ridge")
-    sentences = grammar_sentences(trained)
-    before = esnlm.load(trained, untrained=True).log_probs(sentences)
-    assert esnlm.load(fitted).log_probs(sentences).mean() > before.mean() + 10
+    before = esnlm.load(trained, untrained=True).log_probs(SENTENCES)
+    assert esnlm.load(fitted).log_probs(SENTENCES).mean() > before.mean() + 10
 
 
 def test_what_the_family_refuses(tmp_path):
     with pytest.raises(InputError, match=r"^model.decays is \[0.5, 1.0\]: give at least one number, each in \[0, 1\)"):
         train(tmp_path, "--model.decays", "[0.5, 1.0]")
-
-
-def grammar_sentences(run):
-    """Sentences of the run's minimal pairs: the good ones."""
-    lines = [line for file in sorted(RunDirectory(run).minimal_pairs.glob("*.jsonl")) for line in file.open()]
-    return [json.loads(line)["sentence_good"] for line in lines]
