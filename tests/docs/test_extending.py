@@ -65,11 +65,11 @@ def added(tmp_path_factory):
 
 def test_every_place_of_the_table_is_there():
     """The folder of each new file, the file of each line, and each file to copy."""
-    named = set(re.findall(r"`(esnlm/[\w/]+(?:\.py)?)`", PAGE))
+    named = set(re.findall(r"`(esnlm/[\w/]+\.py)`", PAGE))
     assert len(named) > 20
     for name in named - {str(file) for file in FILES}:
         path = REPOSITORY / name
-        assert path.exists() or (path.stem == "NAME" and path.parent.is_dir()), name
+        assert path.exists() or (path.stem == "FILE" and path.parent.is_dir()), name
 
 
 @pytest.mark.parametrize("registry, key", REGISTRIES, ids=["models", "sources", "fitters", "conventions"])
