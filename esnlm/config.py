@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from esnlm.compute import ComputeConfig
-from esnlm.data.sources import DataSource, GrammarData
+from esnlm.data.sources import DataSource
+from esnlm.data.sources.grammar import GrammarData
 from esnlm.errors import require
 from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
@@ -76,11 +77,6 @@ class Experiment:
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     tracking: tuple[str, ...] = ()  # what follows the run beside metrics.jsonl (runs/trackers/)
 
-    @property
-    def scaling(self) -> str:
-        """The scaling of the readout (readout/scaling.py); "none" for a model whose readout has no choice of it."""
-        return self.model.readout.scaling if isinstance(self.model, EchoStateConfig) else "none"
-
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
         _require_no_null(self, "")
@@ -103,7 +99,7 @@ class Experiment:
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""
         kind = fitter.kind
-        model: Any = self.model
+        model = self.model
         require(
             model.features_are_frozen,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",
@@ -112,7 +108,7 @@ class Experiment:
             model.dropout == 0,
             f"model.dropout is {model.dropout}: training.kind {kind} has none; set it to 0, or choose adamw",
         )
-        rank, most = model.readout.rank, model.feature_size
+        rank, most = model.readout_rank, model.feature_size
         require(
             rank is None or fitter.makes_low_rank,
             f"model.readout.rank is {rank}: training.kind {kind} makes a readout of full rank; set it to null, or choose ridge or adamw",
@@ -121,7 +117,7 @@ class Experiment:
             rank is None or rank <= most,
             f"model.readout.rank is {rank}: of {most} features ridge makes at most that rank; lower it",
         )
-        scaling = self.scaling
+        scaling = model.readout_scaling
         require(
             scaling == "none",
             f"model.readout.scaling is {scaling}: it is a way of training by gradients; choose none, or adamw",

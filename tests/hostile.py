@@ -22,7 +22,7 @@ import safetensors.numpy
 from esnlm import config, config_io, loaded_run
 from esnlm.compute import choose_compute
 from esnlm.data import encode, prepare, sentences, store, tokenizer
-from esnlm.data.sources import GrammarData
+from esnlm.data.sources.grammar import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, sequences
 from esnlm.evaluation.evaluate import evaluate

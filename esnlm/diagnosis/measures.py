@@ -91,10 +91,14 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
 def format_rows(figures: dict[str, Any]) -> dict[str, str]:
     """Returns the figures as a person reads them, by the names of the rows."""
     decided, settings = figures["theory"], figures["settings"]
-    topology = {key: value for key, value in settings["topology"].items() if key != "kind"}
+    topology = [
+        f"{key} {value}" if isinstance(value, str) else f"{key} {value:g}"
+        for key, value in settings["topology"].items()
+        if key != "kind"
+    ]
     memory, rank, saturated = figures["memory_capacity"], figures["effective_rank"], figures["saturated"]
     rows = {
-        "topology": " ".join([settings["topology"]["kind"], *(f"{key} {value:g}" for key, value in topology.items())]),
+        "topology": " ".join([settings["topology"]["kind"], *topology]),
         "update rule": settings["update_rule"].replace("_", " "),
         "units": f"{settings['state_size']:,}"
         + (f" in each of {settings['layers']} layers" if settings["layers"] > 1 else ""),

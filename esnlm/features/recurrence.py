@@ -28,7 +28,7 @@ class Cell(Protocol):
         """E, the width of dropout's mask on the input."""
 
     def initial_state(self, slots: int) -> State:
-        """Returns the state before any token."""
+        """Returns the state before any token: zeros, to which a slot is set back where a sentence starts."""
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
         """Returns what tokens (B,) contribute, with dropout's mask `keep` (E, B) on it where there is one."""

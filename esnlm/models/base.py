@@ -68,6 +68,11 @@ class ModelConfig(ABC):
         return None
 
     @property
+    def readout_scaling(self) -> str:
+        """The scaling of the readout (readout/scaling.py); "none" where there is no choice of it."""
+        return "none"
+
+    @property
     def longest(self) -> int | None:
         """The tokens of the longest sentence that can be read; None where it may be of any length."""
         return None
@@ -97,11 +102,14 @@ class ModelConfig(ABC):
         """
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        """Returns the memory of what is frozen, as it is saved; 0 where nothing is."""
+        """Returns the memory of what is frozen, as it is saved; 0 where nothing is, and then nothing is restored."""
         return 0
 
     def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
-        """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them."""
+        """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them.
+
+        A family that has such arrays says in `frozen_bytes` how large they are.
+        """
         return {}, {}
 
     @abstractmethod
@@ -115,6 +123,8 @@ class ModelConfig(ABC):
 
 class LanguageModel(nnx.Module):
     """A model: trained arrays are nnx.Param, frozen ones reservoir.arrays.Frozen. Models of one structure share programs.
+
+    Its attribute `readout` is one of readout/linear.py, unless the configuration's `readout_arrays` says otherwise.
 
     Like any Flax module it goes through jax.jit as it is. Where its trained arrays are donated, it is taken apart first:
 
@@ -202,7 +212,11 @@ class RecurrentModel(LanguageModel):
 
     @property
     def cell(self) -> Any:
-        """What runs; see features/recurrence.py. It holds no trained array that does not decide the features."""
+        """What runs; see features/recurrence.py.
+
+        It holds no trained array that does not decide the features. A model whose features are frozen therefore has a
+        cell of its own, without the readout: the optimizer frees the readout's arrays at every update.
+        """
         return self
 
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:

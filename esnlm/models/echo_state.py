@@ -80,6 +80,10 @@ class EchoStateConfig(ModelConfig):
     def readout_rank(self) -> int | None:
         return self.readout.rank
 
+    @property
+    def readout_scaling(self) -> str:
+        return self.readout.scaling
+
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the counts of Ueda et al. 2025a, section 2.3: frozen (N + V) d + N, trainable (N + V) r + V.
 

@@ -1,14 +1,15 @@
 """The model families by the name that `model.family` gives: the one place where a family is listed."""
 
+from pkgutil import resolve_name
+
 from esnlm.models.base import ModelConfig
-from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.gpt2 import GPT2Config
-from esnlm.models.jaeger import JaegerConfig
-from esnlm.models.lstm import LstmConfig
 
 MODELS: dict[str, type[ModelConfig]] = {
-    "esn": EchoStateConfig,
-    "lstm": LstmConfig,
-    "gpt2": GPT2Config,
-    "jaeger": JaegerConfig,
+    family: resolve_name(config)
+    for family, config in {
+        "esn": "esnlm.models.echo_state:EchoStateConfig",
+        "lstm": "esnlm.models.lstm:LstmConfig",
+        "gpt2": "esnlm.models.gpt2:GPT2Config",
+        "jaeger": "esnlm.models.jaeger:JaegerConfig",
+    }.items()
 }

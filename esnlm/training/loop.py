@@ -194,7 +194,7 @@ def _open_updates(
 def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int) -> optax.GradientTransformation:
     """Returns the optimizer of a run, whose schedule ends with its last update."""
     updates = training.epochs * math.ceil(sentences / training.batch_size)
-    return make_optimizer(training, updates, experiment.scaling)
+    return make_optimizer(training, updates, experiment.model.readout_scaling)
 
 
 def _validate_now(

@@ -81,7 +81,9 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
     began = time.monotonic()
     arrays, record = config.initialize_frozen(vocab_size, seed)
     if arrays:
-        say(f"reservoir of {config.reservoir_units:,} units drawn in {time.monotonic() - began:.1f} s")
+        units = config.reservoir_units
+        what = f"reservoir of {units:,} units" if units else "frozen arrays"
+        say(f"{what} drawn in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(

@@ -8,7 +8,7 @@ import jax
 from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment
-from esnlm.data.sources import ImportedData
+from esnlm.data.sources.imported import ImportedData
 from esnlm.errors import InputError
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint

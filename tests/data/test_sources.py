@@ -8,7 +8,10 @@ import pytest
 from esnlm import config_io
 from esnlm.data import grammar
 from esnlm.data.corpus import fingerprints, open_corpus
-from esnlm.data.sources import SOURCES, CorpusSize, DataSource, GrammarData, ImportedData, StoreData
+from esnlm.data.sources import SOURCES, CorpusSize, DataSource
+from esnlm.data.sources.grammar import GrammarData
+from esnlm.data.sources.imported import ImportedData
+from esnlm.data.sources.store import StoreData
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError

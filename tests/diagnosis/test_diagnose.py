@@ -8,7 +8,7 @@ import pytest
 from esnlm import config_io
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.diagnose import diagnose
-from esnlm.diagnosis.measures import verdict
+from esnlm.diagnosis.measures import format_rows, verdict
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
@@ -36,6 +36,13 @@ def test_a_configuration_is_diagnosed_as_the_run_that_it_would_become(folder, ca
     out = capsys.readouterr().out
     assert out.count("The echo state property is undecided by theory") == 2 and out.count("erdos_renyi") == 2
     assert (folder / "both" / "diagnostics.json").exists()
+
+
+def test_settings_of_a_topology_may_be_texts(folder):
+    (figures,) = diagnose(folder / "trained", out=folder / "text")["reservoirs"]
+    topology = {"kind": "tree", "branches": 2.0, "direction": "down"}
+    rows = format_rows(figures | {"settings": figures["settings"] | {"topology": topology}})
+    assert rows["topology"] == "tree branches 2 direction down"
 
 
 def test_what_is_written_goes_beside_the_run(folder):

@@ -40,7 +40,8 @@ def store(lengths, poisoned=None):
 
 
 def optimizer_of(experiment, epochs):
-    return make_optimizer(experiment.training, sum(len(epoch.updates) for epoch in epochs), experiment.scaling)
+    updates = sum(len(epoch.updates) for epoch in epochs)
+    return make_optimizer(experiment.training, updates, experiment.model.readout_scaling)
 
 
 def start(experiment, params, epochs):

@@ -1,14 +1,16 @@
 """The data sources that `data.kind` can name, one line each."""
 
-from esnlm.data.sources.base import CorpusSize, DataSource
-from esnlm.data.sources.grammar import GrammarData
-from esnlm.data.sources.imported import ImportedData
-from esnlm.data.sources.store import StoreData
+from pkgutil import resolve_name
 
-__all__ = ["SOURCES", "CorpusSize", "DataSource", "GrammarData", "ImportedData", "StoreData"]
+from esnlm.data.sources.base import CorpusSize, DataSource
+
+__all__ = ["SOURCES", "CorpusSize", "DataSource"]
 
 SOURCES: dict[str, type[DataSource]] = {
-    "store": StoreData,
-    "grammar": GrammarData,
-    "imported": ImportedData,
+    kind: resolve_name(source)
+    for kind, source in {
+        "store": "esnlm.data.sources.store:StoreData",
+        "grammar": "esnlm.data.sources.grammar:GrammarData",
+        "imported": "esnlm.data.sources.imported:ImportedData",
+    }.items()
 }

@@ -14,7 +14,7 @@ TOPOLOGIES: dict[str, type["Topology"]] = {}  # by the kind that a configuration
 class Connections(NamedTuple):
     """The nonzeros of W_rec before it is scaled, sorted by row, then by column, without duplicates.
 
-    Row i holds the units that feed unit i.
+    Row i holds the units that feed unit i. Nobody sorts them again: np.lexsort((column, row)) gives the order.
     """
 
     row: np.ndarray  # (nonzeros,) int32
