@@ -147,7 +147,7 @@ class StoreWriter:
         try:
             with writing(folder):
                 tokenizer.save(self._new.path / "tokenizer")
-                self._files |= {name: open(self._new.path / name, "wb") for name in ("tokens.bin", *ARRAYS)}
+                self._files |= {name: open(self._new.path / name, "wb") for name in ("tokens.bin", *ARRAYS)}  # noqa: SIM115
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise

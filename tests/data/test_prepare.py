@@ -163,7 +163,7 @@ def test_the_manifest_counts_and_names_its_sources(tmp_path, spelling):
 
 def test_chunks_and_workers_change_nothing(tmp_path, spelling, monkeypatch):
     inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, 60)) for i in range(3)]
-    settings = dict(tokenizer=spelling, sentences="line", max_length=60, progress=False)
+    settings = {"tokenizer": spelling, "sentences": "line", "max_length": 60, "progress": False}
     whole = prepare(inputs, tmp_path / "1", **settings)
     monkeypatch.setattr(sentences_module, "CHUNK", 500)
     for workers in (1, 3):
@@ -198,7 +198,7 @@ def test_reading_goes_only_so_far_ahead_of_the_workers(monkeypatch):
 def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatch, max_words, chunk):
     monkeypatch.setattr(sentences_module, "CHUNK", chunk)
     inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, lines)) for i, lines in enumerate((60, 20, 3))]
-    settings = dict(tokenizer=spelling, sentences="line", min_length=20, progress=False)
+    settings = {"tokenizer": spelling, "sentences": "line", "min_length": 20, "progress": False}
 
     sizes = [len(path.read_text("utf-8").split()) for path in inputs]
     ends = [max_words * sum(sizes[: i + 1]) // sum(sizes) for i in range(3)]
@@ -225,7 +225,7 @@ def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatc
 
 def test_more_words_than_there_are_is_all_of_them(tmp_path, spelling):
     inputs = [write(tmp_path / f"{i}.txt", random_text(i, 20)) for i in range(2)]
-    settings = dict(tokenizer=spelling, sentences="line", progress=False)
+    settings = {"tokenizer": spelling, "sentences": "line", "progress": False}
     everything = prepare(inputs, tmp_path / "1", **settings)
     assert texts(prepare(inputs, tmp_path / "2", max_words=10**9, **settings)) == texts(everything)
 
@@ -306,7 +306,7 @@ def test_progress_without_a_terminal_is_a_line_every_ten_seconds(monkeypatch, ca
 
 def refused(tmp_path, message: str, **settings):
     """Checks the message, and that there is no trace of a store."""
-    settings = dict(sentences="line", progress=False) | settings
+    settings = {"sentences": "line", "progress": False} | settings
     with pytest.raises(InputError) as error:
         prepare(settings.pop("inputs", [tmp_path / "a.txt"]), tmp_path / "out" / "store", **settings)
     assert str(error.value) == message
@@ -370,7 +370,7 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
 
 def test_a_store_that_exists_is_refused_before_any_work(tmp_path, spelling):
     source = write(tmp_path / "a.txt", random_text(0, 3))
-    settings = dict(tokenizer=spelling, sentences="line", progress=False)
+    settings = {"tokenizer": spelling, "sentences": "line", "progress": False}
     prepare([source], tmp_path / "store", **settings)
     before = contents(tmp_path / "store")
     message = f"{tmp_path}/store: exists; name another place for the store, or ask to overwrite it (--overwrite)"

@@ -26,7 +26,10 @@ def plain_unigram(corpus, word):
 
 def plain_bigram(corpus, previous, word):
     follows = Counter(
-        w for sentence in corpus for v, w in zip(sentence[:-1].tolist(), sentence[1:].tolist()) if v == previous
+        w
+        for sentence in corpus
+        for v, w in zip(sentence[:-1].tolist(), sentence[1:].tolist(), strict=False)
+        if v == previous
     )
     count, types = sum(follows.values()), len(follows)
     if not count:

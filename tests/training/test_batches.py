@@ -37,7 +37,7 @@ def test_windows_follow_each_other_and_keep_to_their_size():
     windows = batches.split_windows(tokens, 1000)
     assert [u for window in windows for u in window] == list(range(200))
     assert all(tokens[window].sum() <= 1000 for window in windows)
-    assert all(tokens[one].sum() + tokens[two[0]] > 1000 for one, two in zip(windows, windows[1:]))
+    assert all(tokens[one].sum() + tokens[two[0]] > 1000 for one, two in zip(windows, windows[1:], strict=False))
 
 
 def test_an_update_larger_than_the_window_has_one_of_its_own():
@@ -85,13 +85,13 @@ def test_packed_targets_have_the_row_after_bos_once():
         real, more = packed.weights > 0, packed.first_weights > 0
         found = sorted(
             [
-                *zip(packed.rows[real], packed.targets[real]),
+                *zip(packed.rows[real], packed.targets[real], strict=False),
                 *((packed.rows[0], target) for target in packed.first_targets[more]),
             ]
         )
         first, first_of_all = {row[0] for row in rows}, rows[0][0]
         one_first = [first_of_all if row in first else row for row in np.concatenate(rows)]
-        assert found == sorted(zip(one_first, np.concatenate(some.targets)))
+        assert found == sorted(zip(one_first, np.concatenate(some.targets), strict=False))
         assert {*packed.weights[real], *packed.first_weights[more]} == {np.float32(1 / some.predictions())}
 
 

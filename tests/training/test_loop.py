@@ -188,7 +188,7 @@ def test_a_run_is_what_its_settings_say(tmp_path):
         np.testing.assert_allclose(trained.model.params["readout"][name], params[name], atol=2e-5)
     logged = [line for line in metrics(tmp_path / "run") if "train_nll" in line]
     starts = [0, *(line["step"] for line in logged)]
-    for line, first in zip(logged, starts):
+    for line, first in zip(logged, starts, strict=False):
         assert line["train_nll"] == pytest.approx(np.mean(losses[first : line["step"]]), rel=1e-5)
         assert line["words"] == sum(words[: line["step"]])
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
