@@ -440,10 +440,10 @@ def test_a_worker_that_dies_is_an_input_error(monkeypatch, when):
 
     monkeypatch.setattr("esnlm.data.workers.Popen", popen)
     message = "a worker process died, perhaps for want of memory: try fewer workers (--workers 1)"
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        with encoding_processes(2, punkt=False) as encode_in_order:
-            for _ in encode_in_order(chunks(), None, word_tokenizer([]), 3, 99):
-                pass
+    refused = pytest.raises(InputError, match=f"^{re.escape(message)}$")
+    with refused, encoding_processes(2, punkt=False) as encode_in_order:
+        for _ in encode_in_order(chunks(), None, word_tokenizer([]), 3, 99):
+            pass
     assert all(process.returncode is not None for process in started)
 
 

@@ -264,18 +264,20 @@ def test_an_exception_leaves_nothing_and_keeps_the_former_store(tmp_path):
         writer.append(SENTENCES[0], [6], [3], [15])
         raise KeyboardInterrupt
     assert contents(tmp_path) == before
-    with pytest.raises(InputError, match="/new: no sentence to store; give more text, or filters that let some pass$"):
-        with StoreWriter(tmp_path / "new", TOKENIZER) as writer:
-            writer.finish()
+    refused = pytest.raises(
+        InputError, match="/new: no sentence to store; give more text, or filters that let some pass$"
+    )
+    with refused, StoreWriter(tmp_path / "new", TOKENIZER) as writer:
+        writer.finish()
     assert contents(tmp_path) == before
 
 
 def test_a_store_that_came_meanwhile_is_not_replaced(tmp_path):
-    with pytest.raises(InputError, match="/store: exists; name another place"):
-        with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
-            writer.append(SENTENCES[0], [6], [3], [15])
-            write_store(tmp_path / "store", made="meanwhile")
-            writer.finish(made="late")
+    refused = pytest.raises(InputError, match="/store: exists; name another place")
+    with refused, StoreWriter(tmp_path / "store", TOKENIZER) as writer:
+        writer.append(SENTENCES[0], [6], [3], [15])
+        write_store(tmp_path / "store", made="meanwhile")
+        writer.finish(made="late")
     assert open_store(tmp_path / "store").manifest["made"] == "meanwhile"
     assert os.listdir(tmp_path) == ["store"]
 

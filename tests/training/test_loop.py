@@ -356,9 +356,9 @@ def test_a_run_without_a_good_checkpoint(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "bad")
     for folder in (tmp_path / "bad" / "checkpoints").iterdir():
         (folder / "metadata.json").write_text("{}")
-    with pytest.warns(UserWarning, match="damaged checkpoint, not used: metadata.json"):
-        with pytest.raises(InputError, match="no intact checkpoint"):
-            esnlm.load(tmp_path / "bad")
+    warned = pytest.warns(UserWarning, match="damaged checkpoint, not used: metadata.json")
+    with warned, pytest.raises(InputError, match="no intact checkpoint"):
+        esnlm.load(tmp_path / "bad")
 
 
 def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
