@@ -1,4 +1,4 @@
-"""Jaeger's network on real-valued sequences: errors beside published ones, and beside reservoirpy in the same script.
+"""Errors of Jaeger's network on real-valued sequences, beside published ones and beside reservoirpy's.
 
     python benchmarks/signals.py
     python benchmarks/signals.py --tasks follower generator --seeds 3 --out signals
@@ -12,12 +12,10 @@ Three contenders a task, medians over seeds of the weights:
                                 output is its input
 """
 
-import argparse
 import dataclasses
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import measure
 import numpy as np
@@ -254,19 +252,16 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.arguments(__doc__)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
     require(Reservoir is not None, "reservoirpy, the peer here, is not installed: pip install reservoirpy")
-    before, found = measure.load(), []
+    record = measure.begin() | {"tasks": [], "seeds": args.seeds}
     for name in args.tasks:
         began = time.perf_counter()
-        found.append(compare(TASKS[name](), args.seeds))
+        record["tasks"].append(compare(TASKS[name](), args.seeds))
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
-    record = {"command": measure.command(), "machine": measure.machine(), "tasks": found, "seeds": args.seeds}
-    record |= {"load_before": before, "load_after": measure.load()}
     measure.write(args.out, "signals", "Real-valued sequences", markdown(record), record)
     return record
 
