@@ -77,7 +77,7 @@ def measure_step(run: esnlm.Run, operands: dict, slots: int, args: argparse.Name
     steps = min(args.steps, max(2, (1 << 26) // (size * slots)))
     h, tokens = start(size, slots, steps)
     left_out = too_large(nonzeros, slots, args.gigabytes)
-    contenders = {BASELINE: jax_steps(esnlm_step, run.model.for_device(compute), h, tokens, compute.batch_slots)}
+    contenders = {BASELINE: jax_steps(esnlm_step, run.model.for_device(compute).cell, h, tokens, compute.batch_slots)}
     contenders |= {name: jax_steps(*own, h, tokens, slots) for name, own in operands.items() if name not in left_out}
     contenders["scipy csr"] = scipy_steps(reservoir, h, tokens, np.float32)
     if measure.torch is not None:
@@ -145,8 +145,8 @@ def _scan(step, operands, h, tokens):
     return lax.scan(lambda h, now: (step(operands, h, now), None), h, tokens)[0]
 
 
-def esnlm_step(model, h, tokens):
-    return model.step(h, tokens)
+def esnlm_step(cell, h, tokens):
+    return cell.step(h, tokens)
 
 
 def plain_step(operands, h, tokens):

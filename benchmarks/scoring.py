@@ -76,11 +76,11 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:
     run = untrained.initialize(args.size, vocab_size, args.rank)
-    ready, params = run.model.for_device(run.config.compute), run.model.params["readout"]
+    cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
         BASELINE: lambda: [x.sum() for x in run.token_log_probs_of(sentences)],
-        "plain jax": lambda: [x for batch in batches for x in plain_jax(ready, params, batch, args.batch)],
+        "plain jax": lambda: [x for batch in batches for x in plain_jax(cell, params, batch, args.batch)],
     }
     if measure.torch is not None:
         measure.torch_precision("float32")
@@ -115,7 +115,7 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     }
 
 
-def plain_jax(model, params: dict, sentences: list[np.ndarray], width: int) -> np.ndarray:
+def plain_jax(cell, params: dict, sentences: list[np.ndarray], width: int) -> np.ndarray:
     """Returns log p of each sentence. The length is padded to a multiple of 8, so that few shapes are compiled."""
     length = -(-(max(map(len, sentences)) - 1) // 8) * 8
     inputs, targets = np.zeros((2, length, width), np.int32)
@@ -123,16 +123,16 @@ def plain_jax(model, params: dict, sentences: list[np.ndarray], width: int) -> n
     for i, sentence in enumerate(sentences):
         own = slice(len(sentence) - 1)
         inputs[own, i], targets[own, i], mask[own, i] = sentence[:-1], sentence[1:], 1
-    return np.asarray(_plain_jax(model, params, inputs, targets, mask))[: len(sentences)]
+    return np.asarray(_plain_jax(cell, params, inputs, targets, mask))[: len(sentences)]
 
 
 @jax.jit
-def _plain_jax(model, params, inputs, targets, mask):
+def _plain_jax(cell, params, inputs, targets, mask):
     def step(h, tokens):
-        h = esnlm_step(model, h, tokens)
+        h = esnlm_step(cell, h, tokens)
         return h, h.T
 
-    states = lax.scan(step, model.initial_state(inputs.shape[1]), inputs)[1]  # (T, B, N)
+    states = lax.scan(step, cell.initial_state(inputs.shape[1]), inputs)[1]  # (T, B, N)
     with jax.default_matmul_precision("float32"):
         log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])  # (T, B, V)
     return (jnp.take_along_axis(log_probs, targets[..., None], axis=2)[..., 0] * mask).sum(0)

@@ -21,7 +21,7 @@ import measure
 import numpy as np
 
 from esnlm.errors import require
-from esnlm.reservoir.topology import Ring
+from esnlm.reservoir.topology.ring import Ring
 from esnlm.signals import network as networks
 from esnlm.signals.network import Network
 from esnlm.signals.series import mackey_glass, narma10, nrmse, sine
