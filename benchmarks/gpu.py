@@ -153,7 +153,7 @@ class Section:
         else:
             try:
                 self.found["findings"] += finding(*arguments)
-            except (Exception, SystemExit) as error:  # whatever it is, the rest goes on
+            except Exception as error:  # whatever it is, the rest goes on
                 traceback.print_exc()
                 self.found["failures"].append(f"{what}: {measure.one_line(error)}")
         self.save()

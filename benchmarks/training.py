@@ -42,6 +42,7 @@ from sentences import Text
 
 import esnlm
 from esnlm.config import TrainingConfig
+from esnlm.errors import InputError
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer
 
@@ -109,11 +110,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     losses, failures, notes, compared, measured = {BASELINE: float(own.run(0, 1)[0])}, {}, [], {}, {}
     in_window = np.array([len(window) for window in windows])
     # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-    own_turns = {
-        "warm": partial(own.run, count=1),
-        "features": own.load,
-        "updates": partial(own.run, count=count),
-    }
+    own_turns = {"warm": partial(own.run, count=1), "features": own.load, "updates": partial(own.run, count=count)}
     for suffix, start in peers_by_suffix(size, args, windows, count).items():
         process, turns = start(), {}
         names, own_notes = process.contenders()
@@ -126,9 +123,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
                 failures[name + suffix] = measure.one_line(error)
         for name, loss in losses.items():
             if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
-                raise SystemExit(
-                    f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model"
-                )
+                raise InputError(f"first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
         seconds, failed = measure.interleave(own_turns | turns, args.rounds)
         failures |= failed
         measured = measured or {name: np.array(seconds[name]) for name in ("features", "updates")}
@@ -335,8 +330,8 @@ def peers_by_suffix(size: int, args: argparse.Namespace, windows: list, count: i
     if jax.default_backend() != "cpu":
         return {"": partial(Peers, *arguments, as_it_comes=False)}
     return {
-        suffix: partial(measure.Apart, Peers, *arguments, slow)
-        for suffix, slow in (("", False), (", as it comes", True))
+        "": partial(measure.Apart, Peers, *arguments, False),
+        ", as it comes": partial(measure.Apart, Peers, *arguments, True),
     }
 
 

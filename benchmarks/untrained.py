@@ -1,5 +1,6 @@
 """Untrained echo state networks to measure with: what a model has learned does not change its speed."""
 
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,8 +40,11 @@ def initialize(
     model = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(rank))
     model.check("model")
     chosen = choose_compute(ComputeConfig(**compute), model, jax.default_backend())
-    frozen, _ = model.initialize_frozen(vocab_size, seed=0)
+    initialized = model.initialize(vocab_size, 0, _frozen(model, vocab_size))
     tokenizer = SimpleNamespace(vocab_size=vocab_size)
-    return esnlm.Run(
-        Path(), Experiment(model=model, compute=chosen), 0, model.initialize(vocab_size, 0, frozen), tokenizer
-    )
+    return esnlm.Run(Path(), Experiment(model=model, compute=chosen), 0, initialized, tokenizer)
+
+
+@lru_cache(maxsize=1)  # the same reservoir is measured at several precisions, and W_rec of 65,536 units takes seconds
+def _frozen(model: EchoStateConfig, vocab_size: int) -> dict:
+    return model.initialize_frozen(vocab_size, seed=0)[0]
