@@ -117,7 +117,7 @@ def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> fl
 
 
 def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
-    """Names contenders that write a float for each nonzero and slot, where that is more than is allowed, and says so."""
+    """Returns which contenders are left out, and why: those that gather a float for each nonzero and slot, if too many."""
     gathered = 4e-9 * nonzeros * slots
     names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
     return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}

@@ -75,6 +75,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
 
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:
+    """Returns the speed of every contender, and what they scored."""
     run = untrained.initialize(args.size, vocab_size, args.rank)
     cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
