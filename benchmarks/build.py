@@ -1,69 +1,62 @@
-"""Seconds and peak memory to draw a reservoir: python benchmarks/build.py [--sizes 4096 65536] [--vocab 50257]
+"""Seconds and peak memory to initialize a reservoir.
 
-Each size is drawn in a process of its own, so that its peak is its own. Writes results/build.json and results/build.md.
+    python benchmarks/build.py
+    python benchmarks/build.py --sizes 4096 65536 --vocab 50257
+
+Each size is initialized in a process of its own, so that its peak is its own. Writes build.json and .md under --out.
 """
 
-import argparse
-import json
-import multiprocessing
 import resource
-import sys
 import time
-from pathlib import Path
 
-RESULTS = Path(__file__).parents[1] / "results"
+import measure
 
-
-def build(size: int, vocab: int, pipe) -> None:
-    from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
-
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
-    drawn = initialize_reservoir(ReservoirConfig(state_size=size), vocab, seed=0)
-    seconds = time.monotonic() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pipe.send(
-        {
-            "state_size": size,
-            "vocab_size": vocab,
-            "seconds": round(seconds, 1),
-            "peak_gb": round(peak * 1024 / 1e9, 2),
-            "peak_gb_before": round(before * 1024 / 1e9, 2),
-            "nonzeros": sum(drawn.reservoir.nonzeros),
-            "radius_before_scaling": drawn.radii[0].radius,
-            "method": drawn.radii[0].method,
-        }
-    )
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: list[str] | None = None) -> dict:
+    parser = measure.arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16_384, 65_536])
     parser.add_argument("--vocab", type=int, default=50_257)
-    options = parser.parse_args()
-    rows = []
-    for size in options.sizes:
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("spawn").Process(target=build, args=(size, options.vocab, theirs))
-        process.start()
-        rows.append(ours.recv())
-        process.join()
-        print(rows[-1], file=sys.stderr)
-    (RESULTS / "build.json").write_text(json.dumps(rows, indent=1) + "\n")
-    lines = [
-        f"# Drawing a reservoir, V = {options.vocab:,}, d = 32",
-        "",
-        "| N | seconds | peak memory, GB | of it Python and JAX | nonzeros |",
-        "| ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['state_size']:,} | {row['seconds']} | {row['peak_gb']} | {row['peak_gb_before']} | {row['nonzeros']:,} |"
-        )
-    sizes = " ".join(map(str, options.sizes))
-    lines += ["", f"`python benchmarks/build.py --sizes {sizes}`, two CPU cores, other work beside it"]
-    (RESULTS / "build.md").write_text("\n".join(lines) + "\n")
+    args = parser.parse_args(arguments)
+    record = measure.begin() | {"vocab": args.vocab, "rows": []}
+    for size in args.sizes:
+        process = measure.Apart(Builder)
+        record["rows"].append(process.build(size, args.vocab))
+        process.close()
+        print(record["rows"][-1], flush=True)
+    measure.write(args.out, "build", f"Initializing a reservoir, V = {args.vocab:,}, d = 32", markdown(record), record)
+    return record
+
+
+class Builder:
+    """Initializes a reservoir in the process where it is."""
+
+    def build(self, size: int, vocab_size: int) -> dict:
+        """Returns what it takes."""
+        before, began = peak_gigabytes(), time.monotonic()
+        found = initialize_reservoir(ReservoirConfig(size), vocab_size, seed=0)
+        return {
+            "state_size": size,
+            "seconds": time.monotonic() - began,
+            "peak_gb": peak_gigabytes(),
+            "peak_gb_before": before,
+            "nonzeros": sum(found.reservoir.nonzeros),
+            "radius_before_scaling": found.radii[0].radius,
+            "method": found.radii[0].method,
+        }
+
+
+def peak_gigabytes() -> float:
+    """Returns the most memory that this process has held so far."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9
+
+
+def markdown(record: dict) -> list[str]:
+    keys = ("state_size", "seconds", "peak_gb", "peak_gb_before", "nonzeros")
+    head = ["N", "seconds", "peak memory, GB", "of it before", "nonzeros"]
+    return measure.table(head, [[row[key] for key in keys] for row in record["rows"]])
 
 
 if __name__ == "__main__":
-    main()
+    measure.as_command(main)

@@ -1,21 +1,21 @@
-"""Everything that is to be known on a GPU, in one command of at most ten minutes.
+"""All that is measured on a GPU, in one command of at most ten minutes.
 
-    python -m pip install -e .        # or PYTHONPATH=. : esnlm must be importable, with jsonargparse (pure Python)
+    python -m pip install -e .        # or PYTHONPATH=. : esnlm must be importable
     python benchmarks/gpu.py --out results/h200
-    python benchmarks/gpu.py --small --out gpu-results      # tiny, on a CPU too (four minutes on two cores): does it all run?
+    python benchmarks/gpu.py --small --out gpu-results      # tries it at tiny sizes, on a CPU too (four minutes on two cores)
 
-Sections, each a process of its own, so that one that fails, hangs or fills the memory costs the others nothing:
+Each section is a process of its own, so that one that fails, hangs or fills the memory costs the others nothing:
 
     ceilings             matrix products (float32, TF32, bf16) and copies: what the machine can do
     update               an update of 32 sentences (733 predictions from 702 rows) at each precision, against its floor
     errors               states and log-probabilities against float64, and pair answers that change
     training             tokens a second against PyTorch on the same device, see training.py
-    recurrence           one step with every kernel of esnlm
+    recurrence           one time step with every kernel of esnlm
     recurrence-torch     torch.sparse CSR, which is cuSPARSE
     recurrence-cusparse  plain BCOO with JAX's cuSPARSE lowering, which must be switched on before anything is traced
 
-Every section writes gpu.SECTION.json after each finding; the end writes gpu.json and gpu.md and prints the tables.
-Time: --minutes in all; what one section leaves goes to the later ones.
+Every section writes gpu.SECTION.json after each finding. The end writes gpu.json and gpu.md and prints the tables. All
+sections together take at most --minutes, and what one section leaves goes to the later ones.
 """
 
 import argparse
@@ -30,25 +30,22 @@ from pathlib import Path
 import jax
 import measure
 import numpy as np
+import precision as precision_benchmark
 import recurrence as recurrence_benchmark
-import sentences as text
+import sentences
 import training as training_benchmark
-from recurrence import floor_seconds, random_reservoir
+import untrained
 
-from esnlm.compute import ComputeConfig, choose_compute
-from esnlm.config import Experiment
-from esnlm.evaluation.scoring import token_log_probs
-from esnlm.features.stream import FeatureStream
-from esnlm.models.echo_state import EchoStateConfig
-from esnlm.readout.linear import ReadoutConfig
+from esnlm.evaluation.sequences import sum_log_probs
 from esnlm.reservoir import sparse
-from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.runs.atomic import write_file
+from esnlm.training.batches import EpochPlan
 
 PRECISIONS = ("tf32", "float32", "bf16")
 
 
 def trainable_precisions() -> tuple[str, ...]:
-    """Those that training takes: a CPU, on which --small tries this script, has no TF32."""
+    """Returns those that training takes: a CPU, on which --small tries this script, has no TF32."""
     return tuple(precision for precision in PRECISIONS if precision != "tf32" or jax.default_backend() != "cpu")
 
 
@@ -62,7 +59,7 @@ SHARES = {  # of the time that is left when a section begins, relative to the se
     "recurrence-cusparse": 2,
 }
 START = 15  # seconds of a section in which it begins nothing new: its process starts, and ends, in them
-STEPS, DEGREE, PREDICTIONS = 16, 32, 733
+STEPS, PREDICTIONS = 16, 733
 
 
 class Scale:
@@ -73,6 +70,7 @@ class Scale:
         self.square, self.megabytes = (128, 4) if small else (8192, 4096)
         self.sizes = (64, 128) if small else (4096, 65536, 16384, 1024, 1 << 20)
         self.slots = (8, 32) if small else (1024, 256, 4096, 32)
+        self.degree = 8 if small else 32  # mean nonzeros of a row, where nothing is trained
         self.most_states = 1 << 30  # N * B: 4 GB
         self.dense_up_to = 64 if small else 16384
         self.gigabytes = 1 if small else 40
@@ -101,6 +99,7 @@ def main() -> None:
 def run_all(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + 60 * args.minutes
+    # This process leaves the device to those of the sections, one of which says what the machine is.
     record = {"command": measure.command(), "load_before": measure.load(), "machine": None, "sections": {}}
     for i, name in enumerate(args.sections):
         file = args.out / f"gpu.{name}.json"
@@ -120,7 +119,6 @@ def run_all(args: argparse.Namespace) -> None:
             found["failures"].append(f"the section ended with {code}")
         record["sections"][name] = found | {"wall_s": time.monotonic() - began}
         record["machine"] = record["machine"] or found.get("machine")
-    record["load_after"] = measure.load()
     lines = markdown(record)
     if record["machine"]:
         measure.write(args.out, "gpu", "On one GPU", lines, record)
@@ -155,7 +153,7 @@ class Section:
         else:
             try:
                 self.found["findings"] += finding(*arguments)
-            except (Exception, SystemExit) as error:  # whatever it is, the rest goes on
+            except Exception as error:  # whatever it is, the rest goes on
                 traceback.print_exc()
                 self.found["failures"].append(f"{what}: {measure.one_line(error)}")
         self.save()
@@ -163,10 +161,10 @@ class Section:
     def save(self) -> None:
         stats = jax.devices()[0].memory_stats()
         self.found["peak_bytes"] = stats["peak_bytes_in_use"] if stats else None
-        measure.replace(self.file, json.dumps(self.found, indent=1))
+        write_file(self.file, json.dumps(self.found, indent=1))
 
     def ceilings(self) -> tuple[dict[str, float], float]:
-        """(FLOP/s by precision, bytes/s) as the first section found them; NaN where it found none."""
+        """Returns (FLOP/s by precision, bytes/s) as the first section found them; NaN where it found none."""
         file = self.out / "gpu.ceilings.json"
         findings = json.loads(file.read_text())["findings"] if file.exists() else []
         flops = {f["precision"]: f["best_flops_per_s"] for f in findings if "precision" in f}
@@ -192,13 +190,13 @@ def ceilings(section: Section) -> None:
 
 
 def recurrence_steps(section: Section) -> None:
-    """esnlm's kernels; in the cuSPARSE section plain BCOO alone, in torch's section its CSR alone."""
+    """Measures esnlm's kernels; in the cuSPARSE section plain BCOO alone, in torch's section its CSR alone."""
     scale, (_, bandwidth) = section.scale, section.ceilings()
     wanted = {"recurrence": "esnlm", "recurrence-cusparse": "jax BCOO", "recurrence-torch": "torch"}[section.name]
 
     @lru_cache(maxsize=1)
     def build(size):
-        reservoir = random_reservoir(size, recurrence_benchmark.VOCAB_SIZE, min(DEGREE, size), seed=0)
+        reservoir = narrow_reservoir(scale, size)
         operands = {} if wanted == "torch" else recurrence_benchmark.jax_operands(reservoir, scale.dense_up_to)
         return reservoir, {name: own for name, own in operands.items() if name.startswith(wanted)}
 
@@ -215,7 +213,7 @@ def recurrence_steps(section: Section) -> None:
         turns = {name: lambda _, run=run: run() for name, run in turns.items()}
         seconds, failures = measure.interleave(turns, scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / STEPS for name, own in seconds.items()}
-        floor = 1e3 * floor_seconds(reservoir, slots, bandwidth)
+        floor = 1e3 * recurrence_benchmark.floor_seconds(reservoir, slots, bandwidth)
         return [{"size": size, "slots": slots, "floor_ms": floor, "ms": milliseconds, "left_out": left_out | failures}]
 
     for size in scale.sizes:
@@ -223,43 +221,50 @@ def recurrence_steps(section: Section) -> None:
             section.attempt(f"N {size:,}, B {slots:,}", measure_step, size, slots)
 
 
+def narrow_reservoir(scale: Scale, size: int):
+    """Returns the reservoir that recurrence.py measures."""
+    return untrained.initialize(size, recurrence_benchmark.VOCAB_SIZE, rank=1, degree=scale.degree).model.reservoir
+
+
 def update(section: Section) -> None:
-    """Windows as large as the device's, of updates that all have the same size."""
+    """Measures windows as large as the device's, of updates that all have the same size."""
     scale, (flops, bandwidth) = section.scale, section.ceilings()
 
     def measure_update(size, precision):
-        model = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(scale.rank))
-        experiment = Experiment(model=model, compute=ComputeConfig(precision=precision))
-        compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
-        count = min(scale.most_updates, compute.window_tokens // PREDICTIONS)
-        window = [sentences_of(PREDICTIONS, scale.vocab, seed) for seed in range(count)]
-        reservoir, params = training_benchmark.model(size, scale.vocab, scale.rank)
-        own = training_benchmark.Esnlm(reservoir, params, compute, [window] * scale.rounds, count)
-        turns = {"states": own.states, "packing": own.pack, "updates": own.updates}
+        run = untrained.initialize(size, scale.vocab, scale.rank, precision=precision)
+        count = min(scale.most_updates, run.config.compute.window_tokens // PREDICTIONS)
+        text = equal_updates(count, scale)
+        own = training_benchmark.Esnlm(run, text)
+        _, working_bytes = own.compile()
+        turns = {"features": own.load, "updates": lambda i: own.run(i, count)}
         seconds, _ = measure.interleave(turns, scale.rounds)
-        parts, _ = measure.interleave(own.parts()[0], scale.rounds)
+        parts, _ = measure.interleave(own.parts(count)[0], scale.rounds)
         milliseconds = {name: 1e3 * float(np.median(own)) / count for name, own in seconds.items()}
         milliseconds |= {name: 1e3 * float(np.median(own)) for name, own in parts.items()}
         floor = training_benchmark.update_floor(
-            text.rows(window[0]), size, scale.vocab, scale.rank, flops[precision], bandwidth
+            sentences.rows(text.batches(0)[0]), size, scale.vocab, scale.rank, flops[precision], bandwidth
         )
         finding = {"size": size, "precision": precision, "ms": milliseconds, "floor_ms": 1e3 * sum(floor.values())}
-        return [finding | {"working_bytes": own.working_bytes()["esnlm"]}]
+        return [finding | {"working_bytes": working_bytes}]
 
     for size in scale.trained:
         for precision in trainable_precisions():
             section.attempt(f"N {size:,}, {precision}", measure_update, size, precision)
 
 
-def sentences_of(predictions: int, vocab_size: int, seed: int) -> list[np.ndarray]:
-    """32 sentences of nearly one length that have so many predictions and begin alike, as with BOS."""
-    rng = np.random.default_rng(seed)
-    lengths = [len(part) for part in np.array_split(np.arange(predictions), 32)]
-    return [np.append(0, rng.integers(0, vocab_size, length)).astype(np.int32) for length in lengths]
+def equal_updates(count: int, scale: Scale) -> sentences.Text:
+    """Returns a window for each round: always the same updates, of 32 sentences that begin alike and PREDICTIONS in all."""
+    rng = np.random.default_rng(0)
+    lengths = [len(part) for part in np.array_split(np.arange(PREDICTIONS), 32)]
+    store = sentences.as_store(
+        [np.append(0, rng.integers(0, scale.vocab, n)).astype(np.int32) for n in count * lengths]
+    )
+    epoch = EpochPlan(list(np.arange(len(store)).reshape(count, 32)), np.full(count, PREDICTIONS), [range(count)])
+    return sentences.Text(store, [epoch], [(0, range(count))] * scale.rounds)
 
 
 def training(section: Section) -> None:
-    """Whole windows; torch.compile, which may take long, comes last."""
+    """Measures whole windows; torch.compile, which may take long, comes last."""
     scale, (flops, bandwidth) = section.scale, section.ceilings()
 
     def measure_training(size, precision, compiled):
@@ -274,14 +279,14 @@ def training(section: Section) -> None:
 
 
 def errors(section: Section) -> None:
-    """Against float64 on the host, from the same float32 weights."""
+    """Compares with float64 on the host, from the same float32 weights."""
     scale = section.scale
     size, vocab_size = scale.errors_size, scale.errors_vocab
-    reservoir, params = training_benchmark.model(size, vocab_size, scale.rank)
-    pairs = text.draw_pairs(scale.pairs, vocab_size, seed=1)
+    run = untrained.initialize(size, vocab_size, scale.rank)
+    pairs = sentences.draw_pairs(scale.pairs, vocab_size, seed=1)
 
     def states(kernel):
-        narrow = random_reservoir(size, recurrence_benchmark.VOCAB_SIZE, min(DEGREE, size), seed=0)
+        narrow = narrow_reservoir(scale, size)
         h, tokens = recurrence_benchmark.start(size, 32, 200)
         truth = recurrence_benchmark.scipy_steps(narrow, h, tokens, np.float64)()
         operands = recurrence_benchmark.jax_operands(narrow, size)[f"esnlm {kernel}"]
@@ -289,38 +294,18 @@ def errors(section: Section) -> None:
         return [{"kernel": kernel, "error_after_200_steps": float(np.abs(own - truth).max() / np.abs(truth).max())}]
 
     def log_probs(precision):
-        stream = FeatureStream(reservoir.for_device(), 256, 4096)
-        own = token_log_probs(stream, jax.tree.map(jax.numpy.asarray, params), pairs, precision, 256)
+        own = precision_benchmark.with_precision(run, precision).token_log_probs_of(pairs)
         error = max(float(np.abs(a - b).max()) for a, b in zip(own, truth, strict=True))
-        sums = np.array([np.sum(x, dtype=np.float64) for x in own])
+        sums = sum_log_probs(own)
         changed = np.mean((sums[::2] > sums[1::2]) != (right[::2] > right[1::2]))
         return [{"precision": precision, "largest_error_nats": error, "answers_changed": float(changed)}]
 
     for kernel in sparse.KERNELS:
         section.attempt(f"states, {kernel}", states, kernel)
-    truth = float64_log_probs(reservoir, params, pairs)
-    right = np.array([x.sum() for x in truth])
+    truth = precision_benchmark.float64_log_probs(run.model, pairs)
+    right = sum_log_probs(truth)
     for precision in PRECISIONS:
         section.attempt(f"log-probabilities, {precision}", log_probs, precision)
-
-
-def float64_log_probs(reservoir, params: dict, sentences: list[np.ndarray]) -> list[np.ndarray]:
-    """log p of every token after the first, in NumPy."""
-    w_rec, w_in = (recurrence_benchmark.as_scipy(w, np.float64) for w in (reservoir.w_rec, reservoir.w_in))
-    w_in, leak = w_in.toarray(), np.asarray(reservoir.leak[...], np.float64)[:, None]
-    a, b, bias = (np.asarray(params[name], np.float64) for name in ("a", "b", "bias"))
-    found = [np.empty(len(sentence) - 1) for sentence in sentences]
-    h = np.zeros((reservoir.state_size, len(sentences)))
-    for t in range(max(map(len, sentences)) - 1):
-        running = [i for i, sentence in enumerate(sentences) if len(sentence) > t + 1]
-        drive = w_rec @ h[:, running] + w_in[:, [sentences[i][t] for i in running]]
-        h[:, running] = (1 - leak) * h[:, running] + leak * np.tanh(drive)
-        o = h[:, running].T @ b.T @ a.T + bias
-        o -= o.max(1, keepdims=True)
-        o -= np.log(np.exp(o).sum(1, keepdims=True))
-        for row, i in enumerate(running):
-            found[i][t] = o[row, sentences[i][t + 1]]
-    return found
 
 
 SECTIONS = {
@@ -358,16 +343,16 @@ def markdown(record: dict) -> list[str]:
             row = steps.setdefault((f["size"], f["slots"]), {"floor": f["floor_ms"]})
             row |= {"BCOO by cuSPARSE" if key == "jax BCOO" else key: value for key, value in f["ms"].items()}
     names = list(dict.fromkeys(name for row in steps.values() for name in row))
-    lines += ["", "One step of the recurrence, ms:", ""]
+    lines += ["", "One time step of the recurrence, ms:", ""]
     rows = [[*key, *(row.get(name) for name in names)] for key, row in sorted(steps.items())]
     lines += measure.table(["N", "B", *names], rows)
 
-    lines += ["", f"An update of 32 sentences, {PREDICTIONS} predictions, ms (states: its share of a window's):", ""]
-    head = ["N", "", "states", "packing", "update", "of it gradient", "AdamW", "floor", "update / floor", "working GB"]
+    lines += ["", f"An update of 32 sentences, {PREDICTIONS} predictions, ms (features: its share of a window's):", ""]
+    head = ["N", "", "features", "update", "of it gradient", "AdamW", "floor", "update / floor", "working GB"]
     lines += measure.table(
         head,
         [
-            [f["size"], f["precision"], f["ms"]["states"], f["ms"]["packing"], f["ms"]["updates"], f["ms"]["gradient"]]
+            [f["size"], f["precision"], f["ms"]["features"], f["ms"]["updates"], f["ms"]["gradient"]]
             + [f["ms"]["AdamW"], f["floor_ms"], f["ms"]["updates"] / f["floor_ms"], f["working_bytes"] / 1e9]
             for f in findings("update")
         ],
@@ -409,4 +394,4 @@ def markdown(record: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    measure.as_command(main)

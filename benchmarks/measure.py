@@ -1,9 +1,10 @@
-"""Side-by-side timing, the machine it ran on, that machine's measured limits, and the result files.
+"""What all benchmarks share: timing side by side, the machine and its measured limits, and the result files.
 
-Contenders take turns, A B C, A B C, ..., so that a slower minute of the machine falls on all of them alike; a ratio is
-taken within each round, and what is reported are medians over the rounds.
+Contenders take turns, A B C, A B C, ..., so that a slower minute of the machine falls on all of them alike. A ratio is
+taken within each round, and medians over the rounds are reported.
 """
 
+import argparse
 import importlib.metadata
 import json
 import multiprocessing
@@ -27,6 +28,8 @@ import jax.numpy as jnp
 from esnlm.allocator import keep_freed_memory
 from esnlm.ops.matmul import matmul
 from esnlm.process import exit_with
+from esnlm.reporting.tables import markdown_table
+from esnlm.runs.atomic import write_files
 
 try:
     import torch
@@ -42,7 +45,7 @@ Contender = Callable[[int], object]  # called with the round's number; returns w
 
 
 def as_command(main: Callable[[], dict]) -> None:
-    """Runs a benchmark and exits: what it cannot read is said in one line, with status 2."""
+    """Runs a benchmark and exits. What it cannot read is said in one line, with status 2."""
 
     def without_result() -> None:
         main()
@@ -50,8 +53,21 @@ def as_command(main: Callable[[], dict]) -> None:
     sys.exit(exit_with(without_result))
 
 
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Returns the parser of a benchmark, with the argument that all of them have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
+    return parser
+
+
+def begin() -> dict:
+    """Sets the process up for measuring, and returns the record that the benchmark fills in and gives to `write`."""
+    set_up()
+    return {"command": command(), "load_before": load(), "machine": machine()}
+
+
 def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Seconds of every contender, round by round, after one round that is not counted.
+    """Measures the seconds of every contender, round by round, after one round that is not counted.
 
     Returns:
         (seconds, failures): one list of `rounds` a contender; the error of one that failed in its first, uncounted
@@ -72,9 +88,9 @@ def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str,
 
 
 class Apart:
-    """An object in a process of its own, whose memory and threads those here do not meet; its methods, called from here.
+    """An object in a process of its own, with memory and threads of its own. Its methods are called from here.
 
-    What a method raises there, or the construction, is raised here by the next call.
+    What a method or the construction raises there is raised here by the next call.
     """
 
     def __init__(self, make: Callable, *arguments):
@@ -85,7 +101,7 @@ class Apart:
         far.close()
 
     def close(self) -> None:
-        """Ends the process: its memory is given back."""
+        """Ends the process, which gives its memory back."""
         self._process.kill()
         self._process.join()
 
@@ -124,7 +140,7 @@ def _serve(pipe, make, arguments):
 
 
 def time_of(run: Callable[[], object]) -> float:
-    """Seconds a call, over as many calls as make up SHORTEST."""
+    """Returns the seconds of a call, over as many calls as make up SHORTEST."""
     calls, elapsed, began = 0, 0.0, time.perf_counter()
     while elapsed < SHORTEST:
         run()
@@ -134,7 +150,7 @@ def time_of(run: Callable[[], object]) -> float:
 
 
 def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
-    """Median, least and most seconds of each contender; `slower`: the median over rounds of its time / baseline's."""
+    """Returns median, least and most seconds of each contender, and `slower`, the median over rounds of its time / baseline's."""
     return {
         name: {
             "median_s": statistics.median(own),
@@ -151,7 +167,7 @@ def compare(seconds: dict[str, list[float]], baseline: str) -> dict[str, dict]:
 
 
 def gemm_peaks(shapes: dict[str, tuple[int, int, int]], rounds: int, precision: str = "float32") -> dict[str, dict]:
-    """FLOP/s of matrix products (m, k) x (k, n), by name and library; the best round of each."""
+    """Measures the FLOP/s of matrix products (m, k) x (k, n), by name and library: the best round of each."""
     contenders, flops = {}, {}
     for name, (m, k, n) in shapes.items():
         x, y = random_array((m, k), seed=1), random_array((k, n), seed=2)
@@ -170,7 +186,7 @@ def gemm_peaks(shapes: dict[str, tuple[int, int, int]], rounds: int, precision: 
 
 
 def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
-    """Bytes read and written a second by an elementwise pass over an array, by library; the best round of each."""
+    """Measures the bytes a second that a pass over an array reads and writes, by library: the best round of each."""
     size = megabytes * 250_000
     held = {"in place": random_array((size,), seed=1), "fresh": random_array((size,), seed=2)}
     in_place = jax.jit(lambda x: x * jnp.float32(0.999), donate_argnums=0)
@@ -189,7 +205,7 @@ def copy_peaks(megabytes: int, rounds: int) -> dict[str, float]:
 
 
 def best_peak(peaks: dict) -> float:
-    """The highest of a dict of peaks, whoever reached it."""
+    """Returns the highest of a dict of peaks, whoever reached it."""
     return max(value for value in peaks.values() if isinstance(value, float))
 
 
@@ -213,12 +229,13 @@ def torch_precision(precision: str) -> None:
 
 
 def torch_wait() -> None:
+    """Waits until torch's device has done its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def random_array(shape: tuple[int, ...], seed: int) -> jax.Array:
-    """Standard normal float32: a product of zeros is faster than one of numbers on some chips."""
+    """Draws standard normal float32. On some chips a product of zeros would be faster."""
     return jax.random.normal(jax.random.key(seed), shape, jnp.float32)
 
 
@@ -226,6 +243,7 @@ def random_array(shape: tuple[int, ...], seed: int) -> jax.Array:
 
 
 def cores() -> int:
+    """Returns how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
@@ -237,12 +255,12 @@ def set_up() -> None:
 
 
 def load() -> list[float]:
-    """Load averages over 1, 5 and 15 minutes."""
+    """Returns the load averages over 1, 5 and 15 minutes."""
     return [round(value, 2) for value in os.getloadavg()]
 
 
 def machine() -> dict:
-    """Processor, cores, device and versions."""
+    """Returns the processor, cores, device and versions."""
     device = jax.devices()[0]
     return {
         "processor": _cpu_model(),
@@ -290,45 +308,34 @@ def command() -> str:
 
 
 def write(out: Path, name: str, title: str, text: Iterable[str], record: dict) -> None:
-    """Writes out/NAME.json (the record) and out/NAME.md (title, text, and what the record says of its making)."""
+    """Writes out/NAME.json (the record) and out/NAME.md (title, text, and how it was measured)."""
     out.mkdir(parents=True, exist_ok=True)
-    made = [
-        "",
-        f"Command: `{record['command']}`",
-        "",
-        f"Machine: {describe(record['machine'])}",
-        "",
-        f"Load average: {record['load_before']} before, {record['load_after']} after",
-        "",
-        "Versions: " + ", ".join(f"{k} {v}" for k, v in record["machine"]["versions"].items() if v),
-    ]
-    for path, content in (
-        (out / f"{name}.json", json.dumps(record, indent=1) + "\n"),
-        (out / f"{name}.md", "\n".join([f"# {title}", "", *text, *made]) + "\n"),
-    ):
-        replace(path, content)
+    record["load_after"] = load()
+    made = {
+        "Command": f"`{record['command']}`",
+        "Machine": describe(record["machine"]),
+        "Load average": f"{record['load_before']} before, {record['load_after']} after",
+        "Versions": ", ".join(f"{k} {v}" for k, v in record["machine"]["versions"].items() if v),
+    }
+    lines = [f"# {title}", "", *text, *(line for what, said in made.items() for line in ("", f"{what}: {said}"))]
+    pages = {out / f"{name}.json": json.dumps(record, indent=1) + "\n", out / f"{name}.md": "\n".join(lines) + "\n"}
+    write_files(pages)
     print(f"wrote {out / name}.json and .md")
 
 
-def replace(path: Path, content: str) -> None:
-    """Writes a file so that whoever looks finds the old one or the new one, whole."""
-    partial_file = path.with_name(f".{path.name}.partial")
-    partial_file.write_text(content)
-    os.replace(partial_file, path)
-
-
 def describe(machine: dict) -> str:
+    """Returns a machine in a few words."""
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
     return f"{machine['processor']}, {machine['cores']} cores, JAX on {machine['device']}{gpu}"
 
 
 def table(head: list[str], rows: Iterable[Iterable]) -> list[str]:
-    """Lines of a Markdown table; numbers are shown with three figures."""
-    cells = [[show(cell) for cell in row] for row in rows]
-    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *cells)]
+    """Returns the lines of a Markdown table whose numbers are shown with three figures."""
+    return markdown_table(head, [[show(cell) for cell in row] for row in rows])
 
 
 def show(cell: object) -> str:
+    """Returns a cell as text, - where there is none."""
     if cell is None:
         return "-"
     if isinstance(cell, float):
@@ -337,4 +344,5 @@ def show(cell: object) -> str:
 
 
 def one_line(error: BaseException) -> str:
+    """Returns an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

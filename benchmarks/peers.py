@@ -32,12 +32,12 @@ class TorchReservoir:
         self.leak = torch.from_numpy(np.array(reservoir.leak[...])).to(device)[:, None]
 
     def step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """h' = (1 - a) h + a tanh(W_rec h + W_in u) as one writes it down; h (N, B), tokens (B,)."""
+        """Computes h' = (1 - a) h + a tanh(W_rec h + W_in u) as one writes it down; h (N, B), tokens (B,)."""
         drive = self.w_rec @ h + F.embedding(tokens, self.table).T  # (N, B)
         return (1 - self.leak) * h + self.leak * torch.tanh(drive)
 
     def fast_step(self, h: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """The same in fewer passes over memory."""
+        """Computes the same in fewer passes over memory."""
         drive = self.w_rec @ h  # (N, B)
         drive += F.embedding(tokens, self.table).T
         return torch.lerp(h, drive.tanh_(), self.leak)
@@ -47,7 +47,7 @@ class TorchReservoir:
 
 
 def torch_sparse(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
-    """A BCOO matrix in torch's "csr" or "coo"."""
+    """Returns a BCOO matrix in torch's "csr" or "coo"."""
     indices, values = (torch.from_numpy(np.array(x)) for x in (matrix.indices.T, matrix.data))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch calls its CSR "beta", and its checks implicit
@@ -56,7 +56,7 @@ def torch_sparse(matrix: BCOO, device: str, layout: str) -> torch.Tensor:
 
 
 def fastest_layout(matrix: BCOO, device: str, slots: int) -> tuple[str, str]:
-    """Which of CSR and COO multiplies faster at this width, and a line that says so."""
+    """Returns which of CSR and COO multiplies faster at this width, and a line that says so."""
     h = torch.rand(matrix.shape[1], slots, device=device)
     found = {}
     for layout in ("csr", "coo"):
@@ -91,7 +91,7 @@ class PaperWay:
         self.criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
-        """One update; the loss before it."""
+        """Makes one update, and returns the loss before it."""
         inputs, targets = (torch.from_numpy(x).to(self.device) for x in pad(sentences))  # (B, T)
         h, states = self.reservoir.zeros(len(sentences)), []
         for t in range(inputs.shape[1]):
@@ -125,23 +125,29 @@ class PackedWay:
     """(b) Only real tokens, in as few passes as PyTorch allows.
 
     Args:
-        shared: the features after BOS, the same in every sentence, are read once.
+        shares_first_row: the features after BOS, the same in every sentence, are read once.
     """
 
     def __init__(
-        self, reservoir: TorchReservoir, params: dict, precision: str, adamw: dict, compiled=False, shared=False
+        self,
+        reservoir: TorchReservoir,
+        params: dict,
+        precision: str,
+        adamw: dict,
+        compiled: bool = False,
+        shares_first_row: bool = False,
     ):
         self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
         self.readout = Readout(params, self.device)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
-        self.shared = shared
-        loss = self._shared_loss if shared else self._loss
+        self.shares_first_row = shares_first_row
+        loss = self._shared_loss if shares_first_row else self._loss
         self.loss = torch.compile(loss, dynamic=True) if compiled else loss
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
-        """One update; the loss before it."""
+        """Makes one update, and returns the loss before it."""
         features, targets = self.features(sentences)
-        if self.shared:
+        if self.shares_first_row:
             features = features[len(sentences) - 1 :]
         with precise(self.precision, self.device):
             loss = self.loss(features, targets)
@@ -156,7 +162,7 @@ class PackedWay:
 
     @torch.no_grad()
     def features(self, sentences: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        """States of the real tokens (C, N) and what comes next (C,): step by step, longest sentence first."""
+        """Returns states of the real tokens (C, N) and what comes next (C,): step by step, longest sentence first."""
         inputs, targets = pad(sorted(sentences, key=len, reverse=True))
         running = (targets != IGNORED).sum(0)  # (T,) sentences still running at each step
         packed = torch.from_numpy(np.concatenate([targets[:n, t] for t, n in enumerate(running)])).to(self.device)
@@ -184,7 +190,7 @@ class Lstm:
         self.optimizer = torch.optim.AdamW(parts.parameters(), **adamw)
 
     def update(self, sentences: list[np.ndarray]) -> torch.Tensor:
-        """One update; the loss before it."""
+        """Makes one update, and returns the loss before it."""
         inputs, targets = (torch.from_numpy(x) for x in pad(sorted(sentences, key=len, reverse=True)))
         lengths = (targets != IGNORED).sum(1)
         inputs, targets = (
@@ -200,7 +206,7 @@ ADAMW = {"for-loop": {"foreach": False, "fused": False}, "foreach": {"foreach": 
 
 
 def fastest_adamw(params: dict, device: str) -> tuple[dict, str]:
-    """Options of the fastest of torch's AdamW implementations on arrays of these shapes, and a line that says so."""
+    """Returns the options of the fastest of torch's AdamW implementations on arrays of these shapes, and a line that says so."""
     found = {}
     for name, options in ADAMW.items():
         arrays = [nn.Parameter(torch.rand(array.shape, device=device)) for array in params.values()]
@@ -212,7 +218,7 @@ def fastest_adamw(params: dict, device: str) -> tuple[dict, str]:
 
 
 def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(inputs, targets), both (B, T) int64: what is read, and what comes next or IGNORED where there is nothing."""
+    """Returns (inputs, targets), both (B, T) int64: what is read, and what comes next or IGNORED where nothing does."""
     lengths = [len(sentence) - 1 for sentence in sentences]
     inputs = np.zeros((len(sentences), max(lengths)), np.int64)
     targets = np.full(inputs.shape, IGNORED, np.int64)
@@ -222,7 +228,7 @@ def pad(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def precise(precision: str, device: str):
-    """The context in which torch's products are what `precision` says."""
+    """Returns the context in which torch's products are what `precision` says."""
     measure.torch_precision(precision)
     return torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16")
 
@@ -239,7 +245,7 @@ def _times(seconds: dict[str, float]) -> str:
 
 
 def _seconds(run, repeats: int = 15) -> float:
-    """The least of a few synchronised calls after one that does not count: what decides must not be a hiccup."""
+    """Returns the least of a few calls after one that does not count, so that no hiccup decides."""
     times = []
     for _ in range(repeats + 1):
         began = time.perf_counter()

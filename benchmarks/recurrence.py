@@ -1,15 +1,15 @@
-"""One step of the recurrence, h' = (1 - a) h + a tanh(W h + W_in u): esnlm's kernels against everyone else's.
+"""One time step, h' = (1 - a) h + a tanh(W_rec h + W_in u): esnlm's kernels against everyone else's.
 
     python benchmarks/recurrence.py
     python benchmarks/recurrence.py --sizes 4096 --slots 1 32 256 --rounds 9
 
-The same float32 matrices for all (32 nonzeros a row), the same start states, the same tokens. Everyone takes some steps
-in a row as their users would, JAX in one compiled loop and the others in a Python loop; a step is the mean of those.
-The final states are compared with SciPy's in float64. The floor is W read once (values and indices) and h read and
-written, at the copy bandwidth measured in the same run; where that fits into a cache the share can pass 1.
+All have the same float32 matrices (32 nonzeros a row), start states and tokens. Everyone takes some steps in a row as
+their users would, JAX in one compiled loop and the others in a Python loop. A step is the mean of those. The final
+states are compared with SciPy's in float64. The floor is W_rec read once (values and indices) and h read and written, at
+the copy bandwidth measured in the same run. Where that fits into a cache the share can pass 1.
 
 reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a slot; JAX, its
-own run over time, which it leaves uncompiled, under jax.vmap and jax.jit.
+own run over time under jax.vmap and jax.jit, since it leaves that uncompiled.
 
 Writes recurrence.json and .md under --out.
 """
@@ -17,20 +17,18 @@ Writes recurrence.json and .md under --out.
 import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
-import scipy.sparse
+import untrained
 from jax import lax
-from jax.experimental.sparse import BCOO
 
-from esnlm.features.stream import default_batch_slots
+import esnlm
 from esnlm.reservoir import sparse
-from esnlm.reservoir.random_matrix import bernoulli_positions
-from esnlm.reservoir.weights import Reservoir
+from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.cell import Reservoir
 
 if measure.torch is not None:
     import peers
@@ -48,7 +46,7 @@ VOCAB_SIZE = 256  # small: the input is no part of the question, and reservoirpy
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384, 65536], help="N")
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32, 256, 1024], help="B")
     parser.add_argument("--degree", type=float, default=32, help="mean nonzeros per row")
@@ -57,48 +55,29 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--dense-up-to", type=int, default=4096, help="largest N for the dense kernel")
     parser.add_argument("--gigabytes", type=float, default=6.0, help="a contender that needs more at once is left out")
     parser.add_argument("--copy-megabytes", type=int, default=512)
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    measure.set_up()
-    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+    record = measure.begin()
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
     record["rows"] = []
     for size in args.sizes:
-        reservoir = random_reservoir(size, VOCAB_SIZE, args.degree, seed=0)
-        operands = jax_operands(reservoir, args.dense_up_to)
+        run = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=args.degree)
+        operands = jax_operands(run.model.reservoir, args.dense_up_to)
         for slots in args.slots:
-            row = measure_step(reservoir, operands, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
+            row = measure_step(run, operands, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
             record["rows"].append(row)
             print("\n".join(lines_of(row)), flush=True)
-    record["load_after"] = measure.load()
     measure.write(args.out, "recurrence", "One step of the recurrence", markdown(record), record)
     return record
 
 
-def random_reservoir(size: int, vocab_size: int, degree: float, seed: int) -> Reservoir:
-    """A reservoir as the papers draw it, but scaled by the circular law's radius, sqrt(degree), instead of its own."""
-    rng = np.random.default_rng([seed, size])
-
-    def matrix(columns, scale):
-        row, column = bernoulli_positions(size, columns, degree / size, rng)
-        values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
-        parts = (values, np.stack([row, column], axis=1))
-        return BCOO(parts, shape=(size, columns), indices_sorted=True, unique_indices=True)
-
-    leak = rng.uniform(0, 1, size).astype(np.float32)
-    return Reservoir(matrix(size, 0.99 / np.sqrt(degree)), matrix(vocab_size, 1.0), leak)
-
-
-def measure_step(
-    reservoir: Reservoir, operands: dict, slots: int, args: argparse.Namespace, copy_bandwidth: float
-) -> dict:
-    """One row: every contender at one N and B."""
+def measure_step(run: esnlm.Run, operands: dict, slots: int, args: argparse.Namespace, copy_bandwidth: float) -> dict:
+    """Returns one row: every contender at one N and B."""
+    reservoir, compute = run.model.reservoir, run.config.compute
     size, nonzeros = reservoir.state_size, reservoir.w_rec.nse
     steps = min(args.steps, max(2, (1 << 26) // (size * slots)))
     h, tokens = start(size, slots, steps)
     left_out = too_large(nonzeros, slots, args.gigabytes)
-    width = default_batch_slots(size, jax.default_backend())
-    contenders = {BASELINE: jax_steps(*operands["esnlm " + chosen_kernel(reservoir)], h, tokens, width)}
+    contenders = {BASELINE: jax_steps(esnlm_step, run.model.for_device(compute).cell, h, tokens, compute.batch_slots)}
     contenders |= {name: jax_steps(*own, h, tokens, slots) for name, own in operands.items() if name not in left_out}
     contenders["scipy csr"] = scipy_steps(reservoir, h, tokens, np.float32)
     if measure.torch is not None:
@@ -125,20 +104,20 @@ def measure_step(
 
 
 def start(size: int, slots: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """States (N, B) float32 and tokens (T, B) int32 to begin with."""
+    """Returns states (N, B) float32 and tokens (T, B) int32 to begin with."""
     rng = np.random.default_rng(1)
     h = 2 * rng.random((size, slots), dtype=np.float32) - 1
     return h, rng.integers(0, VOCAB_SIZE, (steps, slots)).astype(np.int32)
 
 
 def floor_seconds(reservoir: Reservoir, slots: int, copy_bandwidth: float) -> float:
-    """W read once, values and indices, and h read and written."""
+    """Returns the seconds to read W_rec once, values and indices, and to read and write h."""
     size = reservoir.state_size
     return (8 * reservoir.w_rec.nse + 4 * (size + 1) + 8 * size * slots) / copy_bandwidth
 
 
 def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
-    """Contenders that write a float for each nonzero and slot, where that is more than may be asked for."""
+    """Returns which contenders are left out, and why: those that gather a float for each nonzero and slot, if too many."""
     gathered = 4e-9 * nonzeros * slots
     names = ["esnlm bcoo", "jax BCOO", "reservoirpy jax"] + ["esnlm csr"] * (jax.default_backend() != "cpu")
     return dict.fromkeys(names, f"would gather {gathered:.1f} GB at once") if gathered > gigabytes else {}
@@ -148,15 +127,11 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
 
 
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
-    """{name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
+    """Returns {name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
     kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
     found = {f"esnlm {kernel}": (esnlm_step, reservoir.for_device(kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
     return found | {"jax BCOO": (plain_step, plain)}
-
-
-def chosen_kernel(reservoir: Reservoir) -> str:
-    return sparse.choose_kernel(reservoir.state_size, reservoir.w_rec.nse, jax.default_backend())
 
 
 def jax_steps(step, operands, h, tokens, width):
@@ -170,8 +145,8 @@ def _scan(step, operands, h, tokens):
     return lax.scan(lambda h, now: (step(operands, h, now), None), h, tokens)[0]
 
 
-def esnlm_step(dynamics, h, tokens):
-    return dynamics.step(h, tokens)
+def esnlm_step(cell, h, tokens):
+    return cell.step(h, tokens)
 
 
 def plain_step(operands, h, tokens):
@@ -180,7 +155,7 @@ def plain_step(operands, h, tokens):
 
 
 def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type) -> Callable[[], np.ndarray]:
-    w_rec, w_in = as_scipy(reservoir.w_rec, dtype), as_scipy(reservoir.w_in, dtype).toarray()
+    w_rec, w_in = (as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense()))
     leak, start = np.asarray(reservoir.leak[...], dtype)[:, None], h.astype(dtype)
 
     def run():
@@ -208,7 +183,7 @@ def torch_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Call
 
 
 def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:
-    weights = {"W": as_scipy(reservoir.w_rec, np.float32), "Win": as_scipy(reservoir.w_in, np.float32)}
+    weights = {"W": as_scipy(reservoir.w_rec).astype(np.float32), "Win": as_scipy(reservoir.w_in).astype(np.float32)}
     node = reservoirpy.nodes.Reservoir(lr=np.asarray(reservoir.leak[...]), dtype=np.float32, **weights)
     one_hot, starts = np.eye(reservoir.vocab_size, dtype=np.float32), np.ascontiguousarray(h.T)
 
@@ -237,11 +212,6 @@ def as_numpy(states) -> np.ndarray:
     if isinstance(states, list):
         return np.concatenate([np.asarray(block) for block in states], axis=1)
     return np.asarray(states.cpu() if hasattr(states, "cpu") else states)
-
-
-def as_scipy(matrix: BCOO, dtype: type) -> scipy.sparse.csr_array:
-    row, column = np.asarray(matrix.indices).T
-    return scipy.sparse.csr_array((np.asarray(matrix.data, dtype), (row, column)), shape=matrix.shape)
 
 
 # ---- the table
@@ -283,4 +253,4 @@ def markdown(record: dict) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    measure.as_command(main)

@@ -3,11 +3,11 @@
     python benchmarks/scoring.py --pairs data/blimp --tokenizer gpt2 --limit 4000
     python benchmarks/scoring.py
 
-    esnlm          evaluation/scoring.py as `eval_blimp.py` calls it
+    esnlm          Run.token_log_probs_of, as `eval_blimp.py` calls it
     plain jax      padded batches of --batch sentences, all logits, jax.nn.log_softmax; the same recurrence kernel
     plain torch    the same in PyTorch: torch.sparse, a Python loop over time, torch.log_softmax
 
-The readout is untrained: that changes no time. Each contender scores all sentences in its turn; their
+The readout is untrained, which changes no time. Each contender scores all sentences in its turn, and their
 log-probabilities are compared. The share of the GEMM peak counts the readout's products of the distinct prefixes.
 
 Writes scoring.json and .md under --out.
@@ -21,32 +21,26 @@ import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
+import untrained
 from jax import lax
-from recurrence import esnlm_step, random_reservoir
+from recurrence import esnlm_step
 from sentences import draw_pairs, predictions, real_share
 from training import gemm_lines, limits
 
-from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.evaluation import minimal_pairs, sequences
-from esnlm.evaluation.scoring import token_log_probs
-from esnlm.features.stream import FeatureStream
-from esnlm.models.echo_state import EchoStateConfig
-from esnlm.readout import linear
-from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir.weights import ReservoirConfig
 
 if measure.torch is not None:
     import peers
     import torch
 
 BASELINE = "esnlm"
-CHUNK = 256  # states whose logits exist at once, as in esnlm/loaded_run.py
+LOGITS = 256  # rows of the product with A whose speed is measured: as many as scoring makes logits of at once
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", nargs="+", help="JSONL files of minimal pairs, or a folder; default: drawn ones")
+    parser = measure.arguments(__doc__)
+    parser.add_argument("--pairs", nargs="+", help="JSONL files of minimal pairs, or a folder; default: random ones")
     parser.add_argument("--tokenizer", default="gpt2", help="of the pairs: gpt2 or a folder")
     parser.add_argument("--limit", type=int, default=4000, help="sentences, spread over the paradigms")
     parser.add_argument("--size", type=int, default=4096, help="N")
@@ -56,16 +50,13 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
     parser.add_argument("--copy-megabytes", type=int, default=512)
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    measure.set_up()
-    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+    record = measure.begin()
     sentences, vocab_size = read(args)
-    shapes = {"logits": (CHUNK, args.rank, vocab_size), "square": (args.square,) * 3}
+    shapes = {"logits": (LOGITS, args.rank, vocab_size), "square": (args.square,) * 3}
     record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds)
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
     record["row"] = measure_scoring(sentences, vocab_size, args, limits(record)[0])
-    record["load_after"] = measure.load()
     text = markdown(record)
     print("\n".join(text))
     measure.write(args.out, "scoring", "Scoring minimal pairs", text, record)
@@ -73,7 +64,7 @@ def main(arguments: list[str] | None = None) -> dict:
 
 
 def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
-    """The sentences as ids, good and bad in turn, and the vocabulary's size."""
+    """Returns the sentences as ids, good and bad in turn, and the vocabulary's size."""
     if args.pairs is None:
         return draw_pairs(args.limit // 2, args.vocab, seed=0), args.vocab
     pairs = minimal_pairs.load([Path(path) for path in args.pairs])
@@ -84,29 +75,25 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
 
 
 def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse.Namespace, flops_per_s: float) -> dict:
-    reservoir = random_reservoir(args.size, vocab_size, min(32, args.size), seed=0)
-    model = EchoStateConfig("esn", ReservoirConfig(args.size), ReadoutConfig(args.rank))
-    compute = choose_compute(ComputeConfig(), model, jax.default_backend())
-    readout = linear.initialize(model.readout, args.size, vocab_size, seed=0)
-    params = {name: getattr(readout, name)[...] for name in ("a", "b", "bias")}
-    dynamics = reservoir.for_device(compute.kernel)
-    stream = FeatureStream(dynamics, compute.batch_slots, compute.window_tokens)
+    """Returns the speed of every contender, and what they scored."""
+    run = untrained.initialize(args.size, vocab_size, args.rank)
+    cell, params = run.model.for_device(run.config.compute).cell, run.model.params["readout"]
     batches = [sentences[i : i + args.batch] for i in range(0, len(sentences), args.batch)]
     contenders = {
-        BASELINE: lambda: [x.sum() for x in token_log_probs(stream, params, sentences, "float32", CHUNK)],
-        "plain jax": lambda: [x for batch in batches for x in plain_jax(dynamics, params, batch, args.batch)],
+        BASELINE: lambda: [x.sum() for x in run.token_log_probs_of(sentences)],
+        "plain jax": lambda: [x for batch in batches for x in plain_jax(cell, params, batch, args.batch)],
     }
     if measure.torch is not None:
         measure.torch_precision("float32")
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        frozen, own = peers.TorchReservoir(reservoir, device), peers.Readout(params, device)
+        frozen, own = peers.TorchReservoir(run.model.reservoir, device), peers.Readout(params, device)
         contenders["plain torch"] = lambda: [x for batch in batches for x in plain_torch(frozen, own, batch)]
     found = {}
 
-    def run(name, _):
+    def score(name, _):
         found[name] = np.array(contenders[name]())
 
-    seconds, failures = measure.interleave({name: partial(run, name) for name in contenders}, args.rounds)
+    seconds, failures = measure.interleave({name: partial(score, name) for name in contenders}, args.rounds)
     compared = measure.compare(seconds, BASELINE)
     for name, result in compared.items():
         result["sentences_per_s"] = len(sentences) / result["median_s"]
@@ -129,32 +116,31 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
     }
 
 
-def plain_jax(dynamics, params: dict, sentences: list[np.ndarray], width: int) -> np.ndarray:
-    """log p of each sentence; the length is padded to a multiple of 8, so that few shapes are compiled."""
+def plain_jax(cell, params: dict, sentences: list[np.ndarray], width: int) -> np.ndarray:
+    """Returns log p of each sentence. The length is padded to a multiple of 8, so that few shapes are compiled."""
     length = -(-(max(map(len, sentences)) - 1) // 8) * 8
     inputs, targets = np.zeros((2, length, width), np.int32)
     mask = np.zeros((length, width), np.float32)
     for i, sentence in enumerate(sentences):
         own = slice(len(sentence) - 1)
         inputs[own, i], targets[own, i], mask[own, i] = sentence[:-1], sentence[1:], 1
-    return np.asarray(_plain_jax(dynamics, params, inputs, targets, mask))[: len(sentences)]
+    return np.asarray(_plain_jax(cell, params, inputs, targets, mask))[: len(sentences)]
 
 
 @jax.jit
-def _plain_jax(dynamics, params, inputs, targets, mask):
+def _plain_jax(cell, params, inputs, targets, mask):
     def step(h, tokens):
-        h = esnlm_step(dynamics, h, tokens)
+        h = esnlm_step(cell, h, tokens)
         return h, h.T
 
-    start = jnp.zeros((dynamics.output_size, inputs.shape[1]))
-    states = lax.scan(step, start, inputs)[1]  # (T, B, N)
+    states = lax.scan(step, cell.initial_state(inputs.shape[1]), inputs)[1]  # (T, B, N)
     with jax.default_matmul_precision("float32"):
         log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])  # (T, B, V)
     return (jnp.take_along_axis(log_probs, targets[..., None], axis=2)[..., 0] * mask).sum(0)
 
 
 def plain_torch(reservoir: "peers.TorchReservoir", readout: "peers.Readout", sentences: list[np.ndarray]) -> np.ndarray:
-    """log p of each sentence."""
+    """Returns log p of each sentence."""
     with torch.no_grad():
         inputs, targets = (torch.from_numpy(x).to(reservoir.leak.device) for x in peers.pad(sentences))  # (B, T)
         h, states = reservoir.zeros(len(sentences)), []

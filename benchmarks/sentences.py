@@ -1,15 +1,56 @@
 """Sentences to measure with: random ones like the corpus's, or those of a token store."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from esnlm.data.store import open_store
+from esnlm.data.store import TokenStore, open_store
 from esnlm.training import batches
+from esnlm.training.batches import EpochPlan
 
 SHORTEST, LONGEST = 6, 512  # tokens with BOS and EOS, as in Ueda et al. 2025a
 MEAN_LENGTH = 21  # tokens of a sentence of the corpus, with BOS and EOS
 LENGTH_SPREAD = 0.66  # standard deviation of ln(length): the corpus has 0.64, and 29 to 33 % real in a padded batch
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences, the plans of some epochs of them, and the prefetch windows of these that are measured."""
+
+    store: TokenStore
+    epochs: list[EpochPlan]
+    windows: list[tuple[int, range]]  # the number of the epoch, and the updates of the window
+
+    def batches(self, i: int) -> list[list[np.ndarray]]:
+        """Returns the sentences of each update of the i-th window."""
+        epoch, window = self.windows[i]
+        return [[self.store.sentence(s) for s in self.epochs[epoch].updates[u]] for u in window]
+
+
+def plan(store: Path | None, vocab_size: int, batch_size: int, window_tokens: int, count: int, seed: int) -> Text:
+    """Returns text with the prefetch windows that a training would make of it.
+
+    Args:
+        store: a token store; None: random sentences.
+        vocab_size: of random sentences.
+        batch_size: sentences of an update.
+        window_tokens: rows of features that may exist at once.
+        count: how many windows. A store that holds fewer is gone through again, in another order.
+        seed: of the random sentences, and of the order.
+    """
+    if store is None:
+        text = as_store(draw(count * (window_tokens // (MEAN_LENGTH - 1) + 4 * batch_size), vocab_size, seed))
+    else:
+        text = open_store(store)
+    epochs: list[EpochPlan] = []
+    windows: list[tuple[int, range]] = []
+    while len(windows) < count:
+        epoch = batches.plan_epoch(text.lengths, seed, len(epochs), batch_size, window_tokens)
+        full = epoch.windows[: max(1, len(epoch.windows) - 1)]  # the last one is not
+        windows += [(len(epochs), window) for window in full]
+        epochs.append(epoch)
+    return Text(text, epochs, windows[:count])
 
 
 def draw(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
@@ -46,41 +87,24 @@ def draw_pairs(count: int, vocab_size: int, seed: int) -> list[np.ndarray]:
     return found
 
 
-def windows(
-    store: Path | None, vocab_size: int, batch_size: int, window_tokens: int, count: int, seed: int
-) -> list[list[list[np.ndarray]]]:
-    """Returns prefetch windows as a training cuts them out of an epoch: each a list of batches of sentences.
-
-    Args:
-        store: a token store; None: drawn sentences.
-        count: how many windows. A store that holds fewer is gone through again, in another order.
-    """
-    if store is None:
-        text = draw(count * (window_tokens // (MEAN_LENGTH - 1) + 4 * batch_size), vocab_size, seed)
-        lengths, sentence = np.array([len(s) for s in text]), text.__getitem__
-    else:
-        text = open_store(store)
-        lengths, sentence = text.lengths, text.sentence
-    found = []
-    for epoch in range(count):
-        plan = batches.plan_epoch(lengths, seed, epoch, batch_size, window_tokens)
-        for window in plan.windows[: max(1, len(plan.windows) - 1)]:  # but the last, which is not full
-            found.append([[sentence(s) for s in plan.updates[u]] for u in window])
-            if len(found) == count:
-                return found
-    return found
+def as_store(sentences: list[np.ndarray]) -> TokenStore:
+    """Returns a token store in memory. Its counts of words and bytes are not those of a text."""
+    lengths = np.array([len(sentence) for sentence in sentences])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenStore(Path(), {}, np.concatenate(sentences), offsets, words=lengths, bytes=lengths)
 
 
 def predictions(sentences: list[np.ndarray]) -> int:
+    """Returns how many tokens are predicted."""
     return sum(len(sentence) - 1 for sentence in sentences)
 
 
 def rows(sentences: list[np.ndarray]) -> int:
-    """Distinct rows of features that the predictions are made from, where those after BOS are shared."""
-    return batches.row_count(predictions(sentences), len(sentences), prefix_tree=True)
+    """Returns from how many rows of features the predictions are made, where the row after BOS is shared."""
+    return batches.row_count(predictions(sentences), len(sentences), shares_first_row=True)
 
 
 def real_share(padded_batches: list[list[np.ndarray]]) -> float:
-    """The share of the positions of padded batches that hold a real prediction."""
+    """Returns the share of the positions of padded batches that hold a real prediction."""
     padded = sum(len(batch) * (max(map(len, batch)) - 1) for batch in padded_batches)
     return sum(map(predictions, padded_batches)) / padded

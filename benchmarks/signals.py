@@ -1,29 +1,29 @@
-"""Jaeger's network on real-valued sequences: errors beside published ones, and beside reservoirpy in the same script.
+"""Errors of Jaeger's network on real-valued sequences, beside published ones and beside reservoirpy's.
 
     python benchmarks/signals.py
     python benchmarks/signals.py --tasks follower generator --seeds 3 --out signals
 
-Three contenders a task, medians over seeds of the weights:
+Each task has three contenders, whose errors are medians over seeds of the weights:
 
     esnlm                       esnlm.signals
-    reservoirpy, same weights   reservoirpy's states and ridge regression with esnlm's W, W_in and W_back; the fed back
-                                output is an input there, which is the same network. Its states must agree with esnlm's.
-    reservoirpy, its defaults   Reservoir(N) >> Ridge() as it comes, on the same data; where a task has no input, the
-                                output is its input
+    reservoirpy, same weights   reservoirpy's states and ridge regression with esnlm's W, W_in and W_back. The output
+                                that is fed back is an input there. It is the same network, so its states must agree.
+    reservoirpy, its defaults   Reservoir(N) >> Ridge() as it comes, on the same data. Where a task has no input, the
+                                output is its input.
+
+Writes signals.json and .md under --out. Needs reservoirpy.
 """
 
-import argparse
 import dataclasses
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import measure
 import numpy as np
 
 from esnlm.errors import require
-from esnlm.reservoir.topology import Ring
+from esnlm.reservoir.topology.ring import Ring
 from esnlm.signals import network as networks
 from esnlm.signals.network import Network
 from esnlm.signals.series import mackey_glass, narma10, nrmse, sine
@@ -35,17 +35,17 @@ except ImportError:
 
 GMD = "Jaeger 2001, GMD report 148"
 
-# Of the ring for NARMA-10: chosen on another sequence (seed 1).
+# The settings of the ring for NARMA-10, which were chosen on another sequence (seed 1).
 RING_RADIUS, RING_INPUT, RING_BIAS = 0.87, 0.02, 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Sequences, the network they are given to, and what is compared."""
+    """Sequences, the network that reads them, and what is compared."""
 
     title: str
     network: Callable[[int], Network]  # from a seed
-    u: np.ndarray  # (T, K), the training text
+    u: np.ndarray  # (T, K), the training sequence
     teacher: np.ndarray  # (T, L)
     washout: int
     ridge: float
@@ -58,6 +58,8 @@ class Task:
 
 
 class Ours:
+    """esnlm.signals."""
+
     def __init__(self, task: Task, seed: int):
         self.network = networks.train(task.network(seed), task.u, task.teacher, washout=task.washout, ridge=task.ridge)
 
@@ -65,13 +67,13 @@ class Ours:
         return networks.run(self.network, u, teacher)[0]
 
     def alone(self, u, teacher, steps):
-        """`steps` outputs after the teacher's end, (steps, L, B) for teacher (T, L, B) and u (T + steps, K)."""
+        """Returns `steps` outputs after the teacher's end, (steps, L, B), for teacher (T, L, B) and u (T + steps, K)."""
         _, state = networks.run(self.network, u[: len(teacher)], teacher)
         return networks.generate(self.network, state, steps, u[len(teacher) :])[0].reshape(steps, *teacher.shape[1:])
 
 
 class Peer:
-    """reservoirpy; the output of f_out is undone and made by hand, as it has none."""
+    """reservoirpy. It has no f_out, so that this is inverted and applied here."""
 
     def __init__(self, task: Task, seed: int, same_weights: bool):
         ours = task.network(seed)
@@ -129,7 +131,7 @@ Contender = Ours | Peer
 
 
 def follower() -> Task:
-    """1/2 sin^7(n/5) from the input sin(n/5), without feedback."""
+    """Returns the task 1/2 sin^7(n/5) from the input sin(n/5), without feedback."""
     u, y = 2 * sine(1000), sine(1000, power=7)
 
     def test(contender):
@@ -147,7 +149,7 @@ def follower() -> Task:
 
 
 def generator() -> Task:
-    """1/2 sin^7(n/5) from nothing but the own output."""
+    """Returns the task 1/2 sin^7(n/5) from nothing but the network's own output."""
     y = sine(1400, power=7)
 
     def test(contender):
@@ -171,7 +173,11 @@ def generator() -> Task:
 
 
 def mackey(size: int, trials: int, published: dict) -> Task:
-    """Jaeger's: learn 3000 steps, then 84 steps alone after each of `trials` stretches of 1000, which follow one another."""
+    """Returns Jaeger's Mackey-Glass task.
+
+    The network learns 3000 steps. After each of `trials` stretches of 1000 steps, which follow one another, it goes on
+    alone for 84 steps.
+    """
     raw = mackey_glass(3000 + trials * 1084)
     y, variance = np.tanh(raw - 1), float(raw.var())
     bias = np.full((3000, 1), 0.2)
@@ -195,6 +201,7 @@ def mackey(size: int, trials: int, published: dict) -> Task:
 
 
 def narma(size: int = 200) -> Task:
+    """Returns the NARMA-10 task for an erdos_renyi network."""
     u, y = narma10(4200, seed=0)
     u = np.hstack([u, np.ones_like(u)])
 
@@ -209,7 +216,7 @@ def narma(size: int = 200) -> Task:
 
 
 def narma_ring() -> Task:
-    """A ring of 400, with the lengths and the inputs of one sign or the other that its published figure has."""
+    """Returns the NARMA-10 task for a ring of 400, with the lengths and the input signs of its published figure."""
     u, y = narma10(6000, seed=0)
     u = np.hstack([u, np.ones_like(u)])
 
@@ -230,7 +237,7 @@ def narma_ring() -> Task:
 
 
 def _signs(network: Network, seed: int) -> Network:
-    """W_in and W_back of -1 and 1, as in Jaeger's report."""
+    """Returns the network with W_in and W_back of -1 and 1, as in Jaeger 2001."""
     rng = np.random.default_rng([seed, 0])
     signs = {
         name: rng.choice([-1.0, 1.0], part.shape)
@@ -254,24 +261,22 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.arguments(__doc__)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
     require(Reservoir is not None, "reservoirpy, the peer here, is not installed: pip install reservoirpy")
-    before, found = measure.load(), []
+    record = measure.begin() | {"tasks": [], "seeds": args.seeds}
     for name in args.tasks:
         began = time.perf_counter()
-        found.append(compare(TASKS[name](), args.seeds))
+        record["tasks"].append(compare(TASKS[name](), args.seeds))
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
-    record = {"command": measure.command(), "machine": measure.machine(), "tasks": found, "seeds": args.seeds}
-    record |= {"load_before": before, "load_after": measure.load()}
     measure.write(args.out, "signals", "Real-valued sequences", markdown(record), record)
     return record
 
 
 def compare(task: Task, seeds: int) -> dict:
+    """Returns the errors of all contenders in one task."""
     errors, differences = {}, []
     for seed in range(seeds):
         contenders = {
@@ -322,8 +327,8 @@ def markdown(record: dict) -> list[str]:
             f"- {task['title']}: {task['settings']}. States differ from reservoirpy's by at most {task['state_difference']:.1e}."
         )
     return [
-        f"Medians over {record['seeds']} seeds of the weights, in float64; what Jaeger leaves open of W is drawn as everywhere in esnlm.",
-        "The same weights give the same states; what then differs is the regression: singular values here, normal equations there.",
+        f"Medians over {record['seeds']} seeds of the weights, in float64. What Jaeger leaves open of W is as everywhere in esnlm.",
+        "The same weights give the same states. Only the regression differs: singular values here, normal equations there.",
         "",
         *measure.table(
             ["task", "error", "published", "esnlm", "reservoirpy, same weights", "reservoirpy, its defaults"], rows

@@ -3,26 +3,26 @@
     python benchmarks/training.py
     python benchmarks/training.py --sizes 4096 --store stores/train-2M-gpt2 --rounds 7
 
-    esnlm        as training/loop.py runs it: states of a window of updates ahead of time, then packed updates
+    esnlm        PrecomputedUpdates, as training/loop.py runs them: features of a prefetch window, then its updates
     torch (a)    the papers' way: torch.sparse, a Python loop over time, everything on the padded batch
     torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW
     LSTM (c)     512 units in torch (cuDNN on a GPU), padding removed
 
     torch (b), BOS once   (b) with esnlm's idea too: the row of features after BOS, which all sentences share, is read once
 
-On a CPU all of them run with esnlm's allocator setting (esnlm/commands/allocator.py: freed memory is kept), which is their best
-too; "as it comes" is PyTorch without it, as one who does not know of it runs it. PyTorch with the setting and PyTorch as
-it comes have a process of their own, so that thread pools and memory meet esnlm's no more than where one of them is used.
-esnlm takes turns with one of the two after the other, as all three may be more than the memory holds; its ratio to each
-is of their own rounds, and its row of the table is of the first.
+On a CPU all of them run with esnlm's allocator setting (esnlm/allocator.py: freed memory is kept), which is the best for
+all. "As it comes" is PyTorch without it, as it runs for somebody who does not know of it. PyTorch with the setting and
+PyTorch as it comes have a process of their own each, so that their threads and memory do not disturb esnlm's. esnlm takes
+turns with one of the two after the other, since all three may be more than the memory holds. Its ratio to each is of
+their own rounds, and its row of the table is of the first.
 
-A round is --updates updates of 32 sentences, the same for all, taken in turns. A window holds more updates than a round
-trains: esnlm's states are computed for the whole window, as in a run, and counted for the round's share of it. The
-first loss of each, from the same weights, is compared before anything is timed. Only real tokens count as tokens.
+A round is --updates updates of 32 sentences, the same for all. A prefetch window holds more updates than a round trains.
+esnlm's features are computed for the whole window, as in a run, and counted for the round's share of it. The first loss
+of each contender, from the same weights, is compared before anything is timed. Only real tokens count as tokens.
 
 The floor of an update is its matrix products (three of 2 C V r flops, two of 2 C N r) at the highest GEMM speed measured
-in the same run, and AdamW's seven passes over the parameters at the copy bandwidth. C is the rows of features: esnlm has
-that after BOS once an update, where it belongs to the first token of every sentence, so 31 fewer than tokens.
+in the same run, and AdamW's seven passes over the parameters at the copy bandwidth. C is the rows of features. esnlm has
+the row after BOS once an update, where it belongs to the first token of every sentence, so 31 rows fewer than tokens.
 
 Writes training.json and .md under --out.
 """
@@ -36,19 +36,15 @@ from pathlib import Path
 import jax
 import measure
 import numpy as np
-import optax
-import sentences as text
-from recurrence import random_reservoir
+import sentences
+import untrained
+from sentences import Text
 
-from esnlm.compute import ComputeConfig, choose_compute
-from esnlm.config import Experiment, TrainingConfig
-from esnlm.features.stream import FeatureStream
-from esnlm.models.echo_state import EchoStateConfig
-from esnlm.readout import linear
-from esnlm.readout.linear import ReadoutConfig
-from esnlm.reservoir.weights import Reservoir, ReservoirConfig
-from esnlm.training import batches
-from esnlm.training.update import make_optimizer, make_update_loop, packed_nll, readout_loss_and_gradient
+import esnlm
+from esnlm.config import TrainingConfig
+from esnlm.errors import InputError
+from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.update import make_optimizer
 
 if measure.torch is not None:
     import peers
@@ -59,7 +55,7 @@ TOLERANCE = {"float32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = measure.arguments(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 4096, 16384], help="N")
     parser.add_argument("--vocab", type=int, default=50257, help="V, where no store is given")
     parser.add_argument("--rank", type=int, default=512, help="r")
@@ -71,12 +67,10 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--compiled", action="store_true", help="also (b) with its readout under torch.compile")
     parser.add_argument("--square", type=int, default=4096, help="side of the matrices that show the GEMM peak")
     parser.add_argument("--copy-megabytes", type=int, default=512)
-    parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
     if args.store is not None:
-        args.vocab = text.open_store(args.store).manifest["tokenizer"]["vocab_size"]
-    measure.set_up()
-    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+        args.vocab = sentences.open_store(args.store).manifest["tokenizer"]["vocab_size"]
+    record = measure.begin()
     shapes = gemm_shapes(700, args.vocab, args.rank) | {"square": (args.square,) * 3}
     record["gemm_flops_per_s"] = measure.gemm_peaks(shapes, args.rounds, args.precision)
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
@@ -85,13 +79,12 @@ def main(arguments: list[str] | None = None) -> dict:
         row = measure_training(size, args, *limits(record))
         record["rows"].append(row)
         print("\n".join(lines_of(row)), flush=True)
-        record["load_after"] = measure.load()
         measure.write(args.out, "training", "Training speed", markdown(record), record)
     return record
 
 
 def gemm_shapes(tokens: int, vocab_size: int, rank: int) -> dict[str, tuple[int, int, int]]:
-    """The three large products of an update, (m, k, n)."""
+    """Returns the three large products of an update, (m, k, n)."""
     return {
         "logits": (tokens, rank, vocab_size),
         "states' gradient": (tokens, vocab_size, rank),
@@ -100,29 +93,24 @@ def gemm_shapes(tokens: int, vocab_size: int, rank: int) -> dict[str, tuple[int,
 
 
 def limits(record: dict) -> tuple[float, float]:
-    """(FLOP/s, bytes/s): the highest measured in this run, by whichever library."""
+    """Returns (FLOP/s, bytes/s): the highest measured in this run, by whichever library."""
     flops = max(measure.best_peak(peaks) for peaks in record["gemm_flops_per_s"].values())
     return flops, measure.best_peak(record["copy_bytes_per_s"])
 
 
 def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, bytes_per_s: float) -> dict:
-    """One row: every contender at one N."""
-    described = EchoStateConfig("esn", ReservoirConfig(size), ReadoutConfig(args.rank))
-    experiment = Experiment(model=described, compute=ComputeConfig(precision=args.precision))
-    compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
-    windows = text.windows(args.store, args.vocab, args.batch, compute.window_tokens, args.rounds, seed=0)
+    """Returns one row: every contender at one N."""
+    run = untrained.initialize(size, args.vocab, args.rank, precision=args.precision)
+    compute = run.config.compute
+    text = sentences.plan(args.store, args.vocab, args.batch, compute.window_tokens, args.rounds, seed=0)
+    windows = [text.batches(i) for i in range(args.rounds)]
     count = min(args.updates, *map(len, windows))  # updates a round
-    reservoir, params = model(size, args.vocab, args.rank)
-    own = Esnlm(reservoir, params, compute, windows, count)
-    losses, failures, notes, compared, measured = {BASELINE: own.first_loss()}, {}, [], {}, {}
+    own = Esnlm(run, text)
+    compile_s, working_bytes = own.compile()
+    losses, failures, notes, compared, measured = {BASELINE: float(own.run(0, 1)[0])}, {}, [], {}, {}
     in_window = np.array([len(window) for window in windows])
     # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-    own_turns = {
-        "warm": partial(own.updates, count=1),
-        "states": own.states,
-        "packing": own.pack,
-        "updates": own.updates,
-    }
+    own_turns = {"warm": partial(own.run, count=1), "features": own.load, "updates": partial(own.run, count=count)}
     for suffix, start in peers_by_suffix(size, args, windows, count).items():
         process, turns = start(), {}
         names, own_notes = process.contenders()
@@ -135,31 +123,28 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
                 failures[name + suffix] = measure.one_line(error)
         for name, loss in losses.items():
             if name.startswith("torch") and abs(loss / losses[BASELINE] - 1) > TOLERANCE[args.precision]:
-                raise SystemExit(
-                    f"error: first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model"
-                )
+                raise InputError(f"first loss of {name} {loss:.6f}, of esnlm {losses[BASELINE]:.6f}: not one model")
         seconds, failed = measure.interleave(own_turns | turns, args.rounds)
         failures |= failed
-        measured = measured or {name: np.array(seconds[name]) for name in ("states", "packing", "updates")}
-        states, packing, updates = (np.array(seconds.pop(name)) for name in ("states", "packing", "updates"))
-        seconds[BASELINE] = list((states + packing) * count / in_window + updates)
+        measured = measured or {name: np.array(seconds[name]) for name in ("features", "updates")}
+        features, updates = (np.array(seconds.pop(name)) for name in ("features", "updates"))
+        seconds[BASELINE] = list(features * count / in_window + updates)
         del seconds["warm"]
         compared = measure.compare(seconds, BASELINE) | compared  # the first esnlm is the one that is shown
         if not suffix:
-            alone, parts_rows, peers_bytes = of_parts(own, process, turns, args.rounds)
+            alone, parts_rows, peers_bytes = measure_parts(own, count, process, turns, args.rounds)
         process.close()
-    tokens = np.array([sum(map(text.predictions, window[:count])) for window in windows])
+    tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
     for result in compared.values():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
     per_update = float(np.median(tokens / count))
-    rows = float(np.median([sum(map(text.rows, window[:count])) / count for window in windows]))
+    rows = float(np.median([sum(map(sentences.rows, window[:count])) / count for window in windows]))
     floor = update_floor(rows, size, args.vocab, args.rank, flops_per_s, bytes_per_s)
     parts = {
-        "states": float(np.median(measured["states"] / in_window)),
-        "packing": float(np.median(measured["packing"] / in_window)),
+        "features": float(np.median(measured["features"] / in_window)),
         "updates": float(np.median(measured["updates"] / count)),
     }
-    parts |= {f"{name} alone": float(np.median(own)) for name, own in alone.items()}
+    parts |= {f"{name} alone": float(np.median(seconds)) for name, seconds in alone.items()}
     readout = sum(readout_flops(parts_rows, size, args.vocab, args.rank)) / parts["gradient alone"]
     return {
         "size": size,
@@ -170,13 +155,13 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "updates_a_window": float(in_window.mean()),
         "tokens_an_update": per_update,
         "rows_an_update": rows,
-        "real_share_of_padded": text.real_share([batch for window in windows for batch in window]),
+        "real_share_of_padded": sentences.real_share([batch for window in windows for batch in window]),
         "first_losses": losses,
         "contenders": compared,
         "failures": failures,
         "notes": notes,
-        "compile_s": own.compile_s,
-        "working_bytes": own.working_bytes() | peers_bytes,
+        "compile_s": compile_s,
+        "working_bytes": {BASELINE: working_bytes} | peers_bytes,
         "compute": {"kernel": compute.kernel, "slots": compute.batch_slots, "window_tokens": compute.window_tokens},
         "floor_s": floor,
         "share_of_floor": sum(floor.values()) * count / compared[BASELINE]["median_s"],
@@ -187,115 +172,90 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
     }
 
 
-def of_parts(own: "Esnlm", process, turns: dict, rounds: int) -> tuple[dict[str, list[float]], int, dict[str, int]]:
-    """Seconds of the parts of an update, the rows of the batch that some of them are of, and memory of peers on a GPU."""
-    parts, rows = own.parts()
+def measure_parts(
+    own: "Esnlm", count: int, process, turns: dict, rounds: int
+) -> tuple[dict[str, list[float]], int, dict[str, int]]:
+    """Returns seconds of the parts of an update, the rows of the update that some are of, and peers' memory on a GPU."""
+    parts, rows = own.parts(count)
     if "torch (b)" in turns:
         parts["torch (b)'s states"] = partial(process.states, "torch (b)")
     alone, _ = measure.interleave(parts, rounds)
     return alone, rows, {name: held for name in turns if (held := process.working_bytes(name))}
 
 
-def model(size: int, vocab_size: int, rank: int) -> tuple[Reservoir, dict[str, np.ndarray]]:
-    """An untrained model: its reservoir, and its readout's arrays."""
-    readout = linear.initialize(ReadoutConfig(rank), size, vocab_size, seed=0)
-    params = {name: np.asarray(getattr(readout, name)[...]) for name in ("a", "b", "bias")}
-    return random_reservoir(size, vocab_size, min(32, size), seed=0), params
-
-
 class Esnlm:
-    """What training/loop.py does with a window, taken apart so that its parts can be timed."""
+    """The updates of a run, as training/loop.py has them made, on windows that are chosen here.
 
-    def __init__(self, reservoir, params: dict, compute: ComputeConfig, windows: list, count: int):
-        self.windows, self.count, self.precision = windows, count, compute.precision
-        frozen = reservoir.for_device(compute.kernel)
-        self.stream = FeatureStream(frozen, compute.batch_slots, compute.window_tokens)
-        sizes = {batches.bucket_size(text.rows(batch)) for window in windows for batch in window}
-        first_targets = max(len(batch) for window in windows for batch in window) - 1
-        self.shapes = batches.WindowShapes(tuple(sorted(sizes)), max(map(len, windows)), first_targets)
-        self.optimizer = make_optimizer(TrainingConfig(), updates=1000)
-        self.params = {"readout": {name: jax.numpy.array(array) for name, array in params.items()}}
-        self.state = self.optimizer.init(self.params)
-        for i in reversed(range(len(windows))):  # compiles for every length of a window's slots; ends at the first
-            self.states(i)
-        self.pack(0)
-        began = time.perf_counter()
-        options = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "dropout_rate": 0.0}
-        loss_and_gradient = partial(readout_loss_and_gradient, **options)
-        updates = make_update_loop(self.optimizer, "continue", self.shapes.buckets, loss_and_gradient)
-        self.run_updates = updates.lower(self.params, self.state, self.buffer, self.packs, None, 0, count).compile()
-        self.compile_s = time.perf_counter() - began
+    The trained arrays of the run are donated.
+    """
 
-    def states(self, i: int) -> None:
-        """The states of window i."""
-        inputs = [sentence[:-1] for batch in self.windows[i] for sentence in batch]
-        self.buffer, self.rows = self.stream.read(inputs)
-        self.buffer.block_until_ready()
-
-    def pack(self, i: int) -> None:
-        """Packs the targets of window i, whose states are there."""
-        updates, place = [], 0
-        for batch in self.windows[i]:
-            here = slice(place, place := place + len(batch))
-            targets = [sentence[1:] for sentence in batch]
-            updates.append((batches.Sentences(targets, targets, targets), self.rows[here]))  # no dropout: no places
-        self.packs = batches.pack_window(updates, self.shapes)
-
-    def updates(self, i: int, count: int | None = None) -> np.ndarray:
-        """The first updates of window i, whose packs are there; their losses."""
-        last = self.count if count is None else count
-        self.params, self.state, outcome = self.run_updates(
-            self.params, self.state, self.buffer, self.packs, None, 0, last
+    def __init__(self, run: esnlm.Run, text: Text):
+        training, compute = TrainingConfig(), run.config.compute
+        optimizer = make_optimizer(training, updates=1000)
+        self.text, self.params = text, run.model.params
+        self.state = optimizer.init(self.params)
+        self.made_by = PrecomputedUpdates(
+            model=run.model.for_device(compute),
+            compute=compute,
+            seed=0,
+            store=text.store,
+            epochs=text.epochs,
+            optimizer=optimizer,
+            on_nonfinite=training.on_nonfinite,
         )
+
+    def load(self, i: int) -> None:
+        """Computes the features of the i-th window and packs its targets."""
+        epoch, window = self.text.windows[i]
+        self.made_by.load(epoch, self.text.epochs[epoch], window)
+        self.made_by.stream.buffer.block_until_ready()
+
+    def run(self, _: int, count: int) -> np.ndarray:
+        """Runs the first updates of the window that was loaded, and returns their losses."""
+        self.params, self.state, outcome = self.made_by.run(self.params, self.state, 0, count)
         jax.block_until_ready((self.params, self.state))
-        return np.asarray(outcome.losses)[:last]
+        return np.asarray(outcome.losses)[:count]
 
-    def first_loss(self) -> float:
-        """The loss of the very first update, which is made."""
-        self.states(0)
-        self.pack(0)
-        return float(self.updates(0, count=1)[0])
+    def compile(self) -> tuple[float, int]:
+        """Compiles for all windows, and loads the first one.
 
-    def working_bytes(self) -> dict[str, int]:
-        """Memory that updates take beyond what was there before, as compiled."""
-        return {BASELINE: self.run_updates.memory_analysis().temp_size_in_bytes}
+        Returns:
+            The seconds that the updates took to compile, and the bytes that they need beyond what is there before.
+        """
+        for i in reversed(range(len(self.text.windows))):
+            self.load(i)
+        began, own = time.perf_counter(), self.made_by
+        program = own.update_loop.lower(self.params, self.state, own.buffer, own.targets, own.key, 0, 1).compile()
+        return time.perf_counter() - began, program.memory_analysis().temp_size_in_bytes
 
-    def parts(self) -> tuple[dict[str, measure.Contender], int]:
-        """The gradient and AdamW alone, on the batch of median size among a round's; and its rows."""
-        self.states(0)
-        self.pack(0)
-        sizes = (self.packs.packed.weights[: self.count] > 0).sum(1)
+    def parts(self, count: int) -> tuple[dict[str, measure.Contender], int]:
+        """Returns the gradient and AdamW as contenders, on the update of median size among the first ones, and its rows."""
+        self.load(0)
+        own = self.made_by
+        sizes = (own.targets.packed.weights[:count] > 0).sum(1)
         u = int(np.argsort(sizes)[len(sizes) // 2])
-        packed = self.packs.of_update(u, self.shapes.buckets[self.packs.bucket[u]])
+        packed = own.targets.of_update(u, own.shapes.buckets[own.targets.bucket[u]])
 
-        def loss_and_gradient(params, buffer, packed):
-            return jax.value_and_grad(packed_nll)(params["readout"], buffer[packed.rows], packed, self.precision)
+        def loss_and_gradient(_: int = 0) -> tuple[jax.Array, dict]:
+            return jax.block_until_ready(own.loss_and_gradient(self.params, own.buffer, packed, own.key))
 
-        def adamw(params, state, gradient):
-            changes, state = self.optimizer.update({"readout": gradient}, state, params)
-            return optax.apply_updates(params, changes), state
+        loss, gradient = loss_and_gradient()
 
-        gradient_of, adamw = jax.jit(loss_and_gradient), jax.jit(adamw, donate_argnums=(0, 1))
-        _, gradient = gradient_of(self.params, self.buffer, packed)
+        def adamw(_: int) -> None:
+            self.params, self.state, _ = jax.block_until_ready(own.step(self.params, self.state, loss, gradient))
 
-        def run_adamw(_):
-            self.params, self.state = jax.block_until_ready(adamw(self.params, self.state, gradient))
-
-        turns = {
-            "gradient": lambda _: jax.block_until_ready(gradient_of(self.params, self.buffer, packed)),
-            "AdamW": run_adamw,
-        }
-        return turns, int(sizes[u])
+        return {"gradient": loss_and_gradient, "AdamW": adamw}, int(sizes[u])
 
 
 class Peers:
-    """What PyTorch makes of the same windows, in several ways: {name: object with .update(sentences)}."""
+    """PyTorch on the same windows, in several ways: {name: object with .update(sentences)}."""
 
     def __init__(self, size: int, args: argparse.Namespace, windows: list, count: int, as_it_comes: bool):
         if not as_it_comes:
             measure.set_up()
         self.windows, self.count = windows, count
-        reservoir, params = model(size, args.vocab, args.rank)
+        model = untrained.initialize(size, args.vocab, args.rank).model
+        reservoir, params = model.reservoir, model.params["readout"]
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
         layout, first_note = peers.fastest_layout(reservoir.w_rec, device, slots=32)
         adamw, second_note = peers.fastest_adamw(params, device)
@@ -307,35 +267,35 @@ class Peers:
         }
         if as_it_comes:
             return
-        self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, prefix_tree=True)
+        self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, shares_first_row=True)
         self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device)
         if args.compiled:
             self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
 
     def close(self) -> None:
-        """Nothing to end here: see measure.Apart."""
+        """Ends nothing here; see measure.Apart."""
 
     def contenders(self) -> tuple[list[str], list[str]]:
-        """Their names, and what was chosen for them."""
+        """Returns their names, and what was chosen for them."""
         return list(self.ways), self.notes
 
     def first_loss(self, name: str) -> float:
-        """The loss of the very first update, which is made."""
+        """Makes the very first update, and returns its loss."""
         return float(self.ways[name].update(self.windows[0][0]))
 
     def updates(self, name: str, i: int) -> float:
-        """The first updates of window i; the last loss."""
+        """Makes the first updates of window i, and returns the last loss."""
         for batch in self.windows[i][: self.count]:
             loss = self.ways[name].update(batch)
         return float(loss)  # waits
 
     def states(self, name: str, _: int) -> None:
-        """Those of one update."""
+        """Computes the states of one update."""
         self.ways[name].features(self.windows[0][0])
         measure.torch_wait()
 
     def working_bytes(self, name: str) -> int | None:
-        """Memory that an update takes beyond what was there before, on a GPU."""
+        """Returns the bytes that an update takes beyond what was there before, on a GPU."""
         if not measure.torch.cuda.is_available():
             return None
         measure.torch.cuda.reset_peak_memory_stats()
@@ -359,26 +319,29 @@ class NoPeers:
 
 
 def peers_by_suffix(size: int, args: argparse.Namespace, windows: list, count: int) -> dict[str, Callable]:
-    """How peers are started, by the suffix of their names: on a CPU in processes of their own, one after the other (they are
-    large), on a GPU here, where its memory is."""
+    """Returns how peers are started, by the suffix of their names.
+
+    On a CPU they have processes of their own, one after the other since they are large. On a GPU they are here, where its
+    memory is.
+    """
     arguments = size, args, windows, count
     if measure.torch is None:
         return {"": NoPeers}
     if jax.default_backend() != "cpu":
         return {"": partial(Peers, *arguments, as_it_comes=False)}
     return {
-        suffix: partial(measure.Apart, Peers, *arguments, slow)
-        for suffix, slow in (("", False), (", as it comes", True))
+        "": partial(measure.Apart, Peers, *arguments, False),
+        ", as it comes": partial(measure.Apart, Peers, *arguments, True),
     }
 
 
 def readout_flops(rows: float, size: int, vocab_size: int, rank: int) -> tuple[float, float]:
-    """Of one update: the three products with A, and the two with B (its states need no gradient)."""
+    """Returns those of one update: three products with A, and two with B, whose states need no gradient."""
     return 3 * 2 * rows * vocab_size * rank, 2 * 2 * rows * size * rank
 
 
 def update_floor(rows, size, vocab_size, rank, flops_per_s, bytes_per_s) -> dict[str, float]:
-    """Seconds that an update cannot go below: products at the GEMM peak, AdamW at the copy bandwidth."""
+    """Returns the seconds that an update cannot go below: products at the GEMM peak, AdamW at the copy bandwidth."""
     trained = vocab_size * rank + rank * size + vocab_size
     # AdamW reads parameter, gradient and both moments, and writes all but the gradient.
     return {

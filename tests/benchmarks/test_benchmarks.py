@@ -17,6 +17,7 @@ import recurrence
 import scoring
 import sentences
 import training
+import untrained
 
 TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
 
@@ -56,7 +57,8 @@ def test_ratios_are_taken_within_a_round():
 
 
 def test_drawn_sentences_are_like_the_corpus():
-    windows = sentences.windows(None, vocab_size=1000, batch_size=32, window_tokens=20_000, count=3, seed=0)
+    plan = sentences.plan(None, vocab_size=1000, batch_size=32, window_tokens=20_000, count=3, seed=0)
+    windows = [plan.batches(i) for i in range(3)]
     text = [sentence for window in windows for batch in window for sentence in batch]
     assert all(sum(map(sentences.predictions, window)) <= 20_000 for window in windows)
     assert all(len(batch) == 32 for window in windows for batch in window)
@@ -78,7 +80,7 @@ def test_recurrence(tmp_path):
 @pytest.mark.slow
 def test_training(tmp_path, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.setattr("esnlm.training.resume.LONGEST_WINDOW", 2048)  # few updates, so few sizes to compile
+    monkeypatch.setattr("esnlm.compute.LONGEST_WINDOW", 2048)  # few updates, so few sizes to compile
     sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--updates", "2"]
     (row,) = training.main([*sizes, *TINY, "--out", str(tmp_path)])["rows"]
     # main stops where the first losses of esnlm, (a) and (b) differ by more than rounding
@@ -92,9 +94,9 @@ def test_the_peer_that_reads_the_row_after_bos_once_learns_the_same():
     pytest.importorskip("torch")
     import peers
 
-    reservoir, params = training.model(32, 60, 8)
-    frozen = peers.TorchReservoir(reservoir, "cpu", "csr")
-    apart, shared = (peers.PackedWay(frozen, params, "float32", {}, shared=shared) for shared in (False, True))
+    model = untrained.initialize(32, 60, 8).model
+    frozen, params = peers.TorchReservoir(model.reservoir, "cpu", "csr"), model.params["readout"]
+    apart, shared = (peers.PackedWay(frozen, params, "float32", {}, shares_first_row=way) for way in (False, True))
     for seed in range(4):  # a wrong gradient would show in the loss after it
         batch = sentences.draw(8, 60, seed)
         assert float(shared.update(batch)) == pytest.approx(float(apart.update(batch)), rel=1e-6)

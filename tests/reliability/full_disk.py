@@ -42,10 +42,9 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--only", default="", help="a regular expression: the cases to try (default: all)")
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+    record = measure.begin()
     with tempfile.TemporaryDirectory() as folder, Disk(Path(folder) / "disk") as disk:
         record["rows"] = try_all(disk, Path(folder), args)
-    record["load_after"] = measure.load()
     measure.write(args.out, "full_disk", "Disks that refuse", markdown(record["rows"]), record)
     return record
 

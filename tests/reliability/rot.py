@@ -84,12 +84,11 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--only", default="", help="a regular expression: the files to damage (default: all)")
     parser.add_argument("--out", type=Path, default=measure.RESULTS)
     args = parser.parse_args(arguments)
-    record = {"command": measure.command(), "load_before": measure.load(), "machine": measure.machine()}
+    record = measure.begin()
     with tempfile.TemporaryDirectory() as folder:
         jax.config.update("jax_compilation_cache_dir", f"{folder}/cache")
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         record["rows"] = damage_all(Path(folder), args)
-    record["load_after"] = measure.load()
     measure.write(args.out, "rot", "Damaged files", markdown(record["rows"]), record)
     return record
 
