@@ -4,7 +4,6 @@ The reservoir is that of a run, that of a configuration, or both side by side. T
 sentences here, where a model starts each sentence at the state 0: only so is there time to forget.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from esnlm.reservoir import weights
 from esnlm.runs.atomic import write_file
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import spell_nonfinite
+from esnlm.runs.json_file import write_json
 from esnlm.training.summary import describe_device, versions
 
 SLOTS = 8  # stretches of text that are read side by side
@@ -203,7 +202,7 @@ def _write(result: dict[str, Any], curves: dict[str, DistanceCurve], folder: Pat
         if note:
             picture.unlink(missing_ok=True)  # it belongs to an earlier report
         write_file(folder / "diagnostics.md", _render(result, note))
-        write_file(folder / "diagnostics.json", json.dumps(spell_nonfinite(result), indent=1) + "\n")
+        write_json(folder / "diagnostics.json", result)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     return note

@@ -224,12 +224,9 @@ def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
         graphdef, frozen: of nnx.split(model, nnx.Param, ...).
         params: as LanguageModel.params gives them.
     """
-    flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in _flat(params).items()}
+    by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
+    flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()}
     return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)
-
-
-def _flat(tree: dict) -> dict[tuple[str, ...], jax.Array]:
-    return traverse_util.flatten_dict(tree)
 
 
 @jax.jit
