@@ -11,7 +11,7 @@ class InputError(ValueError):
     The commands print it as `error: ...` on stderr and exit with status 2; nothing half-written is left behind.
     """
 
-    def __init__(self, message: str):
+    def __init__(self, message: str) -> None:
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
 

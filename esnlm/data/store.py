@@ -133,7 +133,7 @@ class StoreWriter:
     Raises InputError if `folder` is not empty, unless `overwrite` is given and it holds a token store.
     """
 
-    def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False):
+    def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         refuse_target(self.folder, overwrite)
         try:

@@ -82,7 +82,7 @@ class NewFolder:
             new.commit()
     """
 
-    def __init__(self, target: Path):
+    def __init__(self, target: Path) -> None:
         """Makes the hidden folder, `path`, and the parents of the target. Raises OSError where it cannot be made."""
         self.given, self.target = target, target.resolve()  # a link to a folder goes on pointing at it
         self.target.parent.mkdir(parents=True, exist_ok=True)

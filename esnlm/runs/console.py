@@ -9,7 +9,7 @@ LOG_EVERY_SECONDS = 15
 class Progress:
     """A line that says how far, how fast and how much longer: rewritten on a terminal, repeated in a log file."""
 
-    def __init__(self, total: int, done: int = 0, unit: str = "tokens"):
+    def __init__(self, total: int, done: int = 0, unit: str = "tokens") -> None:
         self.total, self.first, self.unit = total, done, unit
         self.began = self.printed = time.monotonic()
         self.terminal = sys.stderr.isatty()

@@ -19,7 +19,7 @@ class Metrics:
     validation at that step.
     """
 
-    def __init__(self, file: Path, resume_step: int, sha256: str | None = None):
+    def __init__(self, file: Path, resume_step: int, sha256: str | None = None) -> None:
         """Opens the file.
 
         Args:
