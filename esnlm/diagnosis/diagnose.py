@@ -72,7 +72,7 @@ def diagnose(
     source = loaded.config if loaded else experiment
     if source is None:
         raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
-    folder = out or (loaded.directory / "diagnostics" if loaded else _folder_of_new_run(source))
+    folder = out or _own_folder(source if loaded is None else loaded)
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, data)
     try:
@@ -86,9 +86,9 @@ def diagnose(
         reservoirs.append((loaded.name, loaded.config, model.reservoir))
     if experiment and config is not None:
         name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
-        say(f"{name}: drawing the reservoir")
-        drawn = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
-        reservoirs.append((name, experiment, drawn.reservoir))
+        say(f"{name}: initializing the reservoir")
+        initialized = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
+        reservoirs.append((name, experiment, initialized.reservoir))
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
     for name, its_experiment, reservoir in reservoirs:
@@ -131,11 +131,15 @@ def _load(run: Path) -> Run:
     return loaded_run.load(run) if _echo_state_config(loaded.config, run).train_input else loaded
 
 
-def _folder_of_new_run(experiment: Experiment) -> Path:
-    if RunDirectory(Path(experiment.run)).config.exists():
+def _own_folder(diagnosed: Run | Experiment) -> Path:
+    """Returns diagnostics/ of a run, or of the run that an experiment would make, where there is none yet."""
+    if isinstance(diagnosed, Run):
+        return RunDirectory(diagnosed.directory).diagnostics
+    directory = RunDirectory(Path(diagnosed.run))
+    if directory.config.exists():
         message = "there is a run already: diagnose it with --run, or name another folder with --out"
-        raise InputError(f"{experiment.run}: {message}")
-    return Path(experiment.run) / "diagnostics"
+        raise InputError(f"{directory.path}: {message}")
+    return directory.diagnostics
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:

@@ -16,15 +16,10 @@ from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.conventions import Convention
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"
 FORMAT_VERSION = 1
-
-
-class BaselineModel(Protocol):
-    """A model to score beside the run, such as those of models/ngrams.py."""
-
-    def token_log_probs(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) -> (T - 1,) in nats
 
 
 class ScorableRun(Protocol):
@@ -39,7 +34,7 @@ class ScorableRun(Protocol):
     @property
     def tokenizer(self) -> Any: ...
     def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]: ...
-    def unigram(self) -> BaselineModel | None: ...
+    def unigram(self) -> NgramModel | None: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ def evaluate(
     run: ScorableRun,
     pairs: Sequence[Pair],
     scoring: str = "paper",
-    baselines: Mapping[str, BaselineModel] | None = None,
+    baselines: Mapping[str, NgramModel] | None = None,
     compare_with: tuple[dict, np.ndarray] | None = None,
     progress: bool = False,
 ) -> Evaluation:
@@ -172,7 +167,7 @@ def _describe(run: ScorableRun, convention: Convention) -> dict:
     }
 
 
-def _log_probs(model: BaselineModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
+def _log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
     """Returns log p of each sequence under a baseline, (sentences,); 0 where nothing is scored."""
     return sum_log_probs(model.token_log_probs(ids) if len(ids) > 1 else np.empty(0) for ids in sequences)
 

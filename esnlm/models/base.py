@@ -109,7 +109,7 @@ class ModelConfig(ABC):
         """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns, of the trained arrays, those of the readout as readout/linear.py takes them."""
+        """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
         return params["readout"]
 
 
@@ -198,7 +198,7 @@ class LanguageModel(nnx.Module):
 
 
 class RecurrentModel(LanguageModel):
-    """A model whose features are a recurrence's: that of `cell`, or of its own `embed`, `advance`, `step` and `output`."""
+    """A model whose features a recurrence makes: that of `cell`, which is by default the model itself."""
 
     @property
     def cell(self) -> Any:

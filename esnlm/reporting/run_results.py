@@ -21,7 +21,7 @@ from esnlm.training.summary import perplexity
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
     """Prints the losses of a run beside what they should be compared with, and plots them.
 
-    A run that has minimal pairs of its own is scored on them, too.
+    A run whose directory holds minimal pairs is scored on them, too.
 
     Args:
         summary: of training/summary.py, with `references` as below.

@@ -258,8 +258,8 @@ def make_update_loop(
 
         (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, Outcome)
 
-    It runs the updates first .. last - 1 of a window, one after another. Their number is traced and every bucket has a
-    branch of its own in the one program. So neither how a run is cut into calls nor where it was resumed changes a bit of
+    It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
+    a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
     the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
     optimizer are donated.
 
