@@ -1,4 +1,4 @@
-"""Reports: written whole or not at all, read back, compared, shown and drawn."""
+"""Reports: written whole or not at all, read back, compared, shown and plotted."""
 
 import hashlib
 import io
