@@ -324,7 +324,7 @@ class Updates(ABC):
     optimizer that it is given.
 
     Args:
-        model: ready for the device. Its trained arrays are overwritten where `run` is given them.
+        model: ready for the device (`LanguageModel.for_device`). Its trained arrays are overwritten where `run` is given them.
         compute: resolved settings of the device.
         seed: of the dropout.
         store: the sentences.

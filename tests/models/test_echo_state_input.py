@@ -123,7 +123,7 @@ def test_features_loss_and_gradient_are_torch_s(peer, name, kernel):
         found, slope = peer.sample(array), expected[part]
         assert np.linalg.norm(found - slope) <= 3 * TOLERANCE * np.linalg.norm(slope), part
     untouched = [v for v in range(V) if v not in np.concatenate(inputs)]
-    assert untouched and not found["input"][:, untouched].any()
+    assert untouched and not dense(slope_of_input)[:, untouched].any()
 
 
 def test_features_ahead_are_those_inside_the_gradient():

@@ -23,12 +23,12 @@ def frame(place):
 
 def test_a_kill_s_place_is_the_innermost_that_has_a_name():
     waiting = 'Thread 0x01 (most recent call first):\n  File "/x/threading.py", line 320 in wait\n\n'
-    outer = frame(kills.PrecomputedUpdates.run) + frame(kills.loop.train) + frame(kills.exit_with)
+    outer = frame(kills.PrecomputedUpdates.run) + frame(kills.train_run) + frame(kills.exit_with)
     main = "Thread 0x02 (most recent call first):\n"
     assert kills.phase(waiting + main + frame(kills.checkpoint.save) + outer) == "save"
     assert kills.phase(waiting + main + outer) == "updates"
     in_log = '  File "' + kills.log.__file__ + '", line 80 in whatever\n'
-    assert kills.phase(main + in_log + frame(kills.loop.train) + frame(kills.exit_with)) == "updates"
+    assert kills.phase(main + in_log + frame(kills.train_run) + frame(kills.exit_with)) == "updates"
     assert kills.phase(waiting) == kills.phase("") == "start"
 
 

@@ -70,3 +70,10 @@ def test_a_damaged_number_is_refused(tmp_path, text):
     (run / "format.json").write_text(text)
     with pytest.raises(InputError, match=f"^{run}/format.json: damaged; restore it from a copy of the run$"):
         RunDirectory(run)
+
+
+def test_readme_lists_every_entry():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    for entry in vars(RunDirectory).values():
+        if isinstance(entry, Entry) and entry.name != ".lock":
+            assert f"| `{entry.name}` | {entry.meaning} |" in readme

@@ -79,7 +79,7 @@ def test_a_run_leaves_what_it_promises(finished):
             "unigram.npy",
             "data.json",
         ),
-        *("stores", "minimal_pairs", "evaluation", "manifest.json"),
+        *("stores", "minimal_pairs", "evaluation", "manifest.json", "format.json"),
     }
     lines = metrics(run)
     assert [line["step"] for line in lines if "train_nll" in line] == [5, 10, 15, 20, 22, 25, 30, 35, 40, 44]
