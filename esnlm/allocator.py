@@ -15,17 +15,13 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 def keep_freed_memory() -> bool:
     """Lets malloc keep what is freed, in one heap for all threads.
 
-    Call it before other threads allocate. Each of them would otherwise open a heap of its own, of at most 64 MB.
+    Call it before other threads allocate. Each of them would otherwise open another heap, of at most 64 MB.
 
     Returns:
         Whether the C library can do it, as glibc can.
     """
-    return _set({M_ARENA_MAX: 1, M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
-
-
-def _set(parameters: dict[int, int]) -> bool:
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        accepted = [mallopt(name, value) for name, value in parameters.items()]  # all are asked, whatever one answers
-        return all(accepted)
+        # All are asked, whatever one answers.
+        return all([mallopt(M_ARENA_MAX, 1), mallopt(M_MMAP_MAX, 0), mallopt(M_TRIM_THRESHOLD, -1)])
     return False

@@ -1,10 +1,10 @@
-"""Random numbers by name: every part of a run draws from a stream of its own.
+"""Random numbers by name: every part of a run takes them from another stream.
 
 A stream is a NumPy generator that is seeded with the run's seed and the number of the stream. Changing one part of a
 model therefore leaves the random numbers of every other part as they were. The numbers below are part of what a seed
 means: a number that is in use must never change, and a new part takes a new number.
 
-Measurements that take a seed of their own (bootstrap, diagnosis) do not belong to a run and need no stream.
+Measurements on a run (bootstrap, diagnosis) are no part of it. They have another seed and need no stream.
 """
 
 from enum import IntEnum

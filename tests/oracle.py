@@ -1,6 +1,6 @@
 """The science a second time: plain float64 NumPy, dense matrices, one sentence and one step at a time.
 
-Written from the equations of SPEC S1, sharing nothing with the package, so that the two can only agree by both being
+Written from the equations of Ueda et al. 2025a, sharing nothing with the package, so that the two can only agree by both being
 right.
 """
 
@@ -72,7 +72,7 @@ class AdamW:
 
 
 def dropped_states(w_rec, w_in, leak, sentence, keep, f=np.tanh):
-    """h_1 .. h_T, (T, N), where W_in u is multiplied by dropout's mask keep (T, N) before W_rec h is added (SPEC S2)."""
+    """h_1 .. h_T, (T, N), where W_in u is multiplied by dropout's mask keep (T, N) before W_rec h is added (Ueda et al. 2025b)."""
     w_rec, w_in, leak = (np.asarray(array, np.float64) for array in (w_rec, w_in, leak))
     h, found = np.zeros(len(leak)), []
     for token, mask in zip(sentence, np.asarray(keep, np.float64), strict=True):
@@ -97,7 +97,7 @@ def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
 def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh):
     """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state 0 before.
 
-    leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (SPEC S3): x' = (1 - a) x + a (W_in d + W_rec r),
+    leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (Fujimaki 2026): x' = (1 - a) x + a (W_in d + W_rec r),
     r = f(x), of which r is seen.
     """
     w_rec, leak, drive = (np.asarray(array, np.float64) for array in (w_rec, leak, drive))

@@ -149,7 +149,7 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
     for number in NUMBERS:
         rule(f"Modifier-{number}", (0.3, "PP"), (0.2, f"SubjectRelative-{number}"), (0.3, "that ObjectGap"), (0.2, ""))
 
-    # A reflexive agrees with the subject of its own clause.
+    # A reflexive agrees with the subject of the same clause.
     for number, gender in agreements:
         rule(
             f"Predicate-{number}-{gender}",

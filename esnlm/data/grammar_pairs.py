@@ -261,7 +261,7 @@ def _capital(text: str) -> str:
 
 
 def write_pairs(pairs: dict[str, list[dict]], folder: str | os.PathLike) -> None:
-    """Write `folder`/UID.jsonl for every paradigm, all or nothing. Raises InputError if `folder` is not new or empty."""
+    """Writes `folder`/UID.jsonl for every paradigm, all or nothing. Raises InputError if `folder` is not new or empty."""
     folder = Path(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise InputError(f"{folder}: exists already: choose another folder or remove it")

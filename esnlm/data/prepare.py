@@ -24,6 +24,7 @@ from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
+from esnlm.runs.console import say
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
@@ -65,7 +66,7 @@ def prepare(
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
     began = time.monotonic()
-    say = _say if progress else lambda line: None
+    tell = say if progress else lambda line: None
     _check_settings(sentences, min_length, max_length, max_words, workers)
     refuse_target(Path(out), overwrite)
     sources = _find_sources(inputs)
@@ -75,13 +76,13 @@ def prepare(
     dropped = cut = 0
     with encoding_processes(workers, punkt=sentences == "punkt") as encode_in_order:
         share, words_left = _shares(sources, max_words)
-        vocabulary = _tokenizer(tokenizer, sources, share, say)
-        parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, say)
+        vocabulary = _tokenizer(tokenizer, sources, share, tell)
+        parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
             chunks = _read(sources, words_left, digests, advance)
             for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
                 if words_left[i] <= 0:
-                    continue  # read ahead
+                    continue  # the share of this source is full, and the chunk was on its way already
                 encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
                 kept = encoded.lengths >= min_length
                 lengths = np.minimum(encoded.lengths[kept], max_length)
@@ -99,12 +100,15 @@ def prepare(
                 ],
                 versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences == "punkt")]},
             )
-    _summarize(store, size, time.monotonic() - began, say)
+    if progress:
+        _summarize(store, size, time.monotonic() - began)
     return store
 
 
 @dataclass(frozen=True)
 class Source:
+    """A text file to prepare."""
+
     path: Path
     name: str  # as the manifest has it: the file's name, or its path from the folder that was given
     size: int  # bytes
@@ -193,14 +197,14 @@ def _first_share(sources: Iterable[Source], share: float) -> Iterator[str]:
                 break
 
 
-def _tokenizer(spec: str | Path, sources: Sequence[Source], share: float, say: Callable[[str], None]) -> Tokenizer:
+def _tokenizer(spec: str | Path, sources: Sequence[Source], share: float, tell: Callable[[str], None]) -> Tokenizer:
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
     try:
         vocab_size = int(str(spec).removeprefix("train:"))
     except ValueError:
         raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
-    say(f"training a vocabulary of {vocab_size:,} ids on this input")
+    tell(f"training a vocabulary of {vocab_size:,} ids on this input")
     return train_bpe((line for text in _first_share(sources, share) for line in split_lines(text)), vocab_size)
 
 
@@ -210,7 +214,7 @@ def _sentence_rule(
     punkt_data: str | Path | None,
     sources: Sequence[Source],
     share: float,
-    say: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> tuple[Any, str]:
     """Returns Punkt's parameters (None: a line is a sentence), and the rule in words."""
     if sentences == "line":
@@ -223,7 +227,7 @@ def _sentence_rule(
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
         share *= PUNKT_SAMPLE / size
-    say(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
+    tell(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
     return train_punkt(_first_share(sources, share)), rule
 
 
@@ -254,12 +258,12 @@ def _progress(size: int, wanted: bool) -> Iterator[Callable[[int], None]]:
             if now - told >= 10:
                 told, speed = now, done / (now - began)
                 left = (size - done) / speed
-                _say(f"{_megabytes(done)} of {_megabytes(size)}, {_megabytes(speed)}/s, {left:.0f} s left")
+                say(f"{_megabytes(done)} of {_megabytes(size)}, {_megabytes(speed)}/s, {left:.0f} s left")
 
         yield advance
 
 
-def _summarize(store: TokenStore, size: int, seconds: float, say: Callable[[str], None]) -> None:
+def _summarize(store: TokenStore, size: int, seconds: float) -> None:
     manifest, counts = store.manifest, store.manifest["counts"]
     filters = manifest["filters"]
     say(f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS")
@@ -273,7 +277,3 @@ def _summarize(store: TokenStore, size: int, seconds: float, say: Callable[[str]
 
 def _megabytes(count: float) -> str:
     return f"{count / 1e6:.1f} MB"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

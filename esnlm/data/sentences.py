@@ -19,10 +19,9 @@ if TYPE_CHECKING:  # NLTK is an extra, takes a second to import, and reading lin
 CHUNK = 1 << 20  # bytes
 LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole
 
-# The languages of NLTK's data package punkt_tab.
-LANGUAGES = (
-    "czech", "danish", "dutch", "english", "estonian", "finnish", "french", "german", "greek",
-    "italian", "malayalam", "norwegian", "polish", "portuguese", "russian", "slovene", "spanish", "swedish", "turkish",
+LANGUAGES = (  # of NLTK's data package punkt_tab
+    "czech", "danish", "dutch", "english", "estonian", "finnish", "french", "german", "greek", "italian", "malayalam",
+    "norwegian", "polish", "portuguese", "russian", "slovene", "spanish", "swedish", "turkish",
 )  # fmt: skip
 
 REMEMBERED = 1 << 16  # contexts, and words
@@ -38,7 +37,7 @@ def read_chunks(path: Path, seen: Callable[[bytes], object] = lambda block: None
     Raises InputError, naming line and byte offset, where the file is not UTF-8 text or a line is longer than 4 MB.
     """
     try:
-        file = open(path, "rb")  # noqa: SIM115 (it is closed below)
+        file = open(path, "rb")  # noqa: SIM115 (closed below)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     with file:

@@ -37,15 +37,14 @@ ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Gives access to an open store. `tokens` (all tokens,), `offsets` (sentences + 1,), `words` and `bytes` (sentences,) are
-    memory-mapped and read-only."""
+    """Gives access to an open store. Its arrays are memory-mapped and read-only."""
 
     folder: Path
     manifest: dict[str, Any] = field(repr=False)
-    tokens: np.ndarray = field(repr=False)
-    offsets: np.ndarray = field(repr=False)
-    words: np.ndarray = field(repr=False)
-    bytes: np.ndarray = field(repr=False)
+    tokens: np.ndarray = field(repr=False)  # (all tokens,)
+    offsets: np.ndarray = field(repr=False)  # (sentences + 1,)
+    words: np.ndarray = field(repr=False)  # (sentences,)
+    bytes: np.ndarray = field(repr=False)  # (sentences,)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -147,7 +146,8 @@ class StoreWriter:
         try:
             with writing(folder):
                 tokenizer.save(self._new.path / "tokenizer")
-                self._files |= {name: open(self._new.path / name, "wb") for name in ("tokens.bin", *ARRAYS)}  # noqa: SIM115
+                for name in ("tokens.bin", *ARRAYS):
+                    self._files[name] = open(self._new.path / name, "wb")  # noqa: SIM115 (`__exit__` closes it)
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise

@@ -4,7 +4,6 @@ The reservoir is that of a run, that of a configuration, or both side by side. T
 sentences here, where a model starts each sentence at the state 0: only so is there time to forget.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from esnlm.reservoir import weights
 from esnlm.runs.atomic import write_file
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import spell_nonfinite
+from esnlm.runs.json_file import write_json
 from esnlm.training.summary import describe_device, versions
 
 SLOTS = 8  # stretches of text that are read side by side
@@ -73,7 +72,7 @@ def diagnose(
     source = loaded.config if loaded else experiment
     if source is None:
         raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
-    folder = out or (loaded.directory / "diagnostics" if loaded else _folder_of_new_run(source))
+    folder = out or _own_folder(source if loaded is None else loaded)
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, data)
     try:
@@ -87,9 +86,9 @@ def diagnose(
         reservoirs.append((loaded.name, loaded.config, model.reservoir))
     if experiment and config is not None:
         name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
-        say(f"{name}: drawing the reservoir")
-        drawn = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
-        reservoirs.append((name, experiment, drawn.reservoir))
+        say(f"{name}: initializing the reservoir")
+        initialized = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
+        reservoirs.append((name, experiment, initialized.reservoir))
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
     for name, its_experiment, reservoir in reservoirs:
@@ -132,11 +131,15 @@ def _load(run: Path) -> Run:
     return loaded_run.load(run) if _echo_state_config(loaded.config, run).train_input else loaded
 
 
-def _folder_of_new_run(experiment: Experiment) -> Path:
-    if RunDirectory(Path(experiment.run)).config.exists():
+def _own_folder(diagnosed: Run | Experiment) -> Path:
+    """Returns diagnostics/ of a run, or of the run that an experiment would make, where there is none yet."""
+    if isinstance(diagnosed, Run):
+        return RunDirectory(diagnosed.directory).diagnostics
+    directory = RunDirectory(Path(diagnosed.run))
+    if directory.config.exists():
         message = "there is a run already: diagnose it with --run, or name another folder with --out"
-        raise InputError(f"{experiment.run}: {message}")
-    return Path(experiment.run) / "diagnostics"
+        raise InputError(f"{directory.path}: {message}")
+    return directory.diagnostics
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
@@ -203,7 +206,7 @@ def _write(result: dict[str, Any], curves: dict[str, DistanceCurve], folder: Pat
         if note:
             picture.unlink(missing_ok=True)  # it belongs to an earlier report
         write_file(folder / "diagnostics.md", _render(result, note))
-        write_file(folder / "diagnostics.json", json.dumps(spell_nonfinite(result), indent=1) + "\n")
+        write_json(folder / "diagnostics.json", result)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     return note

@@ -20,7 +20,7 @@ DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
 # The accuracy of `spectral_radius`. A value closer than this to a proposition's bound decides nothing.
 MARGIN = 1e-3
-
+START_SEED = 0  # of the start vectors of the iterations
 
 Matrix: TypeAlias = scipy.sparse.csr_array | np.ndarray
 
@@ -37,7 +37,7 @@ class Theory:
     empty_tokens: int  # tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 
-def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0, *, seed: int = 0) -> Theory:
+def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float = 1.0) -> Theory:
     """Decides whether the network has the echo state property, as far as proposition 3 of Jaeger 2001 goes.
 
     (a) With tanh and sigma_max(W) < 1 it has the property, for every input. (b) With tanh, an eigenvalue of the
@@ -60,13 +60,12 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
         reservoir: the matrices of one layer or of a stack.
         activation: "tanh" or "relu".
         decay: alpha of the continuous-time form, 1 elsewhere.
-        seed: decides the start vectors of the iterations.
     """
     figures, leaks = [], []
     for layer in reservoir.layers:
         w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
-        linear = spectral_radius(_linearise(w, a, decay), seed=seed).radius
-        figures.append((sigma_max(w, seed=seed), spectral_radius(w, seed=seed).radius, linear))
+        linear = spectral_radius(_linearise(w, a, decay), seed=START_SEED).radius
+        figures.append((sigma_max(w, seed=START_SEED), spectral_radius(w, seed=START_SEED).radius, linear))
         leaks.append(a)
     (sigma, radius, linear), a = np.max(figures, axis=0).tolist(), np.concatenate(leaks)
     empty, at_rest = _count_empty_tokens(reservoir.layers[0]), int((a == 0).sum())

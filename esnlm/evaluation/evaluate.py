@@ -1,4 +1,4 @@
-"""The evaluation of a run on minimal pairs.
+"""Evaluates a run on minimal pairs.
 
 Data flows through `evaluate` one way: pairs -> sequences of ids -> log-probabilities -> outcomes -> result.
 """
@@ -13,17 +13,13 @@ import numpy as np
 
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
+from esnlm.evaluation.conventions import Convention
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"
 FORMAT_VERSION = 1
-
-
-class BaselineModel(Protocol):
-    """A model to score beside the run, such as those of models/ngrams.py."""
-
-    def token_log_probs(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) -> (T - 1,) in nats
 
 
 class ScorableRun(Protocol):
@@ -38,7 +34,7 @@ class ScorableRun(Protocol):
     @property
     def tokenizer(self) -> Any: ...
     def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]: ...
-    def unigram(self) -> BaselineModel | None: ...
+    def unigram(self) -> NgramModel | None: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def evaluate(
     run: ScorableRun,
     pairs: Sequence[Pair],
     scoring: str = "paper",
-    baselines: Mapping[str, BaselineModel] | None = None,
+    baselines: Mapping[str, NgramModel] | None = None,
     compare_with: tuple[dict, np.ndarray] | None = None,
     progress: bool = False,
 ) -> Evaluation:
@@ -108,34 +104,26 @@ def evaluate(
 
     # From log-probabilities to outcomes and accuracies.
     outcome = statistics.outcomes(log_prob[good], log_prob[bad])
-    tie = float(convention.tie_is_right)
-    accuracies = statistics.accuracies(outcome, identical, rows_of, phenomenon_of, ties_count_as=tie)
+    tie_is_right = float(convention.tie_is_right)
+    accuracies = statistics.accuracies(outcome, identical, rows_of, phenomenon_of, ties_count_as=tie_is_right)
     for uid, entry in accuracies["paradigms"].items():
         first = pairs[rows_of[uid][0]]
         entry.update(phenomenon=first.phenomenon, field=first.field)
+    length_only = statistics.sees_length_only(log_prob, tokens - 1)
+    status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
     beside = {}
     for name, score in scores.items():
         guess = statistics.outcomes(score[good], score[bad])
         above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows_of, phenomenon_of)
         of_baseline = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=0.5)
         beside[name] = of_baseline | {"run_above": above}
-    length_only = statistics.sees_length_only(log_prob, tokens - 1)
-    status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
 
     result = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "status": status,
         "warnings": warnings,
-        "run": run.name,
-        "step": run.step,
-        "config_sha256": config_sha256(run),
-        "scoring": {"name": convention.name, "description": convention.description, "ties_count_as": tie},
-        "tokenizer": {
-            "name": run.tokenizer.name,
-            "sha256": run.tokenizer.sha256,
-            "vocab_size": run.tokenizer.vocab_size,
-        },
+        **_describe(run, convention),
         "data": {
             "sha256": minimal_pairs.digest(pairs),
             "pairs": len(pairs),
@@ -153,14 +141,9 @@ def evaluate(
     found = Evaluation(result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome)
     if compare_with is not None:
         other, other_right = compare_with
-        result["comparison"] = (
-            None
-            if status != "ok"
-            else {
-                "with": {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]},
-                **statistics.compare(found.right, other_right, rows_of, phenomenon_of),
-            }
-        )
+        against = {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]}
+        differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of) if status == "ok" else None
+        result["comparison"] = None if differences is None else {"with": against, **differences}
     return found
 
 
@@ -169,7 +152,22 @@ def config_sha256(run: ScorableRun) -> str:
     return hashlib.sha256((run.directory / "config.yaml").read_bytes()).hexdigest()
 
 
-def _log_probs(model: BaselineModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
+def _describe(run: ScorableRun, convention: Convention) -> dict:
+    """Returns what a report says of the run, of the convention and of the tokenizer."""
+    return {
+        "run": run.name,
+        "step": run.step,
+        "config_sha256": config_sha256(run),
+        "scoring": {
+            "name": convention.name,
+            "description": convention.description,
+            "ties_count_as": float(convention.tie_is_right),
+        },
+        "tokenizer": {name: getattr(run.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
+    }
+
+
+def _log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
     """Returns log p of each sequence under a baseline, (sentences,); 0 where nothing is scored."""
     return sum_log_probs(model.token_log_probs(ids) if len(ids) > 1 else np.empty(0) for ids in sequences)
 

@@ -7,7 +7,7 @@ counts the same (Warstadt et al. 2020). All results are in percent, ready for JS
 Intervals cover 95 %. A paradigm has Wilson's interval, which stays honest at 0 and 100 %. A mean over several paradigms
 has a percentile bootstrap interval, stratified: pairs are redrawn within each paradigm, and the paradigms stay. (It has
 no width where every pair of every paradigm is right.) Intervals answer "what if other sentences of the same templates
-had been drawn", not "what if the run had another seed".
+had been sampled", not "what if the run had another seed".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +17,7 @@ from scipy.special import bdtr, ndtri
 
 LEVEL = 0.95
 RESAMPLES = 10_000
+BOOTSTRAP_SEED = 0  # always the same, so that a report can be made again
 TAILS = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]  # percentiles
 COUNTS = ("pairs", "right", "wrong", "ties", "identical", "undefined")
 
@@ -62,7 +63,6 @@ def accuracies(
     rows_of: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
     ties_count_as: float,
-    seed: int = 0,
 ) -> dict:
     """Computes accuracies by paradigm, by phenomenon and overall, with their intervals and counts.
 
@@ -72,7 +72,6 @@ def accuracies(
         rows_of: the pairs of each paradigm, as indices.
         phenomenon_of: the phenomenon of each paradigm.
         ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1.
-        seed: of the bootstrap.
 
     Returns:
         {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its
@@ -80,7 +79,7 @@ def accuracies(
         `ties` + `identical` + `undefined`, where `ties` are of different sentences. An undefined pair leaves its
         paradigm, and every mean that includes it, without an accuracy.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
     worth = np.where(outcome == 0.5, ties_count_as, outcome)  # (n,)
     paradigms: dict[str, dict] = {}
     resampled = {}
@@ -118,11 +117,7 @@ def accuracies(
 
 
 def compare(
-    worth: np.ndarray,
-    other: np.ndarray,
-    rows_of: Mapping[str, np.ndarray],
-    phenomenon_of: Mapping[str, str],
-    seed: int = 0,
+    worth: np.ndarray, other: np.ndarray, rows_of: Mapping[str, np.ndarray], phenomenon_of: Mapping[str, str]
 ) -> dict:
     """Compares two models on the same pairs: the accuracy of this one minus that of the other, in points.
 
@@ -131,7 +126,6 @@ def compare(
         other: the same for the other model, (n,).
         rows_of: the pairs of each paradigm, as indices.
         phenomenon_of: the phenomenon of each paradigm.
-        seed: of the bootstrap.
 
     Returns:
         The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, for which a pair is redrawn
@@ -139,7 +133,7 @@ def compare(
         `only_this` and for `only_other` model; and the `p_value` of McNemar's exact test on these two counts (pairs
         pooled, not corrected for the number of groups).
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
     paradigms, resampled = {}, {}
     for name, rows in rows_of.items():

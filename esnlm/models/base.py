@@ -117,7 +117,7 @@ class ModelConfig(ABC):
         """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns, of the trained arrays, those of the readout as readout/linear.py takes them."""
+        """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
         return params["readout"]
 
 
@@ -208,7 +208,7 @@ class LanguageModel(nnx.Module):
 
 
 class RecurrentModel(LanguageModel):
-    """A model whose features are a recurrence's: that of `cell`, or of its own `embed`, `advance`, `step` and `output`."""
+    """A model whose features a recurrence makes: that of `cell`, which is by default the model itself."""
 
     @property
     def cell(self) -> Any:
@@ -238,12 +238,9 @@ def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
         graphdef, frozen: of nnx.split(model, nnx.Param, ...).
         params: as LanguageModel.params gives them.
     """
-    flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in _flat(params).items()}
+    by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
+    flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()}
     return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)
-
-
-def _flat(tree: dict) -> dict[tuple[str, ...], jax.Array]:
-    return traverse_util.flatten_dict(tree)
 
 
 @jax.jit

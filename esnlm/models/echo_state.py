@@ -100,7 +100,7 @@ class EchoStateConfig(ModelConfig):
         return Counts(trainable, trainable + round(frozen) + features, entries)
 
     def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of training. What is frozen needs no gradient of its own."""
+        """Returns the operations of training. What is frozen has no gradient."""
         reservoir, features, rank = self.reservoir, self.feature_size, self.readout.rank
         matrices = (
             (2 * reservoir.layers - 1) * reservoir.recurrent_gamma * reservoir.state_size
@@ -117,13 +117,14 @@ class EchoStateConfig(ModelConfig):
         return round(4 * self.feature_size + saved)
 
     def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
-        drawn = weights.initialize_reservoir(self.reservoir, vocab_size, seed)
+        initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed)
         record = {
             "seed": seed,
-            "redraws": drawn.redraws,
-            "radius_before_scaling": [dataclasses.asdict(radius) for radius in drawn.radii],
+            "redraws": initialized.redraws,
+            "radius_before_scaling": [dataclasses.asdict(radius) for radius in initialized.radii],
+            "nonzeros": _reservoir_nonzeros(initialized.reservoir),
         }
-        return drawn.reservoir.arrays(), record | {"nonzeros": _reservoir_nonzeros(drawn.reservoir)}
+        return initialized.reservoir.arrays(), record
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "EchoState":
         """Returns the reservoir of these arrays with a random readout."""

@@ -21,7 +21,7 @@ from flax import nnx, traverse_util
 from jax import lax
 
 from esnlm.compute import ComputeConfig
-from esnlm.errors import InputError
+from esnlm.errors import require
 from esnlm.features import dropout as dropouts
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
@@ -52,18 +52,13 @@ class GPT2Config(ModelConfig):
     output_dropout = 0.0  # all its masks are inside
 
     def check(self, name: str) -> None:
-        """Raises InputError, naming the field below `name`, where a setting cannot be built."""
-
-        def must(holds: bool, field: str, rule: str) -> None:
-            if not holds:
-                raise InputError(f"{name}.{field} is {getattr(self, field)}: {rule}")
-
         for field in ("layers", "heads", "width", "positions"):
-            must(getattr(self, field) >= 1, field, "it must be at least 1")
-        must(self.width % self.heads == 0, "heads", f"it must divide {name}.width = {self.width}")
+            require(getattr(self, field) >= 1, f"{name}.{field} is {getattr(self, field)}: it must be at least 1")
+        divides = self.width % self.heads == 0
+        require(divides, f"{name}.heads is {self.heads}: it must divide {name}.width = {self.width}")
         dropouts.check_rate(self.dropout, f"{name}.dropout")
         for field in ("layer_norm_epsilon", "initializer_range"):
-            must(getattr(self, field) > 0, field, "it must be above 0")
+            require(getattr(self, field) > 0, f"{name}.{field} is {getattr(self, field)}: it must be above 0")
 
     @property
     def title(self) -> str:

@@ -28,7 +28,7 @@ from jax import lax
 from jax.experimental.sparse import BCOO
 
 from esnlm.compute import ComputeConfig
-from esnlm.errors import InputError
+from esnlm.errors import require
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.models.echo_state import EchoState, EchoStateConfig
@@ -57,14 +57,10 @@ class JaegerConfig(ModelConfig):
 
     def check(self, name: str) -> None:
         self.reservoir.check(f"{name}.reservoir")
-        if self.rank < 1:
-            raise InputError(
-                f"{name}.rank is {self.rank}: it must be at least 1; of full rank the readout of u and y would be V x V"
-            )
-        if not self.feedback_scale > 0:
-            raise InputError(
-                f"{name}.feedback_scale is {self.feedback_scale}: it must be above 0; without feedback choose family esn"
-            )
+        line = f"{name}.rank is {self.rank}: it must be at least 1; of full rank the readout of u and y would be V x V"
+        require(self.rank >= 1, line)
+        line = f"{name}.feedback_scale is {self.feedback_scale}: it must be above 0; without feedback choose family esn"
+        require(self.feedback_scale > 0, line)
 
     @property
     def without_feedback(self) -> EchoStateConfig:

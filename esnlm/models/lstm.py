@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.errors import InputError
+from esnlm.errors import require
 from esnlm.features import dropout
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
@@ -27,8 +27,7 @@ class LstmConfig(ModelConfig):
     dropout: float = 0.1  # after the embedding, and before the readout
 
     def check(self, name: str) -> None:
-        if self.width < 1:
-            raise InputError(f"{name}.width is {self.width}: it must be at least 1")
+        require(self.width >= 1, f"{name}.width is {self.width}: it must be at least 1")
         dropout.check_rate(self.dropout, f"{name}.dropout")
 
     @property

@@ -8,7 +8,8 @@ it is predicted. Only the pairs that occur are stored, so a vocabulary of 50,257
     bigram.nll(validation)                  # nats per predicted token
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,8 +20,36 @@ from esnlm.errors import InputError
 BLOCK_TOKENS = 1 << 22  # read at a time: bounds the memory that a large corpus takes
 
 
+class NgramModel(ABC):
+    """What a unigram and a bigram model have in common."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """V."""
+
+    @abstractmethod
+    def log_p_after(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        """Returns ln p of tokens given the token before each, (n,) nats."""
+
+    def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
+        """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
+        ids = _checked(np.asarray(ids), self.vocab_size)
+        return self.log_p_after(ids[:-1], ids[1:])
+
+    def nll(self, sequences: Iterable[np.ndarray]) -> float:
+        """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
+        total, tokens = 0.0, 0
+        for previous, predicted in _bigrams(sequences, self.vocab_size):
+            total -= self.log_p_after(previous, predicted).sum()
+            tokens += len(predicted)
+        if not tokens:
+            raise InputError("n-gram model: no predicted token to score: give sentences that hold at least BOS and EOS")
+        return float(total / tokens)
+
+
 @dataclass(frozen=True)
-class UnigramModel:
+class UnigramModel(NgramModel):
     """Predicts by frequency, with add-one smoothing over the n predicted tokens: p(w) = (c(w) + 1) / (n + V)."""
 
     log_p: np.ndarray  # (V,) float64, nats
@@ -41,20 +70,16 @@ class UnigramModel:
         """Returns the model of (V,) counts of how often each token is predicted."""
         return cls(_add_one(counts))
 
-    def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
-        """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
-        return self._log_p(*_one_sentence(ids, len(self.log_p)))
+    @property
+    def vocab_size(self) -> int:
+        return len(self.log_p)
 
-    def nll(self, sequences: Iterable[np.ndarray]) -> float:
-        """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
-        return _mean_nll(self._log_p, sequences, len(self.log_p))
-
-    def _log_p(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    def log_p_after(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
         return self.log_p[predicted]
 
 
 @dataclass(frozen=True)
-class BigramModel:
+class BigramModel(NgramModel):
     """Predicts from the token before, with Witten-Bell smoothing (Witten and Bell 1991, method C).
 
     It is interpolated with the add-one unigram model p1:
@@ -91,16 +116,12 @@ class BigramModel:
         backoff = np.divide(t_v, c_v + t_v, out=np.ones(vocab_size), where=t_v > 0)
         return cls(pairs, np.log(p), np.log(backoff), log_unigram)
 
-    def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
-        """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
-        return self._log_p(*_one_sentence(ids, len(self.log_unigram)))
+    @property
+    def vocab_size(self) -> int:
+        return len(self.log_unigram)
 
-    def nll(self, sequences: Iterable[np.ndarray]) -> float:
-        """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
-        return _mean_nll(self._log_p, sequences, len(self.log_unigram))
-
-    def _log_p(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        codes = previous * len(self.log_unigram) + predicted
+    def log_p_after(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        codes = previous * self.vocab_size + predicted
         place = np.searchsorted(self.pairs, codes).clip(max=len(self.pairs) - 1)
         unseen = self.log_backoff[previous] + self.log_unigram[predicted]
         return np.where(self.pairs[place] == codes, self.log_p[place], unseen)
@@ -110,21 +131,6 @@ def _add_one(counts: np.ndarray) -> np.ndarray:
     if not counts.any():
         raise InputError("n-gram model: no predicted token to count: give sentences that hold at least BOS and EOS")
     return np.log((counts + 1) / (counts.sum() + len(counts)))
-
-
-def _mean_nll(log_p: Callable, sequences: Iterable[np.ndarray], vocab_size: int) -> float:
-    total, tokens = 0.0, 0
-    for previous, predicted in _bigrams(sequences, vocab_size):
-        total -= log_p(previous, predicted).sum()
-        tokens += len(predicted)
-    if not tokens:
-        raise InputError("n-gram model: no predicted token to score: give sentences that hold at least BOS and EOS")
-    return float(total / tokens)
-
-
-def _one_sentence(ids: np.ndarray, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    ids = _checked(np.asarray(ids), vocab_size)
-    return ids[:-1], ids[1:]
 
 
 def _bigrams(sequences: Iterable[np.ndarray], vocab_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

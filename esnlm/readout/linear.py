@@ -19,7 +19,7 @@ from esnlm.readout import cross_entropy
 from esnlm.readout.scaling import SCALINGS, readout_sigmas
 from esnlm.rng import Stream, generator
 
-ROWS_AT_ONCE = 64  # rows that are drawn at once; the numbers are the same for any
+ROWS_AT_ONCE = 64  # rows that are initialized at once; the numbers are the same for any
 
 
 @dataclass(frozen=True)

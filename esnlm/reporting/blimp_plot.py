@@ -1,8 +1,5 @@
 """The plot of a minimal-pair report: the run's accuracies among its baselines and the published results."""
 
-from pathlib import Path
-from typing import BinaryIO
-
 from esnlm.reporting import plots
 from esnlm.reporting.blimp_text import entry_of
 from esnlm.reporting.plots import FAINT, INK
@@ -18,18 +15,17 @@ ANCHORS = {  # label, marker, colour: cool and hollow, so that the run stands ou
 BASELINES = ["#e0a100", "#8c6d31", "#6b8e23"]  # for the baselines, in turn
 
 
-def save(result: dict, file: str | Path | BinaryIO) -> str | None:
-    """Plots a report as PNG: by phenomenon where it has BLiMP's anchors, else by paradigm.
+def plot(result: dict) -> tuple[bytes | None, str | None]:
+    """Plots a report: by phenomenon where it has BLiMP's anchors, else by paradigm.
 
     Args:
         result: of an `Evaluation`.
-        file: to write to.
 
     Returns:
-        None, or the line that says why there is no plot: matplotlib is not installed, or there is no accuracy.
+        A PNG, or None, and then the line that says why there is no plot: no matplotlib, or no accuracy.
     """
     if result["overall"]["accuracy"] is None:
-        return f"no plot: the accuracy is {result['status']}"
+        return None, f"no plot: the accuracy is {result['status']}"
     level = "phenomena" if result["anchors"] else "paradigms"
     names = sorted(result[level], key=lambda name: -result[level][name]["accuracy"])
     rows = {"overall": 0.0} | {name: 1.4 + i for i, name in enumerate(names)}  # y of each, downwards
@@ -40,7 +36,7 @@ def save(result: dict, file: str | Path | BinaryIO) -> str | None:
 
     made = plots.figure(9, 0.32 * (len(names) + 1) + 1.9)
     if made is None:
-        return f"no plot: {plots.NO_MATPLOTLIB}"
+        return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made[0], made[1][0, 0]
     axes.axhspan(-0.6, 0.6, color=FAINT, alpha=0.35, linewidth=0)
     axes.hlines(y, 0, 100, color=FAINT, linewidth=0.6, zorder=1)
@@ -80,5 +76,4 @@ def save(result: dict, file: str | Path | BinaryIO) -> str | None:
     title = f"{'BLiMP' if result['anchors'] else 'Minimal pairs'}: {title}"
     figure.suptitle(title, x=0.02, ha="left", color=INK, parse_math=False)
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=INK, handletextpad=0.3)
-    figure.savefig(file, dpi=plots.DPI, format="png")
-    return None
+    return plots.png(figure), None

@@ -5,7 +5,6 @@ matplotlib, NAME.png.
 """
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -42,12 +41,11 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
     pairs = "".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)).encode()
     result["pairs_file"] = {"name": names["pairs"].name, "sha256": hashlib.sha256(pairs).hexdigest()}
     result["sha256"] = seal(result)
-    picture = io.BytesIO()
-    note = blimp_plot.save(result, picture)
+    picture, note = blimp_plot.plot(result)
     contents = {
         names["pairs"]: pairs,
         names["md"]: markdown(result),
-        names["png"]: None if note else picture.getvalue(),  # that of an earlier report is removed
+        names["png"]: picture,  # None: that of an earlier report is removed
         names["json"]: json.dumps(result, indent=2, allow_nan=False) + "\n",
     }
     write_files(contents)

@@ -1,12 +1,11 @@
 """A plot of the loss of a run over the tokens it has seen, beside what it should be compared with."""
 
-import io
 import json
 from typing import Any
 
 import numpy as np
 
-from esnlm.runs.atomic import write_file, writing
+from esnlm.reporting import plots
 from esnlm.runs.directory import RunDirectory
 
 POINTS = 120  # of the training curve, evenly spaced on its logarithmic axis; the losses between two are averaged
@@ -21,13 +20,6 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     Returns:
         The path of the plot, or the reason why there is none.
     """
-    try:
-        import matplotlib
-    except ImportError:
-        return "none, as matplotlib is not installed (pip install 'esnlm[plots]')"
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
     tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
     training, validation = (_points(lines, name, tokens_at) for name in ("train_nll", "val_nll"))
@@ -35,7 +27,10 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
         return "none, as no loss was finite"
     scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
 
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
+    made = plots.figure(7.5, 4.5)
+    if made is None:
+        return f"none, as {plots.NO_MATPLOTLIB}"
+    figure, axes = made[0], made[1][0, 0]
     curve = _averaged(training)
     axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
     if len(validation):
@@ -55,15 +50,10 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xscale="log")
     if training[:, 1].max() > 1000:  # a run that diverged
         axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(pyplot.FormatStrFormatter("%g"))
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.legend(frameon=False, loc="upper right")
-    file, picture = directory.plots / "loss.png", io.BytesIO()
-    figure.savefig(picture, dpi=150, format="png")
-    pyplot.close(figure)
-    with writing(file):
-        directory.plots.mkdir(exist_ok=True)
-    write_file(file, picture.getvalue())
+    file = directory.plots / "loss.png"
+    plots.save_png(figure, file)
     return str(file)
 
 

@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.runs.atomic import write_file
+from esnlm.runs.atomic import write_file, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 INK, FAINT = "#22262b", "#c9ced6"
 COLOURS = ("#c8102e", "#1f6fb2", "#2a9d8f", "#e0a100", "#7b5ea7", "#8c6d31", "#6b8e23", "#d76ba3")
 DPI = 150
-NO_MATPLOTLIB = "matplotlib is not installed (pip install matplotlib)"
+NO_MATPLOTLIB = "matplotlib is not installed (pip install 'esnlm[plots]')"
 
 
 def figure(
@@ -57,5 +57,6 @@ def png(figure: "Figure") -> bytes:
 
 def save_png(figure: "Figure", path: Path) -> None:
     """Writes the figure to a PNG file, whole or not at all. Raises InputError where there is no room or no right."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, png(figure))

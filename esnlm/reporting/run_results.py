@@ -21,7 +21,7 @@ from esnlm.training.summary import perplexity
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
     """Prints the losses of a run beside what they should be compared with, and plots them.
 
-    A run that has minimal pairs of its own is scored on them, too.
+    A run whose directory holds minimal pairs is scored on them, too.
 
     Args:
         summary: of training/summary.py, with `references` as below.
@@ -37,7 +37,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
-        blimp_report.write(evaluation, directory.path / "evaluation" / "blimp-paper.json")
+        blimp_report.write(evaluation, directory.evaluation / "blimp-paper.json")
         console.print()
         blimp_text.show(evaluation.result, console)
     plots = plot_loss(directory, summary["references"])

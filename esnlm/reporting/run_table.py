@@ -39,11 +39,11 @@ def row(run: Path) -> dict:
     """
     directory = RunDirectory(run)
     summary = directory.read_summary()
-    if summary is None or summary["status"] == "interrupted":
+    if summary is None:
         raise InputError(f"{directory.path}: not a finished run; train it to its end with train.py")
     experiment = config_io.read(directory.config)
     scores = {}
-    for file in sorted((directory.path / "evaluation").glob("*.json")):
+    for file in sorted(directory.evaluation.glob("*.json")):
         found = read_report(file)
         baselines = found["baselines"]
         figures = {

@@ -20,6 +20,8 @@ import numpy as np
 from jax import lax
 from jax.experimental import sparse
 
+from esnlm.reservoir.arrays import bcoo
+
 KERNELS = ("bcoo", "csr", "ell", "dense")
 
 
@@ -155,9 +157,7 @@ def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:
     row = index[column, entry]
     order = np.lexsort((column, row))
     values, indices = value[column, entry][order], np.stack([row, column.astype(np.int32)], axis=1)[order]
-    shape = rows, len(index)
-    parts = jnp.asarray(values), jnp.asarray(indices)
-    return sparse.BCOO(parts, shape=shape, indices_sorted=True, unique_indices=True)
+    return bcoo(values, indices, (rows, len(index)))
 
 
 def add_columns(h: jax.Array, table: Columns | jax.Array, tokens: jax.Array) -> jax.Array:

@@ -48,9 +48,9 @@ class SpectralRadius:
 def spectral_radius(
     matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray, *, seed: int | Sequence[int]
 ) -> SpectralRadius:
-    """Largest |eigenvalue| of a real square matrix, (N, N), sparse or dense; computed in float64.
+    """Computes the largest |eigenvalue| of a real square matrix, (N, N), sparse or dense, in float64.
 
-    The same matrix and seed give the same result on the same machine; the seed draws the start vector only.
+    The same matrix and seed give the same result on the same machine; the seed decides the start vector only.
 
     A block above 512 nodes returns its outermost Ritz value once its residual is at most 5e-3 and the growth rate
     agrees within 1 %: method "ritz". Random matrices of 1,024 to 65,536 nodes all came to that, within 3e-4 of rho.
@@ -73,7 +73,7 @@ def spectral_radius(
 
 
 def _checked(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
-    """A float64 copy in canonical form: no stored zero is taken for an edge, no duplicate for two."""
+    """Returns a float64 copy in canonical form: no stored zero is taken for an edge, no duplicate for two."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"spectral radius needs a square matrix, got shape {matrix.shape}")
     if matrix.dtype.kind not in "fiub":
@@ -88,7 +88,7 @@ def _checked(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> spars
 
 
 def _strong_blocks(csr: sparse.csr_array) -> tuple[SpectralRadius, Iterator[sparse.csr_array]]:
-    """The radius over all bare cycles, and the diagonal blocks of the other strongly connected components."""
+    """Returns the radius over all bare cycles, and the diagonal blocks of the other strongly connected components."""
     count, label = connected_components(csr, directed=True, connection="strong")
     coo = csr.tocoo()
     inside = label[coo.row] == label[coo.col]
@@ -117,7 +117,7 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
 
 
 def _iterated(block: sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
-    """Rounds of power products as a filter, each followed by Arnoldi on what they leave, until that converges."""
+    """Filters by rounds of power products, each followed by Arnoldi on what they leave, until that converges."""
     n = block.shape[0]
     operator = block.toarray() if block.nnz > n * n / 2 else block  # twice as fast a product from there on
     v = np.random.default_rng(seed).standard_normal(n)  # (N,)
@@ -144,18 +144,18 @@ def _iterated(block: sparse.csr_array, seed: int | Sequence[int]) -> SpectralRad
 
 
 def _norm(v: np.ndarray) -> float:
-    """Not np.linalg.norm: its threaded dot product costs several times the matrix product on a busy machine."""
+    """Returns |v|. The threaded product in np.linalg.norm costs several times W v on a busy machine."""
     return float(np.sqrt(np.square(v).sum()))
 
 
 def _growth(log_norms: list[float]) -> float:
-    """exp of the least-squares slope of log |W^k v_0| over the second half of the products, past the transient."""
+    """Returns exp of the least-squares slope of log |W^k v_0| over the second half of the products."""
     half = np.array(log_norms[len(log_norms) // 2 :])
     return float(np.exp(np.polyfit(np.arange(half.size), half, 1)[0]))
 
 
 def _outermost_ritz(operator: sparse.csr_array | np.ndarray, start: np.ndarray) -> tuple[float, float, int]:
-    """|theta| of the largest Ritz value on the Krylov space of `start` (a unit vector), its residual, products.
+    """Returns |theta| of the largest Ritz value on the Krylov space of `start` (a unit vector), its residual, products.
 
     Arnoldi (1951): W Q_m = Q_m H_m + h_{m+1,m} q_{m+1} e_m^T, so |W Q y - theta Q y| = h_{m+1,m} |y_m|.
     """

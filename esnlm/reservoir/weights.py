@@ -1,4 +1,4 @@
-"""Random initialization of a reservoir: W_rec, W_in and the leaks, as the papers draw them.
+"""Random initialization of a reservoir: W_rec, W_in and the leaks, as in the papers.
 
 The arrays are held by reservoir/arrays.py.
 """
@@ -23,6 +23,7 @@ log = logging.getLogger("esnlm")
 
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
+MOST_REDRAWS = 100  # of a W_rec whose radius is 0
 
 UPDATE_RULES = ("leaky_output", "leaky_membrane")
 
@@ -48,7 +49,7 @@ class ReservoirConfig:
     """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
     state_size: int = 4096  # units [N_state]
-    topology: Topology = ErdosRenyi()  # of W_rec, by its kind (reservoir/topology); most have a density of their own
+    topology: Topology = ErdosRenyi()  # of W_rec, by its kind (reservoir/topology); most decide the density, too
     mean_degree: float = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
     connectivity: float | None = None  # share of nonzeros [gamma]; given, it replaces mean_degree / state_size
     input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
@@ -148,17 +149,15 @@ class ReservoirConfig:
 
 @dataclass(frozen=True)
 class InitializedReservoir:
-    """A new reservoir, and what is worth recording of how it was drawn."""
+    """A new reservoir, and what is worth recording of its initialization."""
 
     reservoir: Reservoir | Stack
     radii: tuple[SpectralRadius, ...]  # of W_rec of each layer, before it was scaled
     redraws: int  # draws of a W_rec thrown away because their radius was 0
 
 
-def initialize_reservoir(
-    config: ReservoirConfig, vocab_size: int, seed: int, max_redraws: int = 100
-) -> InitializedReservoir:
-    """Draws W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
+def initialize_reservoir(config: ReservoirConfig, vocab_size: int, seed: int) -> InitializedReservoir:
+    """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
 
     W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki 2026) is N(0, 1).
     Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
@@ -177,7 +176,7 @@ def initialize_reservoir(
     inputs += [(size, config.recurrent_gamma, config.input_scale / np.sqrt(degree))] * (config.layers - 1)
     layers, radii, redraws = [], [], 0
     for layer, (columns, connectivity, scale) in enumerate(inputs):
-        w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer, max_redraws)
+        w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
         leak = generator(seed, Stream.LEAK, layer=layer).uniform(*config.leaks, size).astype(np.float32)
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
@@ -186,10 +185,8 @@ def initialize_reservoir(
     return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
-def _initialize_w_rec(
-    config: ReservoirConfig, seed: int, layer: int, max_redraws: int
-) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
-    """Draws W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
+def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
+    """Initializes W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
 
     Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
     degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so.
@@ -197,7 +194,7 @@ def _initialize_w_rec(
     Returns:
         W_rec, the radius of W, and how many draws were thrown away.
     """
-    for redraws in range(max_redraws):
+    for redraws in range(MOST_REDRAWS):
         w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
         if config.topology.spectral_radius is None:
             radius = spectral_radius(as_scipy(w), seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
@@ -215,7 +212,7 @@ def _initialize_w_rec(
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(
-            f"model.reservoir: {max_redraws} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have"
+            f"model.reservoir: {MOST_REDRAWS} draws of W_rec at connectivity {config.recurrent_gamma:.3g} all have"
             f" spectral radius 0; raise {setting}"
         )
     scale = np.float32(config.spectral_radius / radius.radius)
@@ -223,7 +220,7 @@ def _initialize_w_rec(
 
 
 def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO | np.ndarray:
-    """Draws W_rec before it is scaled, (N, N)."""
+    """Returns a random W_rec before it is scaled, (N, N)."""
     size = config.state_size
     if config.recurrent_gamma >= DENSE_FROM:
         return config.topology.dense(size, config.gamma, rng)
@@ -235,7 +232,7 @@ def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO |
 def _initialize_w_in(
     rows: int, columns: int, connectivity: float, scale: float, rng: np.random.Generator
 ) -> BCOO | np.ndarray:
-    """Draws M * V with M ~ Bernoulli(connectivity) and V ~ N(0, scale**2), float32."""
+    """Returns M * V with M ~ Bernoulli(connectivity) and V ~ N(0, scale**2), float32."""
     if connectivity >= DENSE_FROM:
         return dense_bernoulli_gaussian(rows, columns, connectivity, rng, scale)
     row, column = bernoulli_positions(rows, columns, connectivity, rng)

@@ -40,7 +40,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Writes a group of files of which the last one vouches for the others.
+    """Writes a group of files. Where the last one is there, the others are there too, and belong to it.
 
     All contents are on the disk before the first file takes its name, and the files take their names in the order given.
     If the process is killed between two of these, then partial files are left, and `abandoned` finds them.

@@ -83,7 +83,7 @@ class RunDirectory:
             InputError: A file is damaged or missing.
         """
         if self.manifest.read() is None and self.checkpoints.exists():
-            warn(f"{self.manifest_file}: missing: nothing vouches for the files of this run")
+            warn(f"{self.manifest_file}: missing: the files of this run cannot be verified")
         if damage := self.manifest.find_damage(*paths):
             raise InputError(f"{damage[0]}; restore it from a copy of the run")
 

@@ -1,4 +1,4 @@
-"""manifest.json of a run directory: the sha256 of the files that no longer change, sealed with a sha256 of its own."""
+"""manifest.json of a run directory: the sha256 of the files that no longer change, sealed with the sha256 of itself."""
 
 import hashlib
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Manifest:
         if (content := remove_seal(text)) is None:
             raise InputError(
                 f"{self.path}: changed since it was written; restore it from a copy of the run, or delete it to go on with"
-                " files that nothing vouches for"
+                " files that are not verified"
             )
         return content
 

@@ -29,7 +29,7 @@ class Point(NamedTuple):
 def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     """Returns a PNG, or None where the grid has no numeric axis, nothing is measured yet, or matplotlib is missing.
 
-    The axis is the numeric key with the most values. Every other difference makes a line of its own.
+    The axis is the numeric key with the most values. Every other difference makes another line.
 
     Args:
         grid: the study.

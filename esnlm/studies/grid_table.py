@@ -1,9 +1,7 @@
 """The table of a grid: mean and standard error of each cell's runs, beside what was published."""
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,21 +10,16 @@ from esnlm.reporting import run_table
 from esnlm.reporting.tables import markdown_table
 from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import spell_nonfinite
+from esnlm.runs.json_file import write_json
 from esnlm.studies.grid import MEASURES, Grid, GridRun
-
-
-def read_finished(run: Path) -> dict[str, Any] | None:
-    """Returns the summary of a run that was trained to its end (a diverged run was, too), or None."""
-    summary = RunDirectory(run).read_summary()
-    return summary if summary is not None and summary["status"] in ("finished", "diverged") else None
 
 
 def collect_cells(grid: Grid, runs: Sequence[GridRun]) -> list[dict[str, Any]]:
     """Returns what is known so far: for each cell its finished runs, and mean, standard error and n of each measure."""
     cells = []
     for cell in grid.cells:
-        found = [_read_measures(run) for run in runs if run.cell == cell.name and read_finished(run.directory)]
+        of_cell = (run for run in runs if run.cell == cell.name)
+        found = [_read_measures(run) for run in of_cell if RunDirectory(run.directory).read_summary()]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cell_values = {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings}
         cells.append(cell_values | {"runs": found, "means": means})
@@ -34,7 +27,7 @@ def collect_cells(grid: Grid, runs: Sequence[GridRun]) -> list[dict[str, Any]]:
 
 
 def mean_and_error(values: Sequence[float]) -> dict[str, Any]:
-    """Computes {mean, se, n}; se is the standard deviation (n - 1) / sqrt n, and None stands where n is too small."""
+    """Returns {mean, se, n}; se is the standard deviation (n - 1) / sqrt n, and None stands where n is too small."""
     with np.errstate(invalid="ignore", over="ignore"):  # a diverged run may have any number
         mean = float(np.mean(values)) if values else None
         error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
@@ -62,7 +55,7 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
         "cells": cells,
         "reference": {"source": grid.source, "cells": grid.published},
     }
-    write_file(grid.out / "table.json", json.dumps(spell_nonfinite(tree), indent=1, allow_nan=False) + "\n")
+    write_json(grid.out / "table.json", tree)
     return table
 
 

@@ -21,7 +21,7 @@ from esnlm.runs.json_file import parse_json
 from esnlm.runs.yaml_file import read_tree
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
-from esnlm.studies.grid_table import collect_cells, read_finished, write_table
+from esnlm.studies.grid_table import collect_cells, write_table
 from esnlm.training import plan
 from esnlm.training.resume import require_same
 from esnlm.workflows.blimp import evaluate_run
@@ -190,12 +190,13 @@ def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
         if digest and run.experiment.data.has_minimal_pairs:
             message = "generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
             raise InputError(f"{grid.blimp}: {run.cell} {message}")
-        scores = run.directory / "evaluation" / "blimp-paper.json"
+        directory = RunDirectory(run.directory)
+        scores = directory.evaluation / "blimp-paper.json"
         scored = blimp_report.read(scores) if digest and scores.exists() else None
         if scored and scored["data"]["sha256"] != digest:
             message = f"is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
             raise InputError(f"{scores}: {message}")
-        summary = read_finished(run.directory)
+        summary = directory.read_summary()
         if summary is None or (digest and (scored is None or scored["step"] != summary["step"])):
             unfinished.append(run)
     return unfinished

@@ -1,6 +1,7 @@
 """Updates whose features are inside the gradient, for models that train more than a readout."""
 
 from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,6 @@ import optax
 from flax import nnx
 from jax import lax
 
-from esnlm.compute import ComputeConfig
-from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch
 from esnlm.features.packed_stream import PackedStream
@@ -17,53 +16,36 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel, merge
 from esnlm.training import batches, update
 from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
-from esnlm.training.update import Outcome
+from esnlm.training.update import Outcome, Updates
 
-FEWEST_SLOTS = 8  # of a batch, so that the last ones of an epoch, which are smaller, need no shape of their own
+FEWEST_SLOTS = 8  # of a batch: the last ones of an epoch, which are smaller, are padded to this and compiled once
 
 
-class EndToEndUpdates:
-    """The `Updates` (training/update.py) of a model that is trained as a whole. Each update is compiled calls of its own.
+class EndToEndUpdates(Updates):
+    """The updates of a model that is trained as a whole. Each update takes several compiled calls.
 
     An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up. So no more
     features and logits than theirs exist at once.
 
     Args:
-        model: ready for the device. Its trained arrays are those of `run`, where they are donated: nothing else may hold
-            on to them.
-        compute: resolved settings of the device.
-        seed: of the dropout.
-        store: the sentences.
-        optimizer: from make_optimizer.
-        on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
+        model: as for `Updates`. Its trained arrays are those of `run`, where they are donated: nothing else may hold on
+            to them.
+        on_nonfinite, settings: the other arguments of `Updates`.
     """
 
-    def __init__(
-        self,
-        *,
-        model: LanguageModel,
-        compute: ComputeConfig,
-        seed: int,
-        store: TokenStore,
-        optimizer: optax.GradientTransformation,
-        on_nonfinite: str,
-    ) -> None:
-        self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
+    def __init__(self, *, model: LanguageModel, on_nonfinite: str, **settings: Any) -> None:
+        super().__init__(model=model, on_nonfinite=on_nonfinite, **settings)
         self.graphdef, *(_, self.frozen) = nnx.split(model, nnx.Param, ...)
         self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))
-        self.record_nonfinite = update.make_nonfinite_recorder(on_nonfinite)
-        self.step = jax.jit(update.make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
         self.stops = on_nonfinite == "stop"
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
-        """Takes up a window. There is nothing to compute before its updates."""
         self.key = dropout.epoch_key(self.seed, number) if self.dropout else None
         self.window = [epoch.updates[u] for u in window]
 
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
     ) -> tuple[dict, optax.OptState, Outcome]:
-        """Runs the updates first .. last - 1 of the window."""
         losses, applied = [jnp.float32(0)] * len(self.window), [jnp.bool(False)] * len(self.window)
         record = update.nothing_nonfinite(params)
         for u in range(first, last):
@@ -76,7 +58,6 @@ class EndToEndUpdates:
         return params, optimizer_state, Outcome(jnp.stack(losses), jnp.stack(applied), record)
 
     def features_with(self, params: dict) -> FeatureStream | PackedStream:
-        """Returns the features of the model with these trained arrays, without a gradient."""
         return merge(self.graphdef, params, self.frozen).stream(self.compute)
 
     def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import optax
 
-from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -64,17 +63,16 @@ def train(
     Returns:
         The last validation; None where it was interrupted, or where there is no validation text.
     """
-    training, compute, config = experiment.training, experiment.compute, experiment.model
+    training, compute = experiment.training, experiment.compute
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
     stream = ready.stream(compute)
-    assert (
-        isinstance(stream, FeatureStream) and compute.window_tokens is not None
-    )  # as `Experiment.check` and `resolve` see to
+    # `Experiment.check` and `resolve` see to both.
+    assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
     regression.ReadoutRegression(
         fitter=training,
-        rank=config.readout_rank,
+        rank=experiment.model.readout_rank,
         seed=experiment.seed,
         store=corpus.train,
         counts=unigram_counts(corpus.train, corpus.tokenizer),
@@ -85,8 +83,7 @@ def train(
     ).run(state, metrics, directory, interruption)
     if interruption:
         return None
-    readout = config.readout_arrays(state.params)
-    validation = _validate(stream, readout, corpus.validation, experiment.compute, interruption)
+    validation = _validate(experiment, stream, state.params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
@@ -101,6 +98,7 @@ def _train_by_gradients(
     directory: RunDirectory,
     interruption: Interruption,
 ) -> Likelihood | None:
+    """Runs the updates that are left, and returns the last validation, as `train` does."""
     text, window_tokens = corpus.train, experiment.compute.window_tokens
     assert window_tokens is not None  # `resolve` has chosen it for the device.
     stop_on_nonfinite = training.on_nonfinite == "stop"
@@ -122,7 +120,8 @@ def _train_by_gradients(
     validation = None
     stopped = stop_on_nonfinite and state.skipped > 0  # before, and was killed before its summary was written
     if stopped or schedule.ends_epoch(state.step):  # likewise, before its validation was logged
-        validation = _validate_now(experiment, updates, state, corpus.validation, interruption)
+        features = updates.features_with(state.params)
+        validation = _validate(experiment, features, state.params, corpus.validation, interruption)
         if stopped or interruption:
             return validation
         _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
@@ -157,7 +156,8 @@ def _train_by_gradients(
         # 6. Validation, at the end of each epoch, or of a run that stops here.
         if call.ends_epoch or stopped:
             with log.paused():
-                validation = _validate_now(experiment, updates, state, corpus.validation, interruption)
+                features = updates.features_with(state.params)
+                validation = _validate(experiment, features, state.params, corpus.validation, interruption)
             if stopped or interruption:
                 return validation
             _log_validation(metrics, state.step, call.epoch + 1, validation)
@@ -197,28 +197,23 @@ def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int)
     return make_optimizer(training, updates, experiment.model.readout_scaling)
 
 
-def _validate_now(
-    experiment: Experiment,
-    updates: Updates,
-    state: State,
-    store: TokenStore | None,
-    interruption: Interruption,
-) -> Likelihood | None:
-    """Measures the model as it is now on the validation text; None as in `_validate`."""
-    readout = experiment.model.readout_arrays(state.params)
-    return _validate(updates.features_with(state.params), readout, store, experiment.compute, interruption)
-
-
 def _validate(
+    experiment: Experiment,
     stream: FeatureStream | PackedStream,
-    readout: dict[str, Any],
+    params: dict[str, Any],
     store: TokenStore | None,
-    compute: ComputeConfig,
     interruption: Interruption,
 ) -> Likelihood | None:
-    """Measures a model on the validation text; None where there is no such text, or where it was interrupted."""
+    """Measures a model on the validation text; None where there is no such text, or where it was interrupted.
+
+    Args:
+        stream: the features of the model.
+        params: its trained arrays, those of the readout among them.
+        store: the validation text.
+    """
     if store is None:
         return None
+    readout, compute = experiment.model.readout_arrays(params), experiment.compute
     assert compute.window_tokens is not None  # `resolve` has chosen it for the device.
     nats, tokens = 0.0, 0
     progress = Progress(int(store.lengths.sum()) - len(store))
@@ -232,7 +227,6 @@ def _validate(
 
 
 def _log_validation(metrics: Metrics, step: int, epoch: int, validation: Likelihood | None) -> None:
-    """Writes a validation's line of metrics, if there was one."""
+    """Writes the line of metrics of a validation, if there was one."""
     if validation is not None:
-        nll, bits = validation.nll, validation.bits_per_byte
-        metrics.write(step=step, epoch=epoch, val_nll=nll, val_bits_per_byte=bits)
+        metrics.write(step=step, epoch=epoch, val_nll=validation.nll, val_bits_per_byte=validation.bits_per_byte)

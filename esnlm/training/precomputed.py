@@ -11,46 +11,39 @@ import jax
 import numpy as np
 import optax
 
-from esnlm.compute import ComputeConfig
-from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.training import batches, update
 from esnlm.training.batches import EpochPlan, Sentences
-from esnlm.training.update import Outcome
+from esnlm.training.update import Outcome, Updates
 
 
-class PrecomputedUpdates:
-    """The `Updates` (training/update.py) of a readout on features that do not change.
+class PrecomputedUpdates(Updates):
+    """The updates of a readout on features that do not change.
 
     An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up. So no more
     features than that exist at once, unless one sentence has more.
 
     Args:
-        model: ready for the device (`LanguageModel.for_device`); of its settings only the dropout matters here.
-        compute: resolved settings of the device.
-        seed: of the dropout.
-        store: the sentences.
         epochs: the plans of all epochs, which decide the compiled shapes.
-        optimizer: from make_optimizer.
-        on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
+        model, optimizer, on_nonfinite, settings: the arguments of `Updates`.
     """
 
     def __init__(
         self,
         *,
-        model: LanguageModel,
-        compute: ComputeConfig,
-        seed: int,
-        store: TokenStore,
         epochs: list[EpochPlan],
+        model: LanguageModel,
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
+        **settings: Any,
     ) -> None:
+        super().__init__(model=model, optimizer=optimizer, on_nonfinite=on_nonfinite, **settings)
+        compute, store, rate = self.compute, self.store, self.dropout
         assert compute.window_tokens is not None  # chosen for the device
-        self.seed, self.store, self.window_tokens = seed, store, compute.window_tokens
-        stream, rate = model.stream(compute), model.config.dropout
+        self.window_tokens = compute.window_tokens
+        stream = model.stream(compute)
         assert isinstance(stream, FeatureStream), "only recurrences have features that no trained number decides"
         self.stream = stream
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
@@ -64,10 +57,7 @@ class PrecomputedUpdates:
             dropout_rate=rate,
         )
         self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
-        # For an update that is made in parts:
-        self.loss_and_gradient = jax.jit(loss_and_gradient)
-        self.record_nonfinite = update.make_nonfinite_recorder(on_nonfinite)
-        self.step = jax.jit(update.make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
+        self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
         """Computes the features of a window and packs the targets of its updates."""
@@ -86,7 +76,6 @@ class PrecomputedUpdates:
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
     ) -> tuple[dict, optax.OptState, Outcome]:
-        """Runs the updates first .. last - 1 of the window."""
         if self.too_large is not None:
             return self._run_in_parts(self.too_large, params, optimizer_state)
         return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last)

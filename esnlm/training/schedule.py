@@ -54,7 +54,7 @@ class Schedule:
         return self.windows[0][-1].stop
 
     def ends_epoch(self, step: int) -> bool:
-        """Whether an epoch ends after this step."""
+        """Tells whether an epoch ends after this step."""
         return step > 0 and step % self.updates_per_epoch == 0
 
     def calls(self, step: int, updates_per_call: Callable[[], int]) -> Iterator[Call]:
@@ -86,7 +86,7 @@ class Schedule:
         return step % every == 0 or self.ends_epoch(step)
 
     def _next_due(self, step: int) -> int:
-        """The next step after which there is something to do. (The end of an epoch is the end of a window, too.)"""
+        """Returns the next step after which something is due. (The end of an epoch is the end of a window, too.)"""
         multiples = [(step // every + 1) * every for every in (self.log_every, self.checkpoint_every)]
         return min(multiples + [other for other in self.permanent if other > step])
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
-from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
 from esnlm.training.state import State
 
 
@@ -94,11 +92,6 @@ def summarize(
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     } | ({"regression": state.regression} if state.regression else {})
-
-
-def write_summary(directory: RunDirectory, summary: dict[str, Any]) -> None:
-    """Writes summary.json."""
-    write_json(directory.summary, summary)
 
 
 def versions() -> dict[str, str]:

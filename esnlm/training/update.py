@@ -4,19 +4,23 @@ From top to bottom: the optimizer, the loss and its gradient in the readout, wha
 one step, the loop, and the interface that the training loop sees (training/precomputed.py and training/end_to_end.py).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
 
+from esnlm.compute import ComputeConfig
 from esnlm.config import TrainingConfig
+from esnlm.data.store import TokenStore
 from esnlm.features import dropout
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
+from esnlm.models.base import LanguageModel
 from esnlm.ops import xla
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
@@ -254,8 +258,8 @@ def make_update_loop(
 
         (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, Outcome)
 
-    It runs the updates first .. last - 1 of a window, one after another. Their number is traced and every bucket has a
-    branch of its own in the one program. So neither how a run is cut into calls nor where it was resumed changes a bit of
+    It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
+    a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
     the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
     optimizer are donated.
 
@@ -313,13 +317,36 @@ def make_update_loop(
 # ---- what the training loop sees ----
 
 
-class Updates(Protocol):
+class Updates(ABC):
     """The updates of a training. A window is loaded, then its updates are run in as many calls as the caller likes.
 
     How updates are cut into calls does not change the outcome by a bit. `run` overwrites the params and the state of the
     optimizer that it is given.
+
+    Args:
+        model: ready for the device (`LanguageModel.for_device`). Its trained arrays are overwritten where `run` is given them.
+        compute: resolved settings of the device.
+        seed: of the dropout.
+        store: the sentences.
+        optimizer: from make_optimizer.
+        on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
     """
 
+    def __init__(
+        self,
+        *,
+        model: LanguageModel,
+        compute: ComputeConfig,
+        seed: int,
+        store: TokenStore,
+        optimizer: optax.GradientTransformation,
+        on_nonfinite: str,
+    ) -> None:
+        self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
+        self.record_nonfinite = make_nonfinite_recorder(on_nonfinite)
+        self.step = jax.jit(make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
+
+    @abstractmethod
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
         """Takes up a window of an epoch.
 
@@ -329,10 +356,12 @@ class Updates(Protocol):
             window: one of epoch.windows.
         """
 
+    @abstractmethod
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
     ) -> tuple[dict, optax.OptState, Outcome]:
         """Runs the updates first .. last - 1 of the window, counted from its beginning."""
 
+    @abstractmethod
     def features_with(self, params: dict) -> FeatureStream | PackedStream:
         """Returns the features, without a gradient, of the model with these trained arrays."""

@@ -46,10 +46,10 @@ def evaluate_run(
     conventions.get(scoring)
     pairs = minimal_pairs.load(data) if data else None
     loaded = loaded_run.load(run, step=step, untrained=untrained)
-    if pairs is None:
-        pairs = _own_pairs(RunDirectory(loaded.directory))
+    directory = RunDirectory(loaded.directory)
+    pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
-    path = Path(out) if out else loaded.directory / "evaluation" / f"blimp-{scoring}{suffix}.json"
+    path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
     compare_with = blimp_report.read_to_compare(Path(compare), scoring, pairs) if compare else None
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 

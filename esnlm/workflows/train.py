@@ -10,13 +10,14 @@ from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import TRACKERS, Trackers
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.resume import require_same, resolve
 from esnlm.training.state import note_changes, warn_of_damage
-from esnlm.training.summary import summarize, write_summary
+from esnlm.training.summary import summarize
 
 INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
@@ -75,7 +76,7 @@ def _train_run(
         with interruption.awaited():
             validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption)
         if interruption:
-            write_summary(directory, {"status": "interrupted", "step": state.step})
+            write_json(directory.summary, {"status": "interrupted", "step": state.step})
             say(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
 
@@ -83,7 +84,7 @@ def _train_run(
         summary = summarize(experiment, corpus, model, state, validation)
         summary["references"] = references(experiment.data, corpus)
         show_results(directory, corpus, summary)
-        write_summary(directory, summary)
+        write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
     return 0

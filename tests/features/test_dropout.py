@@ -26,13 +26,13 @@ V, N, SEED = 40, 24, 3
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
-S2 = ReservoirConfig(
+DENSE = ReservoirConfig(
     N, connectivity=0.5, input_connectivity=1.0, spectral_radius=0.993, leak_min=0.8, leak_max=0.8, activation="relu"
 )
 MODELS = {
-    "S2": EchoStateConfig(reservoir=S2, readout=ReadoutConfig(None), dropout=0.1),
+    "dense": EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), dropout=0.1),
     "sparse": EchoStateConfig(reservoir=ReservoirConfig(N, mean_degree=5.0), readout=ReadoutConfig(6), dropout=0.3),
-    "ESN+i": EchoStateConfig(reservoir=S2, readout=ReadoutConfig(None), train_input=True, dropout=0.1),
+    "ESN+i": EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), train_input=True, dropout=0.1),
     "LSTM": LstmConfig(width=N, dropout=0.2),
 }
 COMPUTE = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
@@ -101,7 +101,7 @@ def expected_features(name, s, epoch=0, dropped=True):
         if dropped
         else np.ones((len(corpus_positions), N))
     )
-    if name == "LSTM":  # each token with an embedding of its own, dropped
+    if name == "LSTM":  # the embedding of each token, dropped
         params = {key: array for key, array in model.params.items() if key not in ("readout", "embedding")}
         return oracle.lstm_states(
             np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(corpus_positions))
@@ -121,8 +121,8 @@ def sentence(s):
     return TEXT.sentence(s), np.arange(TEXT.offsets[s], TEXT.offsets[s + 1] - 1)
 
 
-@pytest.mark.parametrize("name", ["S2", "sparse", "LSTM"])
-def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
+@pytest.mark.parametrize("name", ["dense", "sparse", "LSTM"])
+def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
     """In any slots, order and company."""
     model, key = build(name), dropout.epoch_key(SEED, 1)
     for slots, chosen in ((16, range(10, -1, -1)), (3, [4, 2, 6, 9])):
@@ -134,8 +134,8 @@ def test_features_ahead_are_dropped_before_the_recurrence_is_added(name):
             np.testing.assert_allclose(buffer[row], expected_features(name, s, epoch=1), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["S2", "LSTM"])
-def test_nothing_is_dropped_without_places(name):
+@pytest.mark.parametrize("name", ["dense", "LSTM"])
+def test_nothing_is_dropped_without_corpus_positions(name):
     """As validation and scoring read, and inside a gradient without a key."""
     model, texts = build(name), [sentence(s)[0][:-1] for s in range(11)]
     ready = model.for_device(COMPUTE)
@@ -176,27 +176,27 @@ def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
 
 EPOCHS, BATCH = 2, 3
 WAYS = {
-    "ahead, one window": (PrecomputedUpdates, {"window_tokens": 4096}),
-    "ahead, small windows and few slots": (
+    "precomputed, one window": (PrecomputedUpdates, {"window_tokens": 4096}),
+    "precomputed, small windows and few slots": (
         PrecomputedUpdates,
         {"window_tokens": 100, "batch_slots": 3, "kernel": "bcoo"},
     ),
-    "ahead, a sentence at a time": (PrecomputedUpdates, {"window_tokens": 1}),
-    "within": (EndToEndUpdates, {}),
-    "within, in parts": (EndToEndUpdates, {"chunk_tokens": 16}),
+    "precomputed, a sentence at a time": (PrecomputedUpdates, {"window_tokens": 1}),
+    "end to end": (EndToEndUpdates, {}),
+    "end to end, in parts": (EndToEndUpdates, {"chunk_tokens": 16}),
 }
 
 
 @cache
 def expected_trajectory():
     """Two epochs of AdamW in NumPy: (params, losses)."""
-    model = build("S2")
+    model = build("dense")
     params = {part: np.asarray(array, np.float64) for part, array in model.params["readout"].items()}
     adamw, losses = oracle.AdamW(params), []
     for epoch in range(EPOCHS):
         for update in batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, 1).updates:
             keep = masks_of_all(OUTPUT, model.config.dropout, epoch)
-            features = np.concatenate([expected_features("S2", s, epoch) * keep[sentence(s)[1]] for s in update])
+            features = np.concatenate([expected_features("dense", s, epoch) * keep[sentence(s)[1]] for s in update])
             targets = np.concatenate([sentence(s)[0][1:] for s in update])
             loss, gradient = oracle.mean_nll_and_gradient(params, features, targets)
             params = adamw.step(params, gradient)
@@ -206,7 +206,7 @@ def expected_trajectory():
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_training_with_dropout_is_the_same_in_every_way(way):
-    model, (kind, settings) = build("S2"), WAYS[way]
+    model, (kind, settings) = build("dense"), WAYS[way]
     compute = ComputeConfig(**{"batch_slots": 8, "kernel": "csr", "window_tokens": 4096} | settings)
     experiment = Experiment(
         seed=SEED, model=model.config, training=TrainingConfig(epochs=EPOCHS, batch_size=BATCH), compute=compute

@@ -1,4 +1,4 @@
-"""Parameter counts of the paper's tables, and of models that are really drawn; a deep model as a run."""
+"""Parameter counts of the paper's tables, and of models that are really initialized; a deep model as a run."""
 
 import jax
 import numpy as np

@@ -24,14 +24,14 @@ V, N, LONGEST = 40, 48, 16
 # 16 steps of sums of some tens of terms: a few hundred roundings, as in tests/features/test_recurrence.py.
 TOLERANCE = 300 * float(np.finfo(np.float32).eps)
 
-S2 = {"connectivity": 0.5, "input_connectivity": 1.0, "spectral_radius": 0.993, "activation": "relu"}
+DENSE = {"connectivity": 0.5, "input_connectivity": 1.0, "spectral_radius": 0.993, "activation": "relu"}
 RESERVOIRS = {
-    "dense W_in": S2,
-    "half of W_in": S2 | {"input_connectivity": 0.5, "activation": "tanh"},
+    "dense W_in": DENSE,
+    "half of W_in": DENSE | {"input_connectivity": 0.5, "activation": "tanh"},
     "sparse W_in": {"mean_degree": 6.0},
     "sparse W_in, ReLU": {"mean_degree": 6.0, "activation": "relu"},
-    "continuous time": S2 | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
-    "membrane": S2 | {"update_rule": "leaky_membrane", "activation": "tanh"},
+    "continuous time": DENSE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
+    "membrane": DENSE | {"update_rule": "leaky_membrane", "activation": "tanh"},
     "two layers": {"mean_degree": 6.0, "layers": 2},
 }
 
@@ -134,8 +134,8 @@ def test_features_ahead_are_those_inside_the_gradient():
     features = features_of(ready, batch)
     stream = ready.stream(COMPUTE)
     for prefix_tree in (False, True):
-        buffer, ahead = stream.read(texts, prefix_tree=prefix_tree)
-        for row, other in zip(rows, ahead, strict=True):
+        buffer, precomputed = stream.read(texts, prefix_tree=prefix_tree)
+        for row, other in zip(rows, precomputed, strict=True):
             np.testing.assert_allclose(buffer[other], features[row], atol=TOLERANCE, rtol=TOLERANCE)
 
 
@@ -186,6 +186,6 @@ TABLE_1 = {64: (6, 6), 128: (12, 12), 256: (25, 25), 512: (51, 51), 1024: (102, 
 
 @pytest.mark.parametrize("size", TABLE_1)
 def test_parameters_of_the_paper_s_table(size):
-    reservoir = ReservoirConfig(state_size=size, **S2)
+    reservoir = ReservoirConfig(state_size=size, **DENSE)
     counts = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True).expected_counts(50_257)
     assert (counts.trainable // 10**6, counts.entries // 10**6) == TABLE_1[size]

@@ -35,7 +35,7 @@ TOLERANCE = 2 * LONGEST * np.sqrt(N + V) * float(np.finfo(np.float32).eps)
 COMPUTE = ComputeConfig(batch_slots=16, window_tokens=64)
 
 
-def drawn(model_config):
+def initialized(model_config):
     """A model whose weights are large enough for its predictions to matter."""
     frozen, _ = model_config.initialize_frozen(V, seed=1)
     model = model_config.initialize(V, 1, frozen)
@@ -76,7 +76,7 @@ def steps(model, sentence):
 )
 def test_features_are_the_equations(reservoir, prefix_tree):
     """As they are made for scoring and validation, also where prefixes are shared."""
-    model = drawn(settings(**reservoir))
+    model = initialized(settings(**reservoir))
     stream = model.for_device(COMPUTE).stream(COMPUTE)
     buffer, rows = stream.read(sentences(), prefix_tree=prefix_tree)
     for sentence, row in zip(sentences(), rows, strict=True):
@@ -84,7 +84,7 @@ def test_features_are_the_equations(reservoir, prefix_tree):
 
 
 def test_features_inside_the_gradient_and_token_by_token_are_the_same():
-    model, texts = drawn(settings()), sentences()
+    model, texts = initialized(settings()), sentences()
     ready = model.for_device(COMPUTE)
     batch, rows = pack_batch(texts, texts)
     assert batch.tokens.shape[1] < len(texts)  # sentences follow each other in slots
@@ -98,7 +98,7 @@ def test_features_inside_the_gradient_and_token_by_token_are_the_same():
 
 def test_the_comparisons_above_would_notice_lost_feedback():
     """Without W_back, or without B_y, the equations give other features, by far more than the tolerance."""
-    model, text = drawn(settings()), sentences()[1]
+    model, text = initialized(settings()), sentences()[1]
     z = steps(model, text)[2]
     silent = Jaeger(model.config, model.reservoir, 0 * model.w_back, model.readout, model.b_u[...], model.b_y[...])
     unread = model.with_params(model.params | {"b_y": 0 * model.b_y[...]})
@@ -108,7 +108,7 @@ def test_the_comparisons_above_would_notice_lost_feedback():
 
 def test_the_gradient_is_the_readout_s_with_states_and_predictions_held():
     """Finite differences of the mean NLL in float64, x and p staying what they were; five directions an array."""
-    model = drawn(settings())
+    model = initialized(settings())
     texts = [np.append(0, text) for text in sentences()]
     update = batches.Sentences(
         [text[:-1] for text in texts], [text[1:] for text in texts], [text[:-1] for text in texts]

@@ -57,7 +57,7 @@ def test_states_are_torch_s(peer):
 
 @pytest.mark.parametrize("rank", [8, None], ids=["W_out = A B", "full rank"])
 def test_ten_updates_are_torch_s(peer, rank):
-    """The same batches, through torch.optim.AdamW as it comes and through the features ahead."""
+    """The same batches, through torch.optim.AdamW as it comes and through precomputed features."""
     model, text = build(rank), sentences()
     compute = dataclasses.replace(COMPUTE, window_tokens=200)
     experiment = Experiment(model=model.config, training=TrainingConfig(batch_size=BATCH), compute=compute)

@@ -1,4 +1,4 @@
-"""Reports: written whole or not at all, read back, compared, shown and drawn."""
+"""Reports: written whole or not at all, read back, compared, shown and plotted."""
 
 import hashlib
 import io
@@ -75,7 +75,7 @@ def test_numbers_that_json_has_no_word_for_are_null(tmp_path):
 def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch):
     blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(blimp_plot, "save", lambda result, path: 1 / 0)
+    monkeypatch.setattr(blimp_plot, "plot", lambda result: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         blimp_report.write(evaluation(tmp_path, [LOSE]), tmp_path / "a.json")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -84,7 +84,7 @@ def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch
 def test_without_matplotlib_there_is_a_note_in_place_of_the_plot(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     note = blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
-    assert note == "no plot: matplotlib is not installed (pip install matplotlib)"
+    assert note == "no plot: matplotlib is not installed (pip install 'esnlm[plots]')"
     assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.json", "a.md", "a.pairs.jsonl"]
 
 
@@ -92,8 +92,8 @@ def test_without_matplotlib_there_is_a_note_in_place_of_the_plot(tmp_path, monke
 def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid):
     found = evaluation(tmp_path, [WIN, WIN, LOSE], uid, "ellipsis")
     assert (found.result["anchors"] is None) == uid.startswith("own")
-    assert blimp_plot.save(found.result, tmp_path / "a.png") is None
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    picture, note = blimp_plot.plot(found.result)
+    assert picture.startswith(b"\x89PNG") and note is None
 
 
 def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):

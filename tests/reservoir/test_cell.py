@@ -31,7 +31,7 @@ RESERVOIRS = {
     "membrane of ReLU": MEMBRANE | {"activation": "relu", "spectral_radius": 0.7},
     "membrane in continuous time": MEMBRANE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
     "embedding": {"embedding": 9},
-    "S3": MEMBRANE | {"embedding": 9, "input_connectivity": 1.0, "leak_min": 0.3, "leak_max": 0.3},
+    "Fujimaki 2026": MEMBRANE | {"embedding": 9, "input_connectivity": 1.0, "leak_min": 0.3, "leak_max": 0.3},
     "two layers": {"layers": 2},
     "two dense layers": {"layers": 2, "connectivity": 0.5},
     "two rings": {"layers": 2, "topology": Ring()},
@@ -41,9 +41,9 @@ RESERVOIRS = {
         "activation": "relu",
         "spectral_radius": 0.7,
     },
-    "three layers of S3": MEMBRANE | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
+    "three layers with an embedding": MEMBRANE | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
 }
-EVERY_KERNEL = ["embedding", "three layers of S3"]
+EVERY_KERNEL = ["embedding", "three layers with an embedding"]
 
 
 @cache
@@ -93,7 +93,7 @@ def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
         np.testing.assert_allclose(buffer[row], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["membrane", "S3", "embedding", "three layers of S3"])
+@pytest.mark.parametrize("name", ["membrane", "Fujimaki 2026", "embedding", "three layers with an embedding"])
 def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
     """The mask falls on W_in d of the first layer, before anything is added, and on nothing else."""
     texts = sentences()
@@ -107,7 +107,7 @@ def test_states_of_a_packed_batch_and_dropped_are_those_of_the_oracle(name):
         )
 
 
-@pytest.mark.parametrize("name", ["S3", "three layers of S3"])
+@pytest.mark.parametrize("name", ["Fujimaki 2026", "three layers with an embedding"])
 def test_states_step_by_step_are_the_same(name):
     """As text is generated."""
     model, text = build(name), sentences()[0]
@@ -153,7 +153,7 @@ class Chosen(list):
 
 
 def test_the_model_is_what_its_settings_say():
-    buffer, (row,) = build("three layers of S3").for_device(COMPUTE).stream(COMPUTE).read(sentences(1))
+    buffer, (row,) = build("three layers with an embedding").for_device(COMPUTE).stream(COMPUTE).read(sentences(1))
     np.testing.assert_allclose(
-        buffer[row], expected("three layers of S3", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE
+        buffer[row], expected("three layers with an embedding", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE
     )

@@ -25,10 +25,10 @@ from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
-    drawn = initialize_reservoir(
+    initialized = initialize_reservoir(
         ReservoirConfig(state_size=600, mean_degree=20, spectral_radius=0.9, leak_min=0.2, leak_max=0.7), 1000, seed=0
     )
-    reservoir = drawn.reservoir
+    reservoir = initialized.reservoir
     w_rec, w_in = np.asarray(reservoir.w_rec.todense(), np.float64), np.asarray(reservoir.w_in.todense())
     assert w_rec.shape == (600, 600) and w_in.shape == (600, 1000)
     assert abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.9, rel=2e-3)
@@ -41,7 +41,7 @@ def test_a_reservoir_is_as_the_paper_draws_it():
 
 
 @pytest.mark.parametrize("connectivity", [0.1, 0.5])
-def test_erdos_renyi_is_drawn_from_its_streams_and_nothing_else(connectivity):
+def test_erdos_renyi_is_initialized_from_its_streams_and_nothing_else(connectivity):
     """Positions, values and leaks are NumPy's own from [seed, part]: what an earlier version drew, this one draws."""
     frozen = initialize_reservoir(ReservoirConfig(state_size=40, connectivity=connectivity), 30, seed=5).reservoir
     parts = []
@@ -104,18 +104,18 @@ def test_a_seed_means_the_same_reservoir_in_every_version(name, monkeypatch):
 
 @pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
 def test_every_topology_is_scaled_to_the_radius_and_leaves_the_rest_alone(topology):
-    drawn = initialize_reservoir(
+    initialized = initialize_reservoir(
         ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
     )
-    w_rec = np.asarray(drawn.reservoir.w_rec.todense(), np.float64)
+    w_rec = np.asarray(initialized.reservoir.w_rec.todense(), np.float64)
     assert np.abs(np.linalg.eigvals(w_rec)).max() == pytest.approx(0.8, rel=1e-5)
     plain = initialize_reservoir(ReservoirConfig(state_size=60, mean_degree=6), 50, seed=1).reservoir
-    assert np.array_equal(drawn.reservoir.w_in.todense(), plain.w_in.todense())
-    assert np.array_equal(drawn.reservoir.leak, plain.leak)
+    assert np.array_equal(initialized.reservoir.w_in.todense(), plain.w_in.todense())
+    assert np.array_equal(initialized.reservoir.leak, plain.leak)
     again = initialize_reservoir(
         ReservoirConfig(state_size=60, mean_degree=6, topology=topology, spectral_radius=0.8), 50, seed=1
     ).reservoir
-    assert np.array_equal(drawn.reservoir.w_rec.todense(), again.w_rec.todense())
+    assert np.array_equal(initialized.reservoir.w_rec.todense(), again.w_rec.todense())
 
 
 @pytest.mark.parametrize("topology", OTHERS, ids=lambda topology: topology.kind)
@@ -129,16 +129,20 @@ def test_every_topology_has_the_parameters_that_are_expected(topology):
 
 
 def test_values_are_normal_where_the_topology_gives_none():
-    drawn = initialize_reservoir(ReservoirConfig(state_size=2000, topology=FixedInDegree(degree=10)), 10, seed=0)
-    values = np.asarray(drawn.reservoir.w_rec.data, np.float64) * drawn.radii[0].radius / 0.99
+    initialized = initialize_reservoir(ReservoirConfig(state_size=2000, topology=FixedInDegree(degree=10)), 10, seed=0)
+    values = np.asarray(initialized.reservoir.w_rec.data, np.float64) * initialized.radii[0].radius / 0.99
     assert len(values) == 20_000
     assert abs(values.mean()) < 5 / np.sqrt(20_000) and abs(values.std() - 1) < 5 / np.sqrt(40_000)
 
 
 def test_where_the_topology_fixes_the_values_no_radius_is_sought():
-    drawn = initialize_reservoir(ReservoirConfig(state_size=60, topology=Ring()), 50, seed=0)
-    assert (drawn.radii[0].radius, drawn.radii[0].method, drawn.radii[0].products) == (1, "topology", 0)
-    assert set(np.asarray(drawn.reservoir.w_rec.data)) == {np.float32(0.99)}
+    initialized = initialize_reservoir(ReservoirConfig(state_size=60, topology=Ring()), 50, seed=0)
+    assert (initialized.radii[0].radius, initialized.radii[0].method, initialized.radii[0].products) == (
+        1,
+        "topology",
+        0,
+    )
+    assert set(np.asarray(initialized.reservoir.w_rec.data)) == {np.float32(0.99)}
 
 
 def test_a_topology_that_is_dense_is_stored_dense():
@@ -150,11 +154,13 @@ def test_a_topology_that_is_dense_is_stored_dense():
     assert np.count_nonzero(arrays[1]["recurrent"]["values"]) == 64 * 16
 
 
-def test_blocks_without_a_cycle_are_drawn_again_and_in_the_end_refused():
-    drawn = next(found for seed in range(200) if (found := initialize_reservoir(of_blocks(0.5), 10, seed)).redraws)
-    assert np.abs(np.linalg.eigvals(np.asarray(drawn.reservoir.w_rec.todense(), np.float64))).max() == pytest.approx(
-        0.99, rel=1e-4
+def test_blocks_without_a_cycle_are_initialized_again_and_in_the_end_refused():
+    initialized = next(
+        found for seed in range(200) if (found := initialize_reservoir(of_blocks(0.5), 10, seed)).redraws
     )
+    assert np.abs(
+        np.linalg.eigvals(np.asarray(initialized.reservoir.w_rec.todense(), np.float64))
+    ).max() == pytest.approx(0.99, rel=1e-4)
     with pytest.raises(InputError) as caught:
         initialize_reservoir(of_blocks(1e-9), 10, 0)
     assert str(caught.value) == (
@@ -194,14 +200,14 @@ def test_an_embedding_is_normal_and_leaves_w_rec_and_the_leaks_alone():
 @pytest.mark.parametrize(
     "settings", [{"mean_degree": 10.0}, {"connectivity": 0.5}, {"topology": FixedInDegree(degree=9)}]
 )
-def test_layers_are_drawn_apart_and_the_first_is_that_of_one_layer(settings):
+def test_layers_are_initialized_apart_and_the_first_is_that_of_one_layer(settings):
     config = {"state_size": 300, "spectral_radius": 0.8, "input_scale": 3.0} | settings
-    drawn, one = (
+    initialized, one = (
         initialize_reservoir(ReservoirConfig(layers=3, **config), 50, seed=2),
         initialize_reservoir(ReservoirConfig(**config), 50, seed=2).reservoir,
     )
-    layers = drawn.reservoir.layers
-    assert len(layers) == len(drawn.radii) == 3
+    layers = initialized.reservoir.layers
+    assert len(layers) == len(initialized.radii) == 3
     for part in ("w_rec", "w_in"):
         assert np.array_equal(getattr(layers[0], part).todense(), getattr(one, part).todense())
     assert np.array_equal(layers[0].leak, one.leak)
@@ -268,13 +274,13 @@ def test_arrays_bring_embeddings_and_stacks_back(settings):
     assert jax.tree.all(again) and len(jax.tree.leaves(again)) >= 5
 
 
-def test_a_nilpotent_draw_is_drawn_again_and_said_so(caplog):
+def test_a_nilpotent_matrix_is_initialized_again_and_said_so(caplog):
     """At a mean degree of 1 about one W_rec in 20 has radius 0; the first such seed is found and followed."""
     config = ReservoirConfig(state_size=12, mean_degree=1.0)
     with caplog.at_level(logging.WARNING, logger="esnlm"):
-        drawn = next(found for seed in range(200) if (found := initialize_reservoir(config, 10, seed)).redraws)
+        initialized = next(found for seed in range(200) if (found := initialize_reservoir(config, 10, seed)).redraws)
     assert "W_rec has spectral radius 0 (nilpotent); drawing it again (draw 2)" in caplog.messages
-    radius = abs(np.linalg.eigvals(np.asarray(drawn.reservoir.w_rec.todense(), np.float64))).max()
+    radius = abs(np.linalg.eigvals(np.asarray(initialized.reservoir.w_rec.todense(), np.float64))).max()
     assert radius == pytest.approx(0.99, rel=1e-4)
 
 
@@ -327,17 +333,17 @@ def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TOPOLOGIES.values(), ids=TOPOLOGIES)
-def test_the_papers_largest_reservoir_can_be_drawn_in_every_topology(kind):
-    drawn = initialize_reservoir(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)
-    assert drawn.radii[0].disagreement < 0.01 and drawn.redraws == 0
+def test_the_papers_largest_reservoir_can_be_initialized_in_every_topology(kind):
+    initialized = initialize_reservoir(ReservoirConfig(state_size=65_536, topology=kind()), 50_257, seed=0)
+    assert initialized.radii[0].disagreement < 0.01 and initialized.redraws == 0
     expected = ReservoirConfig(state_size=65_536, topology=kind()).recurrent_gamma * 65_536**2
-    assert abs(drawn.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)
+    assert abs(initialized.reservoir.nonzeros[0] - expected) < 5 * np.sqrt(expected)
 
 
 @pytest.mark.slow
 def test_the_papers_largest_reservoir_is_built_sparse():
-    drawn = initialize_reservoir(ReservoirConfig(state_size=65_536), 50_257, seed=0)
-    w_rec, w_in = drawn.reservoir.w_rec, drawn.reservoir.w_in
+    initialized = initialize_reservoir(ReservoirConfig(state_size=65_536), 50_257, seed=0)
+    w_rec, w_in = initialized.reservoir.w_rec, initialized.reservoir.w_in
     for w, rows, columns in ((w_rec, 65_536, 65_536), (w_in, 65_536, 50_257)):
         row, column = np.asarray(w.indices, np.int64).T
         assert row.max() < rows and column.max() < columns and row.min() >= 0 and column.min() >= 0

@@ -133,7 +133,7 @@ def test_a_damaged_summary_is_made_again(finished, originals, capsys):
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b"{}", b'{"status": "interrupted"}', b'{"status": "finished"}', b"\xff"])
-def test_a_summary_that_nothing_vouches_for_is_no_sign_of_an_end(stopped, text):
+def test_a_summary_that_no_manifest_lists_is_no_sign_of_an_end(stopped, text):
     (stopped / "summary.json").write_bytes(text)
     assert RunDirectory(stopped).read_summary() is None
 
@@ -183,7 +183,7 @@ def test_a_damaged_manifest_is_refused_and_a_missing_one_told_of(stopped):
         with pytest.raises(InputError, match="manifest.json: changed since it was written; restore it from a copy"):
             RunDirectory(stopped).manifest.read()
     manifest.unlink()
-    with pytest.warns(UserWarning, match="manifest.json: missing: nothing vouches for the files of this run"):
+    with pytest.warns(UserWarning, match="manifest.json: missing: the files of this run cannot be verified"):
         esnlm.load(stopped)
 
 

@@ -254,7 +254,7 @@ def test_a_start_that_fails_decides_nothing(tmp_path):
 
 
 def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):
-    """States ahead of the optimizer, in any amount: the trajectory is the one of an update at a time."""
+    """However many features are precomputed at once, the trajectory is the one of an update at a time."""
     path = write_config(tmp_path, tmp_path / "other")
     train_run(
         config_io.read(path, ["--compute.window_tokens", "1", "--compute.batch_slots", "8", "--compute.kernel", "bcoo"])
@@ -266,7 +266,7 @@ def test_windows_and_slots_change_only_the_rounding(finished, tmp_path):
 
 
 def test_a_diverged_run_finishes_and_says_so(tmp_path, capsys):
-    """S2: it reports its losses, however large or undefined, and is marked."""
+    """It reports its losses, as in Ueda et al. 2025b, however large or undefined, and is marked."""
     path = write_config(tmp_path, tmp_path / "diverged")
     assert train_run(config_io.read(path, ["--training.learning_rate", "1e30"])) == 0
     summary = json.loads((tmp_path / "diverged" / "summary.json").read_text())

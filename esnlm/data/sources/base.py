@@ -30,7 +30,7 @@ class DataSource(ABC):
     kind: str
 
     has_corpus: ClassVar[bool] = True  # False: there is nothing to train on
-    has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs of its own into the run directory
+    has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
 
     @abstractmethod
     def check(self) -> None:

@@ -6,7 +6,7 @@ CONVENTION = Convention(
     name="babylm",
     description="the sentence alone, without BOS, EOS or leading space; its first token only conditions and is not "
     "scored; a tie is wrong (BabyLM 2025's own code leaves ties to argmax)",
-    bos=False,  # the pipeline calls the tokenizer without a BOS of its own, and GPT-2's tokenizer adds none
+    bos=False,  # the pipeline adds no BOS, and neither does GPT-2's tokenizer
     space=False,
     eos=False,
     tie_is_right=False,

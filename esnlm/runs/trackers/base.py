@@ -8,7 +8,7 @@ from esnlm.runs.directory import RunDirectory
 
 
 class Tracker(Protocol):
-    """Follows a run, in a file of its own or in somebody's service.
+    """Follows a run, in a file or in somebody's service.
 
     What it raises is said once on stderr; the run goes on without it.
     """

@@ -11,8 +11,7 @@ class CsvTracker:
     """Writes metrics.csv with the columns step, metric and value."""
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
-        file = directory.path / "metrics.csv"
-        self._handle = file.open("w", newline="", encoding="utf-8")
+        self._handle = directory.metrics_table.open("w", newline="", encoding="utf-8")
         self._writer = csv.writer(self._handle)
         self._writer.writerow(("step", "metric", "value"))
         # A run that is resumed, with or without this tracker before, begins with the lines that metrics.jsonl has kept.
