@@ -111,12 +111,12 @@ def evaluate(
         entry.update(phenomenon=first.phenomenon, field=first.field)
     length_only = statistics.sees_length_only(log_prob, tokens - 1)
     status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
-    beside = {}
-    for name, score in scores.items():
+
+    def baseline(score: np.ndarray) -> dict:  # (sentences,)
         guess = statistics.outcomes(score[good], score[bad])
         above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows_of, phenomenon_of)
-        of_baseline = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=0.5)
-        beside[name] = of_baseline | {"run_above": above}
+        found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=0.5)
+        return found | {"run_above": above}
 
     result = {
         "format": FORMAT,
@@ -135,15 +135,14 @@ def evaluate(
         "units": "accuracies and intervals in percent, log-probabilities in nats; ties count half in baselines",
         "intervals": statistics.INTERVALS,
         **accuracies,
-        "baselines": beside,
+        "baselines": {name: baseline(score) for name, score in scores.items()},
         "anchors": anchors(phenomenon_of),
     }
     found = Evaluation(result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome)
     if compare_with is not None:
         other, other_right = compare_with
-        against = {"run": other["run"], "step": other["step"], "accuracy": other["overall"]["accuracy"]}
-        differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of) if status == "ok" else None
-        result["comparison"] = None if differences is None else {"with": against, **differences}
+        differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)
+        result["comparison"] = {"with": _summary(other), **differences} if status == "ok" else None
     return found
 
 
@@ -165,6 +164,11 @@ def _describe(run: ScorableRun, convention: Convention) -> dict:
         },
         "tokenizer": {name: getattr(run.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
     }
+
+
+def _summary(result: dict) -> dict:
+    """Returns what a comparison says of the other run."""
+    return {"run": result["run"], "step": result["step"], "accuracy": result["overall"]["accuracy"]}
 
 
 def _log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
