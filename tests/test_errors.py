@@ -386,6 +386,24 @@ TABLE = {
                 "diagnosed": "python -m esnlm diagnose --run run",
             }.items()
         ),
+        *(
+            Row(
+                f"a file in place of a run, {what}",
+                command,
+                "text.txt: not a run directory: it has no config.yaml; give one that train.py wrote",
+            )
+            for what, command in {
+                "scored with": "python -m esnlm score --run text.txt --input text.txt",
+                "generated from": "python -m esnlm generate --run text.txt",
+                "evaluated": "python eval_blimp.py --run text.txt",
+                "diagnosed": "python -m esnlm diagnose --run text.txt",
+            }.items()
+        ),
+        Row(
+            "a file in place of a run, reported",
+            "python -m esnlm report text.txt",
+            "text.txt: not a finished run; train it to its end with train.py",
+        ),
         Row(
             "no such step",
             "python -m esnlm score --run run --input text.txt --step 9",
@@ -409,6 +427,20 @@ TABLE = {
             "python -m esnlm report none",
             "none: not a finished run; train it to its end with train.py",
         ),
+        *(
+            Row(
+                f"a table that is no Markdown file, but {what}",
+                f"python -m esnlm report run --out {out}",
+                f"{out}: no name for a Markdown file; give one such as table.md, and table.json will stand beside it",
+            )
+            for what, out in {"JSON": "table.json", "a folder": "store"}.items()
+        ),
+        Row(
+            "a table in no folder",
+            "python -m esnlm report run --out none/table.md",
+            "none/table.md: No such file or directory; choose a folder that exists, or make it first",
+        ),
+        Row("no command", "python -m esnlm", "the following arguments are required: COMMAND (see --help)"),
         Row("another option", "python -m esnlm report run --seed 3", "unrecognized arguments: --seed 3 (see --help)"),
         Row(
             "no length",

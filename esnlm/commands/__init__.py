@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    others = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    others.required = False  # so that the line about a missing COMMAND does not name what --help hides
     chosen = parser.parse_args(arguments)
     return run_command(chosen.command, chosen.arguments, f"{program} {chosen.command}")
 

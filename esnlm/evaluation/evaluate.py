@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from esnlm.errors import require
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.conventions import Convention
@@ -82,9 +83,10 @@ def evaluate(
         (`statistics.has_collapsed`), accuracies are None, and `status` and `warnings` of the result say why.
 
     Raises:
-        InputError: the convention is unknown.
+        InputError: the convention is unknown, or there are no pairs.
     """
     convention = conventions.get(scoring)
+    require(len(pairs) > 0, "no pairs to score: give at least one")
     rows_of = minimal_pairs.rows_by_paradigm(pairs)
     phenomenon_of = {pair.uid: pair.phenomenon for pair in pairs}
 

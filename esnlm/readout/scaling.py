@@ -59,7 +59,8 @@ def readout_rates(scaling: str, optimizer: str, size: int, rank: int, vocab_size
     n_min = r), and for the output 1 under all (eq. 2.45). So the rate is that order over n_{l-1}. The change of a bias
     moves the output itself, so its rate is 1.
     """
-    if optimizer == "adamw":
-        return {"b": (rank**-0.5 if scaling == "ntp" else 1) / size, "a": 1 / rank, "bias": 1.0}
     rate = sigmas_and_rates(scaling, (size, rank, vocab_size))[1]
-    return {"b": rate[0], "a": rate[1], "bias": rank * rate[1]}
+    return {
+        "adamw": {"b": (rank**-0.5 if scaling == "ntp" else 1) / size, "a": 1 / rank, "bias": 1.0},
+        "sgd": {"b": rate[0], "a": rate[1], "bias": rank * rate[1]},
+    }[optimizer]

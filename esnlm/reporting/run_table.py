@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from esnlm import config_io
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.reporting.blimp_report import read as read_report
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.atomic import write_file
+from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
+from esnlm.runs.json_file import json_text
 
 
 def report(runs: list[Path], out: Path | None = None) -> str:
@@ -21,13 +21,16 @@ def report(runs: list[Path], out: Path | None = None) -> str:
         out: a Markdown file to write the tables to, and the same as JSON beside it. What is there is replaced.
 
     Raises:
-        InputError: a directory is not that of a finished run.
+        InputError: a directory is not that of a finished run, or `out` cannot be written.
     """
+    require(
+        out is None or not (out.suffix.lower() == ".json" or out.is_dir()),
+        f"{out}: no name for a Markdown file; give one such as table.md, and table.json will stand beside it",
+    )
     rows = [row(Path(run)) for run in runs]
     table = "\n".join([*_losses(rows), "", *_scores(rows)]) + "\n"
     if out is not None:
-        write_json(out.with_suffix(".json"), rows)
-        write_file(out, table)
+        write_files({out: table, out.with_suffix(".json"): json_text(rows)})
     return table
 
 

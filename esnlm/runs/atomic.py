@@ -28,13 +28,20 @@ ADVICE = {
     errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
     errno.EIO: "the disk fails: choose another one",
 }
+# Those that the user can mend only where a path was given to write to. Elsewhere they are a fault of the program.
+PATH_ADVICE = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "choose a folder that exists, or make it first"),
+    errno.EISDIR: "name a file",
+}
 
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Writes a file, or replaces it, all or nothing.
 
     Raises:
-        InputError: There is no room, or no right to write there. The old file is as it was.
+        InputError: There is no room, no right to write there, or no such folder, or the path is a folder's. The old file
+            is as it was.
+        OSError: The system refuses for any other reason.
     """
     write_files({path: content})
 
@@ -49,23 +56,29 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
         contents: The content of each file. None removes a file of this name.
 
     Raises:
-        InputError: There is no room, or no right to write there. The old files are as they were.
+        InputError: There is no room, no right to write there, or no such folder, or a path is a folder's. It names the
+            path. The old files are as they were.
+        OSError: The system refuses for any other reason.
     """
     partial: dict[Path, Path] = {}
-    with writing(list(contents)[-1]), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for path, content in contents.items():
-            if content is not None:
-                partial[path], lock = _create(path, lambda hidden: hidden.touch(exist_ok=False))
-                stack.callback(_discard, partial[path], lock)
-                with open(partial[path], "wb") as file:
-                    file.write(content.encode() if isinstance(content, str) else content)
-                    file.flush()
-                    os.fsync(file.fileno())
+            with writing(path):
+                if path.is_dir() and not path.is_symlink():  # before any other file has taken its name
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if content is not None:
+                    partial[path], lock = _create(path, lambda hidden: hidden.touch(exist_ok=False))
+                    stack.callback(_discard, partial[path], lock)
+                    with open(partial[path], "wb") as file:
+                        file.write(content.encode() if isinstance(content, str) else content)
+                        file.flush()
+                        os.fsync(file.fileno())
         for path in contents:
-            if path in partial:
-                os.replace(partial[path], path)
-            else:
-                path.unlink(missing_ok=True)
+            with writing(path):
+                if path in partial:
+                    os.replace(partial[path], path)
+                else:
+                    path.unlink(missing_ok=True)
         for path in contents:  # last, so that what a killed process left marks the group until it is complete
             remove_abandoned(path.parent, path.name)
 
@@ -157,18 +170,18 @@ def remove_abandoned(parent: Path, name: str | None = None) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turns the system's errors that the user can mend into an InputError that names `path`."""
+    """Turns the system's errors that the user can mend into an InputError that names `path`. Others are raised as they are."""
     try:
         yield
     except OSError as error:
-        if error.errno not in ADVICE:
+        if error.errno not in ADVICE | PATH_ADVICE:
             raise
         raise InputError(refusal(error, path)) from None
 
 
 def refusal(error: OSError, path: Path | str) -> str:
     """Returns one line: the file, what the system says, and what to free or change."""
-    return f"{path}: {error.strerror}; {ADVICE[error.errno or 0]}"
+    return f"{path}: {error.strerror}; {(ADVICE | PATH_ADVICE)[error.errno or 0]}"
 
 
 def _hidden(target: Path) -> Path:

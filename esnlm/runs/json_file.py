@@ -20,9 +20,14 @@ def write_json(path: Path, value: Any) -> None:
     """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`.
 
     Raises:
-        InputError: There is no room, or no right to write there.
+        InputError: It cannot be written, as in `write_file`.
     """
-    write_file(path, json.dumps(spell_nonfinite(value), indent=1) + "\n")
+    write_file(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Returns a value as the indented text of a JSON file, with numbers as in `spell_nonfinite`."""
+    return json.dumps(spell_nonfinite(value), indent=1) + "\n"
 
 
 def spell_nonfinite(value: Any) -> Any:

@@ -17,14 +17,14 @@ class Manifest:
     path: Path  # of the manifest itself, in that folder
 
     def read(self) -> dict[str, Any] | None:
-        """Returns what the manifest holds, or None where there is none.
+        """Returns what the manifest holds, or None where there is none, or no folder.
 
         Raises:
             InputError: It is damaged.
         """
         try:
             text = self.path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         if (content := remove_seal(text)) is None:
             raise InputError(

@@ -17,6 +17,7 @@ from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
 from esnlm.training import regression
+from esnlm.training.update import make_optimizer
 
 
 def show(experiment: Experiment) -> int:
@@ -101,9 +102,13 @@ class _Fit(NamedTuple):
 
 
 def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:
-    """Returns the needs of AdamW: parameters, gradient and two moments; a checkpoint holds all but the gradient."""
+    """Returns the needs of an optimizer: parameters, gradient and its state; a checkpoint holds all but the gradient."""
+    name = {"adamw": "AdamW", "sgd": "SGD"}[training.optimizer]
+    params = jax.ShapeDtypeStruct((trainable,), jnp.float32)
+    state = jax.tree.leaves(jax.eval_shape(make_optimizer(training, updates=1).init, params))
+    saved = 4 * (trainable + sum(array.size for array in state if array.ndim))
     checkpoints = training.keep_checkpoints + len(training.checkpoint_words) + 1
-    return _Fit("AdamW", 16 * trainable, checkpoints, 12 * trainable)
+    return _Fit(name, saved + 4 * trainable, checkpoints, saved)
 
 
 def _gigabytes(size: float) -> str:

@@ -52,9 +52,12 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
     first = config.learning_rate / max(1, config.warmup_updates)
     warmup = optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_updates - 1))
     rate = optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
-    adamw = config.optimizer == "adamw"
+    direction = {
+        "adamw": optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
+        "sgd": optax.trace(config.momentum),
+    }[config.optimizer]
     step = optax.chain(
-        optax.scale_by_adam(config.beta1, config.beta2, config.epsilon) if adamw else optax.trace(config.momentum),
+        direction,
         *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer)]),
         optax.add_decayed_weights(config.weight_decay),
         optax.scale_by_learning_rate(rate),

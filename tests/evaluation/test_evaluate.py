@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.evaluation.sequences import encode
@@ -45,6 +46,11 @@ def test_pairs_are_scored_by_paradigm_phenomenon_and_overall(tmp_path):
     assert found.log_prob_bad.tolist() == [-2, -3, -4, -1]
     assert found.outcome.tolist() == [1, 0, 1, 0]
     assert found.result["status"] == "ok" and found.result["warnings"] == []
+
+
+def test_no_pairs_are_refused(tmp_path):
+    with pytest.raises(InputError, match="^no pairs to score"):
+        evaluate(fake_run(tmp_path, says({})), [])
 
 
 def test_each_distinct_sentence_is_scored_once(tmp_path):

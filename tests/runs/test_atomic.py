@@ -37,6 +37,23 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
     assert (tmp_path / "file").read_text() == "old" and names(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("none/file", "No such file or directory; choose a folder that exists, or make it first"),
+        ("old/file", "Not a directory; choose a folder that exists, or make it first"),
+        ("folder", "Is a directory; name a file"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_named_and_no_file_of_its_group_is_written(tmp_path, name, line):
+    (tmp_path / "folder").mkdir()
+    write_file(tmp_path / "old", "old")
+    with pytest.raises(InputError) as caught:
+        write_files({tmp_path / "old": "new", tmp_path / name: "new", tmp_path / "last": "new"})
+    assert str(caught.value) == f"{tmp_path / name}: {line}"
+    assert (tmp_path / "old").read_text() == "old" and names(tmp_path) == ["folder", "old"]
+
+
 def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk(tmp_path, monkeypatch):
     replaced, replace = [], os.replace
 

@@ -2,7 +2,10 @@
 
 import re
 
+import pytest
+
 from esnlm import config_io
+from esnlm.config import TrainingConfig
 from esnlm.training import plan
 from esnlm.workflows.train import train_run
 
@@ -21,3 +24,9 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
     trained = re.search(r"([\d,]+) trained of", capsys.readouterr().out)[1]
     assert re.search(rf"trained parameters +{trained}\b", planned)
     assert re.search(r"updates +4 of 32 sentences", planned)
+
+
+@pytest.mark.parametrize("optimizer, name, arrays", [("adamw", "AdamW", 2), ("sgd", "SGD", 1)])
+def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arrays):
+    fit = plan._gradient_fit(TrainingConfig(optimizer=optimizer), trainable=1000)
+    assert (fit.name, fit.memory, fit.checkpoint_size) == (name, 4000 * (2 + arrays), 4000 * (1 + arrays))

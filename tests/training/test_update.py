@@ -178,6 +178,13 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
         np.testing.assert_allclose(peer.sample(params["readout"][name]), end, atol=tolerance, rtol=0)
 
 
+def test_an_optimizer_of_another_name_is_not_taken_for_sgd():
+    with pytest.raises(KeyError, match="lion"):
+        make_optimizer(TrainingConfig(optimizer="lion"), updates=10)
+    with pytest.raises(KeyError, match="lion"):
+        readout_rates("ntp", "lion", N, 6, V)
+
+
 def test_the_state_of_adamw_is_as_it_always_was():
     """Checkpoints hold the parts of this state by their number: a chain of three, of which Adam's is the first."""
     params = start()
