@@ -88,7 +88,7 @@ def run(case: tuple, args: argparse.Namespace) -> dict:
     return {
         "initialized_s": initialized,
         "window_tokens": compute.window_tokens,
-        "predictions_an_update": int(epoch.tokens[0]),
+        "predictions_an_update": int(epoch.predictions[0]),
         "trained_bytes": 16 * sum(array.size for array in jax.tree.leaves(own.params)),
         "states_bytes": 4 * size * (compute.window_tokens + compute.batch_slots),
         "s_an_update": seconds[-1],

@@ -113,8 +113,12 @@ def evaluate(
         entry.update(phenomenon=first.phenomenon, field=first.field)
     length_only = statistics.sees_length_only(log_prob, tokens - 1)
     status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
+    if status == "collapsed":
+        _withhold_accuracies(accuracies)
 
-    def baseline(score: np.ndarray) -> dict:  # (sentences,)
+    # `guess` is the outcome of each pair for a baseline, whose scores are (sentences,). `above` is by how much the run is
+    # above it, paired; it is None where an outcome of the run is undefined.
+    def baseline(score: np.ndarray) -> dict:
         guess = statistics.outcomes(score[good], score[bad])
         above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows_of, phenomenon_of)
         found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=0.5)
@@ -181,7 +185,7 @@ def _log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> np.ndarray
 def _verdict(
     log_prob: np.ndarray, outcome: np.ndarray, identical: np.ndarray, accuracies: dict, length_only: bool
 ) -> tuple[str, list[str]]:
-    """Returns the status ("ok", "not defined" or "collapsed") and warnings; empties the accuracies of a collapsed model."""
+    """Returns the status ("ok", "not defined" or "collapsed") and warnings."""
     undefined = int(np.sum(np.isnan(log_prob) | np.isposinf(log_prob)))
     if undefined:
         where = sum(entry["undefined"] > 0 for entry in accuracies["paradigms"].values())
@@ -192,8 +196,6 @@ def _verdict(
     tied = statistics.has_collapsed(outcome, identical)
     if not tied and not length_only:
         return "ok", []
-    for entry in (accuracies["overall"], *accuracies["phenomena"].values(), *accuracies["paradigms"].values()):
-        entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))
     if not tied:
         return "collapsed", [
             "every token has the same log-probability: nothing but length decides, and no accuracy is given"
@@ -202,3 +204,9 @@ def _verdict(
         f"{int(np.sum((outcome == 0.5) & ~identical))} of the {int(np.sum(~identical))} pairs of different sentences "
         "have equal log-probabilities: the model tells them apart by nothing, or by length alone, and no accuracy is given"
     ]
+
+
+def _withhold_accuracies(accuracies: dict) -> None:
+    """Sets all accuracies and their intervals to None: those of a collapsed model mean nothing."""
+    for entry in (accuracies["overall"], *accuracies["phenomena"].values(), *accuracies["paradigms"].values()):
+        entry.update(dict.fromkeys([key for key in entry if key.startswith(("accuracy", "interval"))]))

@@ -123,8 +123,8 @@ def _launch(
     The features before each predicted token of a sequence are in its `rows` (T - 1,) of the buffer. Each row is read
     once, and so is each token that is predicted from it, however many sequences share them.
     """
-    # A pair of a row and a token is one integer, the row in the upper 32 bits: np.unique is fast on integers, and sorts
-    # the pairs by row.
+    # A pair of a row and a token is one integer of 64 bits, the row in the upper 32: row 3 and token 7 are 3 * 2**32 + 7, of
+    # which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers, and sorts the pairs by row.
     packed = np.concatenate(rows).astype(np.int64) << 32 | np.concatenate([sequence[1:] for sequence in sequences])
     pairs, place = np.unique(packed, return_inverse=True)
     targets = pairs & 0xFFFFFFFF

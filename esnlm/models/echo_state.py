@@ -102,16 +102,19 @@ class EchoStateConfig(ModelConfig):
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
         reservoir, features, rank = self.reservoir, self.feature_size, self.readout.rank
-        matrices = (
-            (2 * reservoir.layers - 1) * reservoir.recurrent_gamma * reservoir.state_size
-        )  # entries a unit, of N x N
-        frozen = 2 * reservoir.state_size * (matrices + reservoir.input_gamma * (reservoir.embedding or 1))
-        states_need_none = 0 if self.train_input else 2 * features * (rank or vocab_size)
-        readout = 6 * (linear.count(self.readout, features, vocab_size) - vocab_size) - states_need_none
+        # Nonzeros in a row of each N x N matrix, over all of them: W_rec of every layer, and W_in of those above the first.
+        row_nonzeros = (2 * reservoir.layers - 1) * reservoir.recurrent_gamma * reservoir.state_size
+        frozen = 2 * reservoir.state_size * (row_nonzeros + reservoir.input_gamma * (reservoir.embedding or 1))
+        state_gradient = 2 * features * (rank or vocab_size)  # of the loss, by the states
+        saved = 0 if self.train_input else state_gradient
+        readout = 6 * (linear.count(self.readout, features, vocab_size) - vocab_size) - saved
         return round(readout + frozen * (2 if self.train_input else 1))
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        """Returns the memory of what is frozen as it is saved: a matrix is dense, or a value and two indices an entry."""
+        """Returns the bytes of what is frozen, as it is saved.
+
+        A dense matrix has 4 bytes an entry. A sparse one has 12 a nonzero: 4 for the value and 4 for each of two indices.
+        """
         sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
         saved = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
         return round(4 * self.feature_size + saved)
@@ -172,9 +175,9 @@ class EchoState(RecurrentModel):
         config, vocab_size = self.config, self.reservoir.vocab_size
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
-        matrices = sum(rows * columns for rows, columns, _ in config.reservoir.matrices(vocab_size))
+        matrix_entries = sum(rows * columns for rows, columns, _ in config.reservoir.matrices(vocab_size))
         total = in_readout + _reservoir_nonzeros(self.reservoir)
-        return Counts(trainable, total, in_readout + matrices + config.feature_size)
+        return Counts(trainable, total, in_readout + matrix_entries + config.feature_size)
 
 
 def _reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:

@@ -158,21 +158,38 @@ class Reservoir(nnx.Module):
         return x if keep is None else x * keep
 
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns the state after h, or after membrane potentials x, both (N, B), where `x` (N, B) is W_in u."""
+        """Returns the state after one more token a slot, (N, B).
+
+        Args:
+            state: (N, B), h under leaky_output, and the membrane potentials under leaky_membrane.
+            x: W_in u, (N, B), with dropout's mask on it where there is one.
+        """
         return self._blend(state, self._feed_back(state) + x)
 
     def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
-        """Returns the same for tokens (B,), in one pass less over the states."""
+        """Returns what `advance` returns, for tokens (B,): `embed` and `advance` in one pass less over the states."""
         return self._blend(state, self._add_input(self._feed_back(state), tokens))
 
     def output(self, state: jax.Array) -> jax.Array:
-        return state if self.update_rule == "leaky_output" else ACTIVATIONS[self.activation](state)
+        """Returns what feeds back and what the readout sees, (N, B): h, or r = f(x)."""
+        match self.update_rule:
+            case "leaky_output":
+                return state
+            case "leaky_membrane":
+                return ACTIVATIONS[self.activation](state)
+        raise self._unknown_rule()
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
-        """Returns f(.) on the way to `advance(state, x)`, (N, B): the output itself, but for a leak outside of it."""
-        if self.update_rule == "leaky_output":
-            return ACTIVATIONS[self.activation](self._feed_back(state) + x)
-        return self.output(self.advance(state, x))
+        """Returns f(.) as `advance(state, x)` computes it, (N, B). Diagnosis counts the saturated units in it.
+
+        Under leaky_output this is f(.) before the leak mixes it with the old state. Under leaky_membrane it is the output.
+        """
+        match self.update_rule:
+            case "leaky_output":
+                return ACTIVATIONS[self.activation](self._feed_back(state) + x)
+            case "leaky_membrane":
+                return self.output(self.advance(state, x))
+        raise self._unknown_rule()
 
     def for_device(
         self, kernel: str = "auto", *, differentiable: bool = False, reads_tokens: bool = True
@@ -203,23 +220,33 @@ class Reservoir(nnx.Module):
         trained.input = TrainedInput(self.stored_w_in)
         return trained
 
-    def drive(self, below: jax.Array) -> jax.Array:
+    def read_below(self, below: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), of the output r of the layer below."""
         return sparse.matmul(self.input.get_value(), below)
 
     def _feed_back(self, state: jax.Array) -> jax.Array:
+        """Returns W_rec h or W_rec r, (N, B)."""
         return sparse.matmul(self.recurrent.get_value(), self.output(state))
 
-    def _add_input(self, drive: jax.Array, tokens: jax.Array) -> jax.Array:
+    def _add_input(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
         operand: Any = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
         if self.embedding is None:
-            return sparse.add_columns(drive, operand, tokens)
-        return drive + sparse.matmul(operand, self.embedding[...][tokens].T)
+            return sparse.add_columns(total, operand, tokens)
+        return total + sparse.matmul(operand, self.embedding[...][tokens].T)
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
+        """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""
         a = self.leak[...][:, None]  # (N, 1)
-        f = ACTIVATIONS[self.activation] if self.update_rule == "leaky_output" else lambda x: x
-        return (1 - self.decay * a) * state + a * f(drive)
+        match self.update_rule:
+            case "leaky_output":
+                return (1 - self.decay * a) * state + a * ACTIVATIONS[self.activation](drive)
+            case "leaky_membrane":
+                return (1 - self.decay * a) * state + a * drive
+        raise self._unknown_rule()
+
+    def _unknown_rule(self) -> NotImplementedError:
+        return NotImplementedError(f"a Reservoir has no equations for the update rule {self.update_rule}")
 
 
 class Stack(nnx.Module):
@@ -270,7 +297,7 @@ class Stack(nnx.Module):
     def activations(self, states: tuple[jax.Array, ...], x: jax.Array) -> jax.Array:
         """Returns those of all layers, (L N, B)."""
         new = self.advance(states, x)
-        inputs = [x, *(self._drive(i, new[i - 1]) for i in range(1, len(new)))]
+        inputs = [x, *(self._read_below(i, new[i - 1]) for i in range(1, len(new)))]
         return jnp.concatenate(
             [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
         )
@@ -291,12 +318,12 @@ class Stack(nnx.Module):
         """Returns the new states of all layers, given that of the first."""
         new = [first]
         for i, layer in enumerate(self.layers[1:], start=1):
-            new.append(layer.advance(states[i], self._drive(i, new[i - 1])))
+            new.append(layer.advance(states[i], self._read_below(i, new[i - 1])))
         return tuple(new)
 
-    def _drive(self, i: int, below: jax.Array) -> jax.Array:
-        """Returns what layer i is driven by, (N, B), given the new state of the layer below."""
-        return self.layers[i].drive(self.layers[i - 1].output(below))
+    def _read_below(self, i: int, below: jax.Array) -> jax.Array:
+        """Returns W_in r of layer i, (N, B), given the new state of the layer below."""
+        return self.layers[i].read_below(self.layers[i - 1].output(below))
 
 
 def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | Stack:

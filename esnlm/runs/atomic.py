@@ -47,7 +47,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
-    """Writes a group of files. Where the last one is there, the others are there too, and belong to it.
+    """Writes a group of files. Where the last one (such as a manifest) is there, the others are there too and belong to it.
 
     All contents are on the disk before the first file takes its name, and the files take their names in the order given.
     If the process is killed between two of these, then partial files are left, and `abandoned` finds them.
@@ -150,8 +150,8 @@ def abandoned(path: Path) -> list[Path]:
     """Returns what processes that have ended left of unfinished writes to `path`."""
     found = []
     for hidden in path.parent.glob(f".{glob.escape(path.name)}.partial-????????"):
-        with _locked(hidden) as held:
-            found += [hidden] if held else []
+        with _locked(hidden) as is_free:
+            found += [hidden] if is_free else []
     return found
 
 
@@ -163,8 +163,8 @@ def remove_abandoned(parent: Path, name: str | None = None) -> None:
         name: The name of the file or folder that was to be written; None stands for any.
     """
     for hidden in parent.glob(f".{'*' if name is None else glob.escape(name)}.partial-????????"):
-        with _locked(hidden) as held:
-            if held:
+        with _locked(hidden) as is_free:
+            if is_free:
                 _discard(hidden, None)
 
 

@@ -23,7 +23,7 @@ from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
 from esnlm.studies.grid_table import collect_cells, write_table
 from esnlm.training import plan
-from esnlm.training.resume import require_same
+from esnlm.training.settings import require_same
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED, train_run
 

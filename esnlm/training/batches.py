@@ -27,7 +27,7 @@ class EpochPlan:
     """One pass over the sentences: its updates in order, and the prefetch windows that they fall into."""
 
     updates: list[np.ndarray]  # the numbers of each update's sentences, (batch_size,) int64; the last may have fewer
-    tokens: np.ndarray  # (updates,) predictions of each
+    predictions: np.ndarray  # (updates,) of each update
     windows: list[range]  # consecutive updates, by their number within the epoch
 
 
@@ -45,27 +45,27 @@ def plan_epoch(lengths: np.ndarray, seed: int, epoch: int, batch_size: int, wind
     """
     order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(lengths))
     updates = np.split(order, range(batch_size, len(order), batch_size))
-    tokens = np.add.reduceat(lengths[order] - 1, range(0, len(order), batch_size))
-    return EpochPlan(updates, tokens, split_windows(tokens, window_tokens))
+    predictions = np.add.reduceat(lengths[order] - 1, range(0, len(order), batch_size))
+    return EpochPlan(updates, predictions, split_windows(predictions, window_tokens))
 
 
-def split_windows(tokens: np.ndarray, window_tokens: int) -> list[range]:
+def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:
     """Cuts a sequence into windows of consecutive items: as many as fit into window_tokens, and at least one.
 
     The order of the epoch alone decides, never the place where a resumed run goes on. So a resumed run repeats the same
     products on the same shapes, bit by bit.
 
     Args:
-        tokens: predictions of each item (an update or a sentence), (items,).
+        predictions: of each item (an update or a sentence), (items,).
         window_tokens: the most predictions of a window, unless one item has more.
     """
     windows, first, filled = [], 0, 0
-    for item, count in enumerate(tokens):
+    for item, count in enumerate(predictions):
         if item > first and filled + count > window_tokens:
             windows.append(range(first, item))
             first, filled = item, 0
         filled += count
-    return [*windows, range(first, len(tokens))]
+    return [*windows, range(first, len(predictions))]
 
 
 # ---- the sentences of an update ----
@@ -104,7 +104,7 @@ class WindowShapes(NamedTuple):
 
     buckets: tuple[int, ...]  # the padded numbers of rows that updates have, ascending
     updates: int  # updates of a window, at most
-    first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
+    most_first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
 
 
 def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool) -> WindowShapes:
@@ -116,14 +116,14 @@ def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
         shares_first_row: all sentences have the same features after their first token.
     """
     found = {
-        (int(tokens), len(update))
+        (int(predictions), len(update))
         for epoch in epochs
-        for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
+        for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     }
     buckets = {bucket_size(row_count(*update, shares_first_row)) for update in found if update[0] <= window_tokens}
     updates = max(len(window) for epoch in epochs for window in epoch.windows)
-    first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
-    return WindowShapes(tuple(sorted(buckets or {bucket_size(1)})), updates, first_targets)
+    most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
+    return WindowShapes(tuple(sorted(buckets or {bucket_size(1)})), updates, most_first_targets)
 
 
 def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
@@ -171,7 +171,7 @@ class WindowTargets(NamedTuple):
 
 
 def pack_targets(
-    sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, first_targets: int = 0
+    sentences: Sentences, rows: list[np.ndarray], size: int, predictions: int, most_first_targets: int = 0
 ) -> PackedTargets:
     """Packs the targets of sentences.
 
@@ -180,11 +180,12 @@ def pack_targets(
         rows: where the features after each input of each sentence lie.
         size: C, the padded number of rows.
         predictions: of the whole update.
-        first_targets: S; unless it is 0, the sentences share the row of the first prediction of the first one.
+        most_first_targets: S; unless it is 0, all sentences share the first row of the first sentence.
     """
-    is_first = np.zeros(sentences.predictions(), bool)  # a first prediction whose row another sentence has already
-    if first_targets:
-        is_first[np.cumsum([len(target) for target in sentences.targets])[:-1]] = True
+    # The first prediction of every sentence but the first one: it is made from the row that the first one has already.
+    shares_row = np.zeros(sentences.predictions(), bool)
+    if most_first_targets:
+        shares_row[np.cumsum([len(target) for target in sentences.targets])[:-1]] = True
     targets = np.concatenate(sentences.targets)
     weights = np.full(len(targets), 1 / predictions)
 
@@ -192,20 +193,22 @@ def pack_targets(
         return np.pad(values, (0, length - len(values))).astype(dtype)
 
     return PackedTargets(
-        pad(np.concatenate(rows)[~is_first], np.int32, size),
-        pad(targets[~is_first], np.int32, size),
-        pad(weights[~is_first], np.float32, size),
-        pad(np.concatenate(sentences.corpus_positions)[~is_first], np.uint32, size),
-        pad(targets[is_first], np.int32, first_targets),
-        pad(weights[is_first], np.float32, first_targets),
+        pad(np.concatenate(rows)[~shares_row], np.int32, size),
+        pad(targets[~shares_row], np.int32, size),
+        pad(weights[~shares_row], np.float32, size),
+        pad(np.concatenate(sentences.corpus_positions)[~shares_row], np.uint32, size),
+        pad(targets[shares_row], np.int32, most_first_targets),
+        pad(weights[shares_row], np.float32, most_first_targets),
     )
 
 
 def pack_window(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: WindowShapes) -> WindowTargets:
     """Packs the targets of a window, from the sentences of each update and the rows of their features."""
     largest = shapes.buckets[-1]
-    packed = [pack_targets(some, rows, largest, some.predictions(), shapes.first_targets) for some, rows in updates]
-    counts = [row_count(some.predictions(), len(some.targets), shapes.first_targets > 0) for some, _ in updates]
+    packed = [
+        pack_targets(some, rows, largest, some.predictions(), shapes.most_first_targets) for some, rows in updates
+    ]
+    counts = [row_count(some.predictions(), len(some.targets), shapes.most_first_targets > 0) for some, _ in updates]
     missing = shapes.updates - len(updates)
     packed += [PackedTargets(*map(np.zeros_like, packed[0]))] * missing
     bucket = [shapes.buckets.index(bucket_size(count)) for count in counts] + [0] * missing

@@ -16,7 +16,7 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel, merge
 from esnlm.training import batches, update
 from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
-from esnlm.training.update import Outcome, Updates
+from esnlm.training.update import CallResult, Updates
 
 FEWEST_SLOTS = 8  # of a batch: the last ones of an epoch, which are smaller, are padded to this and compiled once
 
@@ -45,7 +45,7 @@ class EndToEndUpdates(Updates):
 
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
-    ) -> tuple[dict, optax.OptState, Outcome]:
+    ) -> tuple[dict, optax.OptState, CallResult]:
         losses, applied = [jnp.float32(0)] * len(self.window), [jnp.bool(False)] * len(self.window)
         record = update.nothing_nonfinite(params)
         for u in range(first, last):
@@ -55,7 +55,7 @@ class EndToEndUpdates(Updates):
             params, optimizer_state, applied[u] = self.step(params, optimizer_state, losses[u], gradient)
             if self.stops and not applied[u]:
                 break
-        return params, optimizer_state, Outcome(jnp.stack(losses), jnp.stack(applied), record)
+        return params, optimizer_state, CallResult(jnp.stack(losses), jnp.stack(applied), record)
 
     def features_with(self, params: dict) -> FeatureStream | PackedStream:
         return merge(self.graphdef, params, self.frozen).stream(self.compute)

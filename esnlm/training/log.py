@@ -1,4 +1,4 @@
-"""The outcomes of updates, on their way from the device into the state's counters and the metrics."""
+"""The results of calls of updates, on their way from the device into the state's counters and the metrics."""
 
 import contextlib
 import time
@@ -11,15 +11,15 @@ import numpy as np
 from esnlm.runs.console import Progress, say
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
-from esnlm.training.update import NonFinite, Outcome
+from esnlm.training.update import CallResult, NonFinite
 
 SECONDS_PER_CALL = 3.0  # A run can be stopped, and shows how far it is, only between two calls.
 
 
 class Pushed(NamedTuple):
-    """A call of updates; its outcome may still be computed by the device."""
+    """A call of updates; its result may still be computed by the device."""
 
-    outcome: Outcome  # of all updates of the window
+    result: CallResult  # of all updates of the window
     in_window: slice  # the updates of this call
     step: int  # after the call
     tokens: int  # seen by then
@@ -28,7 +28,7 @@ class Pushed(NamedTuple):
 
 
 class TrainingLog:
-    """Records the outcome of each call one call late, so that the device never waits for the host.
+    """Records the result of each call one call late, so that the device never waits for the host.
 
     The state's counters of losses and time, and the metrics, are therefore one call behind the arrays until `flush`.
     """
@@ -53,16 +53,16 @@ class TrainingLog:
             return 1
         return max(1, int(SECONDS_PER_CALL / max(self.seconds_per_update, 1e-6)))
 
-    def push(self, outcome: Outcome, in_window: tuple[int, int], log: bool) -> None:
-        """Takes the outcome of the call that was just handed to the device, and records the one before.
+    def push(self, result: CallResult, in_window: tuple[int, int], log: bool) -> None:
+        """Takes the result of the call that was just handed to the device, and records the one before.
 
         Args:
-            outcome: of all updates of the window.
+            result: of all updates of the window.
             in_window: the first update of this call, and the one after its last.
             log: a line of metrics is due after it.
         """
         state, before = self.state, self.pending
-        self.pending = Pushed(outcome, slice(*in_window), state.step, state.tokens, state.words, log)
+        self.pending = Pushed(result, slice(*in_window), state.step, state.tokens, state.words, log)
         if before is not None:
             self._record(before)
 
@@ -81,13 +81,13 @@ class TrainingLog:
         self.began += time.monotonic() - since
 
     def _record(self, call: Pushed) -> None:
-        """Waits for a call, adds its outcome to the counters, and writes a line of metrics if one is due."""
-        state, losses = self.state, np.asarray(call.outcome.losses, np.float64)[call.in_window]
-        applied = np.asarray(call.outcome.applied)[call.in_window]
+        """Waits for a call, adds its result to the counters, and writes a line of metrics if one is due."""
+        state, losses = self.state, np.asarray(call.result.losses, np.float64)[call.in_window]
+        applied = np.asarray(call.result.applied)[call.in_window]
         seconds = time.monotonic() - self.began
         self.seconds_per_update, state.seconds = (seconds - state.seconds) / len(losses), seconds
         before = call.step - len(losses)
-        self._warn_if_not_finite(losses, applied, before + 1, call.outcome.nonfinite)
+        self._warn_if_not_finite(losses, applied, before + 1, call.result.nonfinite)
         if before % self.updates_per_epoch == 0:
             state.train_nll_sum, state.train_nll_count = 0.0, 0
         for loss in losses[applied]:  # One by one: the rounding must not depend on how the run was cut into calls.

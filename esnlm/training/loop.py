@@ -17,7 +17,7 @@ from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
-from esnlm.training import batches, regression
+from esnlm.training import batches, readout_regression
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
@@ -28,7 +28,7 @@ from esnlm.training.summary import Likelihood
 from esnlm.training.update import Updates, make_optimizer
 
 
-def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
+def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
     """Returns the model before its first update, and the state that the run goes on from: a checkpoint's, or a fresh one.
 
     Raises:
@@ -36,9 +36,9 @@ def resume(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> t
     """
     training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
     if isinstance(training, Fitter):
-        regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
+        readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
-        return model, regression.open_state(training, model.params, features, vocab_size, directory)
+        return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train))
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
@@ -70,7 +70,7 @@ def train(
     stream = ready.stream(compute)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
-    regression.ReadoutRegression(
+    readout_regression.ReadoutRegression(
         fitter=training,
         rank=experiment.model.readout_rank,
         seed=experiment.seed,
@@ -118,16 +118,19 @@ def _train_by_gradients(
     )
     updates = _open_updates(experiment, training, model, text, epochs)
     validation = None
-    stopped = stop_on_nonfinite and state.skipped > 0  # before, and was killed before its summary was written
-    if stopped or schedule.ends_epoch(state.step):  # likewise, before its validation was logged
+    # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
+    # an update that is not finite, its summary was not written. Where an epoch had ended, its validation may not have been
+    # logged. Both need the validation, so it is computed again.
+    stopped = stop_on_nonfinite and state.skipped > 0
+    if stopped or schedule.ends_epoch(state.step):
         features = updates.features_with(state.params)
         validation = _validate(experiment, features, state.params, corpus.validation, interruption)
         if stopped or interruption:
             return validation
         _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
 
-    tokens = sum(int(epoch.tokens.sum()) for epoch in epochs)
-    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, tokens)
+    predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
+    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions)
     for call in schedule.calls(state.step, log.updates_per_call):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
@@ -135,13 +138,14 @@ def _train_by_gradients(
             updates.load(call.epoch, epoch, call.window)
 
         # 3. Updates, as many as fit between here and what is due next.
-        state.params, state.optimizer, outcome = updates.run(state.params, state.optimizer, *call.in_window)
+        state.params, state.optimizer, result = updates.run(state.params, state.optimizer, *call.in_window)
         state.step = call.step
-        state.tokens += int(epoch.tokens[done].sum())
+        state.tokens += int(epoch.predictions[done].sum())
         state.words += int(words[call.epoch][done].sum())
 
-        # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at.
-        log.push(outcome, call.in_window, call.log)
+        # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at. The
+        # counters of losses, of skipped updates and of time in `state` therefore lag one call until `log.flush`.
+        log.push(result, call.in_window, call.log)
         interrupted = bool(interruption)
         if call.checkpoint or interrupted or stop_on_nonfinite:
             log.flush()

@@ -16,7 +16,7 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
-from esnlm.training import regression
+from esnlm.training import readout_regression
 from esnlm.training.update import make_optimizer
 
 
@@ -33,7 +33,7 @@ def show(experiment: Experiment) -> int:
     counts = model.expected_counts(corpus.vocab_size)
     if isinstance(training, Fitter):
         readout = {"readout": training.description}
-        memory = regression.memory(training, model.feature_size, corpus.vocab_size, model.readout_rank)
+        memory = readout_regression.memory(training, model.feature_size, corpus.vocab_size, model.readout_rank)
         fit = _Fit(training.kind, memory, 1, 4 * counts.trainable)
     else:
         updates = training.epochs * math.ceil(corpus.sentences / training.batch_size)

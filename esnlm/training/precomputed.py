@@ -16,7 +16,7 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.training import batches, update
 from esnlm.training.batches import EpochPlan, Sentences
-from esnlm.training.update import Outcome, Updates
+from esnlm.training.update import CallResult, Updates
 
 
 class PrecomputedUpdates(Updates):
@@ -68,6 +68,8 @@ class PrecomputedUpdates(Updates):
             return
         self.too_large = None
         self.buffer, rows = self._read(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
+        # `rows` has one array a sentence of the whole window. Each update takes the next ones, as many as it has sentences:
+        # with updates of 2 and 1 sentences, islice gives rows[0:2] to the first and rows[2:3] to the second.
         following = iter(rows)
         self.targets = batches.pack_window(
             [(some, list(islice(following, len(some.inputs)))) for some in updates], self.shapes
@@ -75,7 +77,7 @@ class PrecomputedUpdates(Updates):
 
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
-    ) -> tuple[dict, optax.OptState, Outcome]:
+    ) -> tuple[dict, optax.OptState, CallResult]:
         if self.too_large is not None:
             return self._run_in_parts(self.too_large, params, optimizer_state)
         return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last)
@@ -86,7 +88,7 @@ class PrecomputedUpdates(Updates):
 
     def _run_in_parts(
         self, whole: Sentences, params: dict, optimizer_state: optax.OptState
-    ) -> tuple[dict, optax.OptState, Outcome]:
+    ) -> tuple[dict, optax.OptState, CallResult]:
         total: Any = None
         for part in batches.split_update(whole, self.window_tokens):
             buffer, rows = self._read(part)
@@ -100,7 +102,7 @@ class PrecomputedUpdates(Updates):
         # The features of the last part stand for all: those of the others have been overwritten.
         record = self.record_nonfinite(nothing, loss, params, gradient, buffer, packed.rows)
         params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient)
-        return params, optimizer_state, Outcome(loss[None], applied[None], record)
+        return params, optimizer_state, CallResult(loss[None], applied[None], record)
 
     def _read(self, sentences: Sentences) -> tuple[jax.Array, list[np.ndarray]]:
         return self.stream.read(sentences.inputs, corpus_positions=sentences.corpus_positions, key=self.key)

@@ -246,7 +246,7 @@ def make_step(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Cal
 # ---- many updates ----
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     """What a call of some updates of a window came to. The numbers are still on the device."""
 
     losses: jax.Array  # (U,) float32 in nats, each before its update; U is at least the number of updates of the window
@@ -259,7 +259,7 @@ def make_update_loop(
 ) -> Callable:
     """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
-        (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, Outcome)
+        (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, CallResult)
 
     It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
     a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
@@ -289,7 +289,7 @@ def make_update_loop(
         key: jax.Array | None,
         first: int,
         last: int,
-    ) -> tuple[dict, optax.OptState, Outcome]:
+    ) -> tuple[dict, optax.OptState, CallResult]:
         def update(u: int, carry: tuple) -> tuple:
             params, optimizer_state, losses, applied, going, record = carry
             loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key)
@@ -312,7 +312,7 @@ def make_update_loop(
         losses, applied = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool)
         carry = params, optimizer_state, losses, applied, jnp.bool(True), nothing_nonfinite(params)
         params, optimizer_state, losses, applied, _, record = lax.fori_loop(first, last, update, carry)
-        return params, optimizer_state, Outcome(losses, applied, record)
+        return params, optimizer_state, CallResult(losses, applied, record)
 
     return jax.jit(update_loop, donate_argnums=(0, 1))
 
@@ -362,7 +362,7 @@ class Updates(ABC):
     @abstractmethod
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
-    ) -> tuple[dict, optax.OptState, Outcome]:
+    ) -> tuple[dict, optax.OptState, CallResult]:
         """Runs the updates first .. last - 1 of the window, counted from its beginning."""
 
     @abstractmethod

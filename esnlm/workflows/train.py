@@ -15,7 +15,7 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import TRACKERS, Trackers
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
-from esnlm.training.resume import require_same, resolve
+from esnlm.training.settings import require_same, resolve
 from esnlm.training.state import note_changes, warn_of_damage
 from esnlm.training.summary import summarize
 
@@ -27,7 +27,7 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
 
     Args:
         experiment: what to run, and where.
-        allowed: settings that may differ from those that the run was begun with (training/resume.py).
+        allowed: settings that may differ from those that the run was begun with (training/settings.py).
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -60,7 +60,7 @@ def _train_run(
     with directory.begin():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
-        model, state = loop.resume(experiment, corpus, directory)
+        model, state = loop.open_training(experiment, corpus, directory)
         if not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)

@@ -187,3 +187,11 @@ def test_what_cannot_be_diagnosed_is_refused_in_one_line(folder, tmp_path):
         refusal(folder / "trained", data=tmp_path / "none.txt")
         == f"{tmp_path / 'none.txt'}: cannot be read: No such file or directory"
     )
+
+
+def test_the_verdict_knows_what_the_state_of_each_update_rule_is():
+    theory, curve = Theory("holds", "so", 0.5, 0.5, 0.5, 0), DistanceCurve(np.ones((9, 2)), -np.inf, (4, 8), -np.inf)
+    assert "two start states become one" in verdict(theory, curve, "leaky_output")
+    assert "two start states (membrane potentials) become one" in verdict(theory, curve, "leaky_membrane")
+    with pytest.raises(KeyError, match="leaky_spikes"):
+        verdict(theory, curve, "leaky_spikes")

@@ -157,3 +157,14 @@ def test_the_model_is_what_its_settings_say():
     np.testing.assert_allclose(
         buffer[row], expected("three layers with an embedding", sentences(1)[0]), atol=TOLERANCE, rtol=TOLERANCE
     )
+
+
+@pytest.mark.parametrize("act", ["output", "advance", "step", "activations"])
+def test_an_update_rule_without_equations_raises(act):
+    """It is not computed as one of the others."""
+    one = np.ones((1, 1), np.float32)
+    layer = Reservoir(one, one, np.ones(1, np.float32), update_rule="leaky_spikes").for_device()
+    state = layer.initial_state(1)
+    arguments = {"output": (state,), "step": (state, np.array([0]))}.get(act, (state, state))
+    with pytest.raises(NotImplementedError, match="leaky_spikes"):
+        getattr(layer, act)(*arguments)

@@ -23,7 +23,7 @@ def test_an_epoch_has_every_sentence_once_and_keeps_the_last_partial_batch():
     lengths, epoch = plan()
     assert [len(update) for update in epoch.updates] == [32, 32, 32, 4]
     assert sorted(np.concatenate(epoch.updates)) == list(range(100))
-    assert list(epoch.tokens) == [(lengths[update] - 1).sum() for update in epoch.updates]
+    assert list(epoch.predictions) == [(lengths[update] - 1).sum() for update in epoch.updates]
 
 
 def test_the_order_is_new_in_every_epoch_and_for_every_seed():
@@ -47,20 +47,20 @@ def test_an_update_larger_than_the_window_has_one_of_its_own():
 def test_window_shapes_fit_every_update_of_a_run():
     epochs = [plan(sentences=2000, epoch=epoch)[1] for epoch in range(3)]
     updates = [
-        (int(tokens), len(update))
+        (int(predictions), len(update))
         for epoch in epochs
-        for tokens, update in zip(epoch.tokens, epoch.updates, strict=True)
+        for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     ]
     apart, shared = (batches.window_shapes(epochs, 1000, shared) for shared in (False, True))
     assert set(apart.buckets) == {batches.bucket_size(tokens) for tokens, _ in updates}
     assert set(shared.buckets) == {batches.bucket_size(tokens - count + 1) for tokens, count in updates}
-    assert (apart.first_targets, shared.first_targets) == (0, 31)
+    assert (apart.most_first_targets, shared.most_first_targets) == (0, 31)
     assert apart.updates == shared.updates == max(len(window) for epoch in epochs for window in epoch.windows)
 
 
 def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
     updates = [some_sentences(count) for count in (88, 30, 200)]
-    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 208), updates=5, first_targets=0))
+    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 208), updates=5, most_first_targets=0))
     assert list(window.bucket[:3]) == [1, 0, 2]
     packed = window.packed
     for u, (some, rows) in enumerate(updates):
@@ -78,7 +78,7 @@ def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
 
 def test_packed_targets_have_the_row_after_bos_once():
     updates = [some_sentences(count) for count in (88, 30, 200)]  # 8, 3 and 19 sentences
-    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 192), updates=5, first_targets=20))
+    window = batches.pack_window(updates, batches.WindowShapes(buckets=(32, 96, 192), updates=5, most_first_targets=20))
     assert list(window.bucket[:3]) == [1, 0, 2]  # 81, 28 and 182 rows
     for u, (some, rows) in enumerate(updates):
         packed = window.of_update(u, window.packed.rows.shape[1])

@@ -69,7 +69,7 @@ def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
     """Down to a sentence a part."""
     text = store(LENGTHS)
     (whole, begin, epochs), (parts, again, _) = prepare(name, text), prepare(name, text, chunk_tokens=chunk_tokens)
-    assert epochs[0].tokens.min() > 20
+    assert epochs[0].predictions.min() > 20
     params, _, losses, _ = run_all(whole, *begin, epochs)
     other, _, other_losses, _ = run_all(parts, *again, epochs)
     # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.

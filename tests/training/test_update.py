@@ -39,7 +39,7 @@ def run(calls, chunk_tokens=1024, shared=False):
         shared: each update is eight sentences, whose first prediction is made from one row.
     """
     buffer, updates = problem()
-    shapes = batches.WindowShapes(buckets=(16, 32, 48, 64), updates=12, first_targets=10 * shared)
+    shapes = batches.WindowShapes(buckets=(16, 32, 48, 64), updates=12, most_first_targets=10 * shared)
     optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
     loss_and_gradient = partial(
         readout_loss_and_gradient, precision="float32", chunk_tokens=chunk_tokens, dropout_rate=0.0

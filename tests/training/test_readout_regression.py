@@ -13,7 +13,7 @@ from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel
 from esnlm.runs.console import Progress
-from esnlm.training import plan, regression
+from esnlm.training import plan, readout_regression
 from esnlm.workflows.train import train_run
 from tests import oracle
 from tests.training.test_loop import metrics, same_run
@@ -70,7 +70,7 @@ def test_the_ridge_of_a_run_is_least_squares_on_its_states(finished):
     frozen, vocab_size = run.model.reservoir, run.tokenizer.vocab_size
     store = open_store(finished["ridge"] / "stores" / "train")
     weights = (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)
-    learned, held_out = regression.split_held_out(store, run.config.seed, run.config.training.held_out_tokens)
+    learned, held_out = readout_regression.split_held_out(store, run.config.seed, run.config.training.held_out_tokens)
     assert set(learned) | set(held_out) == set(range(len(store))) and not set(learned) & set(held_out)
     sentences = [store.sentence(s) for s in learned]
     h = np.concatenate([oracle.states(*weights, sentence[:-1]) for sentence in sentences])
@@ -199,8 +199,8 @@ def test_what_a_regression_cannot_do(tmp_path, name, overrides, line):
 def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypatch):
     """At N 65,536 and GPT-2's vocabulary: G and Q take 34.4 GB each, C 26.3."""
     large = experiment(tmp_path, "ridge", "--model.reservoir.state_size", "65536")
-    assert 95e9 < regression.memory(large.training, large.model.feature_size, 50_257, None) < 99e9
-    monkeypatch.setattr(regression, "memory", lambda *_: 10**15)
+    assert 95e9 < readout_regression.memory(large.training, large.model.feature_size, 50_257, None) < 99e9
+    monkeypatch.setattr(readout_regression, "memory", lambda *_: 10**15)
     with pytest.raises(
         InputError, match="at 40 features and .* it needs 1,000,000.0 GB of memory and this machine has "
     ):
