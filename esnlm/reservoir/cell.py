@@ -245,8 +245,8 @@ class Reservoir(nnx.Module):
                 return (1 - self.decay * a) * state + a * drive
         raise self._unknown_rule()
 
-    def _unknown_rule(self) -> NotImplementedError:
-        return NotImplementedError(f"a Reservoir has no equations for the update rule {self.update_rule}")
+    def _unknown_rule(self) -> ValueError:
+        return ValueError(f"a Reservoir has no equations for the update rule {self.update_rule}")
 
 
 class Stack(nnx.Module):

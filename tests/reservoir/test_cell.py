@@ -166,5 +166,5 @@ def test_an_update_rule_without_equations_raises(act):
     layer = Reservoir(one, one, np.ones(1, np.float32), update_rule="leaky_spikes").for_device()
     state = layer.initial_state(1)
     arguments = {"output": (state,), "step": (state, np.array([0]))}.get(act, (state, state))
-    with pytest.raises(NotImplementedError, match="leaky_spikes"):
+    with pytest.raises(ValueError, match="leaky_spikes"):
         getattr(layer, act)(*arguments)
