@@ -31,6 +31,7 @@ ROOMS = [
     "config_io",
     "evaluation",
     "loaded_run",
+    "interchange",
     "training",
     "reporting",
     "signals",
@@ -40,7 +41,19 @@ ROOMS = [
     "commands",
 ]
 # Imported only inside the functions that need them: they are slow to import, or belong to an extra.
-HEAVY = {"matplotlib", "nltk", "tokenizers", "safetensors", "torch", "transformers", "networkx"}
+HEAVY = {
+    "matplotlib",
+    "nltk",
+    "tokenizers",
+    "safetensors",
+    "torch",
+    "transformers",
+    "networkx",
+    "lm_eval",
+    "datasets",
+    "pyarrow",
+    "zstandard",
+}
 
 
 def read(package: Path) -> dict[str, ast.Module]:
