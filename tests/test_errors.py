@@ -429,9 +429,9 @@ TABLE = {
         ),
         *(
             Row(
-                f"a table that is no Markdown file, but {what}",
+                f"a table that is no text, but {what}",
                 f"python -m esnlm report run --out {out}",
-                f"{out}: no name for a Markdown file; give one such as table.md, and table.json will stand beside it",
+                f"{out}: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will stand beside it",
             )
             for what, out in {"JSON": "table.json", "a folder": "store"}.items()
         ),
@@ -439,6 +439,16 @@ TABLE = {
             "a table in no folder",
             "python -m esnlm report run --out none/table.md",
             "none/table.md: No such file or directory; choose a folder that exists, or make it first",
+        ),
+        Row(
+            "phenomena without a report",
+            "python -m esnlm report run --by phenomenon --scoring lm-eval",
+            "run: it has no report evaluation/blimp-lm-eval.json; make it with eval_blimp.py --run",
+        ),
+        Row(
+            "one seed twice",
+            "python -m esnlm report run run --seeds",
+            "run and run: the same settings and the same seed, 0; name one of them",
         ),
         Row("no command", "python -m esnlm", "the following arguments are required: COMMAND (see --help)"),
         Row("another option", "python -m esnlm report run --seed 3", "unrecognized arguments: --seed 3 (see --help)"),

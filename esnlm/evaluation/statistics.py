@@ -131,7 +131,8 @@ def compare(
         The groups of `accuracies`. An entry has the `difference`; its bootstrap `interval`, for which a pair is redrawn
         with both of its outcomes, so that what makes a pair easy for both models cancels; how many pairs count more for
         `only_this` and for `only_other` model; and the `p_value` of McNemar's exact test on these two counts (pairs
-        pooled, not corrected for the number of groups).
+        pooled). An entry of a paradigm or a phenomenon also has `p_value_holm`, corrected for the number of paradigms
+        or of phenomena.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
@@ -152,7 +153,12 @@ def compare(
             **_discordance(difference[rows]),
         }
 
-    return _grouped(paradigms, phenomenon_of, mean_over)
+    found = _grouped(paradigms, phenomenon_of, mean_over)
+    for level in ("phenomena", "paradigms"):
+        entries = found[level].values()
+        for entry, corrected in zip(entries, holm([entry["p_value"] for entry in entries]), strict=True):
+            entry["p_value_holm"] = float(corrected)
+    return found
 
 
 def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
@@ -185,6 +191,20 @@ def mcnemar(only_this: int, only_other: int) -> float:
     """
     fewer, all_discordant = min(only_this, only_other), only_this + only_other
     return min(1.0, 2 * float(bdtr(fewer, all_discordant, 0.5)))
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """Returns p-values (n,) corrected for their number by the step-down method of Holm 1979.
+
+    Of n tests, those with a corrected p-value of at most 0.05 are all true findings with a probability of at least 95 %,
+    however the tests depend on each other.
+    """
+    p = np.asarray(p_values, float)
+    order = np.argsort(p)
+    scaled = p[order] * np.arange(len(p), 0, -1)  # the smallest of n times n, the next times n - 1, ...
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
+    return corrected
 
 
 def _discordance(difference: np.ndarray) -> dict:

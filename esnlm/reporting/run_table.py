@@ -1,41 +1,88 @@
-"""The table of several runs: what they are, their losses and their scores."""
+"""The table of several runs: what they are, their losses and their scores.
 
+Runs that differ in nothing but their seed can be one row: the mean over seeds and the spread between them.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student_t
 
 from esnlm import config_io
+from esnlm.config import as_dict
 from esnlm.errors import InputError, require
+from esnlm.evaluation.statistics import LEVEL
 from esnlm.reporting.blimp_report import read as read_report
-from esnlm.reporting.tables import markdown_table
+from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text
 
+LEVELS = {"phenomenon": "phenomena", "paradigm": "paradigms"}
+SEEDS_NOTE = "a ± b: the mean over runs that differ in their seed, and their standard deviation (n - 1)"
+INTERVAL_NOTE = f"{LEVEL:.0%}: of one run, other sentences of the same kind; of several runs, other seeds (Student's t)"
 
-def report(runs: list[Path], out: Path | None = None) -> str:
+
+class Column(NamedTuple):
+    """A figure that the table tells of each run."""
+
+    title: str
+    digits: int
+    of: Callable[[dict], float | None]  # a row of `row`
+
+
+def report(
+    runs: list[Path], out: Path | None = None, seeds: bool = False, by: str = "run", scoring: str = "paper"
+) -> str:
     """Returns Markdown tables of finished runs, from their summaries and the reports in their evaluation/ folders.
 
     Only bits per byte and nats per word compare runs of different vocabularies.
 
     Args:
         runs: run directories.
-        out: a Markdown file to write the tables to, and the same as JSON beside it. What is there is replaced.
+        out: a file to write the tables to, with all figures as JSON beside it: LaTeX where it ends in .tex, CSV where it
+            ends in .csv, else Markdown. What is there is replaced.
+        seeds: whether runs that differ in nothing but their seed are one row, their mean and standard deviation.
+        by: "run": a row a run; "phenomenon" or "paradigm": a row for each of these, and a column a run.
+        scoring: for the latter two: the report of this convention, evaluation/blimp-SCORING.json.
 
     Raises:
-        InputError: a directory is not that of a finished run, or `out` cannot be written.
+        InputError: a directory is not that of a finished run, two runs are of one seed where `seeds` is set, a run has no
+            such report, or `out` cannot be written.
     """
     require(
         out is None or not (out.suffix.lower() == ".json" or out.is_dir()),
-        f"{out}: no name for a Markdown file; give one such as table.md, and table.json will stand beside it",
+        f"{out}: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will stand beside it",
     )
     rows = [row(Path(run)) for run in runs]
-    table = "\n".join([*_losses(rows), "", *_scores(rows)]) + "\n"
+    groups = _by_seed(rows) if seeds else [[row] for row in rows]
+    whole = by == "run"
+    align = "llr" if whole else "lr"
+    tables = [_losses(groups), _scores(groups)] if whole else [_accuracies(groups, by, f"blimp-{scoring}")]
+    notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
+    notes += [INTERVAL_NOTE] if notes and whole else []
+    text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
+    text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
-        write_files({out: table, out.with_suffix(".json"): json_text(rows)})
-    return table
+        written = text
+        if out.suffix.lower() == ".tex":
+            lines = _joined(latex_table(*table, align) for table in tables)
+            written = "\n".join([*(f"% {note}" for note in notes), *lines]) + "\n"
+        elif out.suffix.lower() == ".csv":
+            written = _csv(groups) if whole else csv_table(*tables[0])
+        write_files({out: written, out.with_suffix(".json"): json_text(rows)})
+    return text
 
 
 def row(run: Path) -> dict:
-    """Reads a finished run: {run, model, summary, minimal_pairs}, the last by the names of the reports in evaluation/.
+    """Reads a finished run.
+
+    Returns:
+        {run, model, seed, settings, summary, minimal_pairs}: `settings` has the sections of the configuration that
+        decide the result, and `minimal_pairs` the reports in evaluation/ by their names.
 
     Raises:
         InputError: the directory is not that of a finished run.
@@ -53,10 +100,20 @@ def row(run: Path) -> dict:
             name: baselines[name]["overall"]["accuracy"] if name in baselines else None
             for name in ("length", "unigram")
         }
-        scores[file.stem] = found["overall"] | figures | {"step": found["step"], "status": found["status"]}
-    found = {"run": directory.path.name, "model": experiment.model.title, "summary": summary, "minimal_pairs": scores}
+        figures |= {"step": found["step"], "status": found["status"]}
+        for level in LEVELS.values():
+            figures[level] = {name: entry["accuracy"] for name, entry in found[level].items()}
+        scores[file.stem] = found["overall"] | figures
+    found = {
+        "run": directory.path.name,
+        "model": experiment.model.title,
+        "seed": experiment.seed,
+        "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
+        "summary": summary,
+        "minimal_pairs": scores,
+    }
     try:
-        _losses([found]), _scores([found])
+        _losses([[found]]), _scores([[found]])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
             f"{directory.summary}: damaged, not as train.py wrote it; restore it from a copy of the run"
@@ -64,47 +121,168 @@ def row(run: Path) -> dict:
     return found
 
 
-def _losses(rows: list[dict]) -> list[str]:
-    """Returns the lines of the table of what the runs are and lose."""
-    references = {"unigram": "unigram model", "bigram": "bigram model", "true entropy": "the grammar's entropy"}
-    header = ["run", "model", "trained", "all parameters", "words", "train NLL", "val NLL", *references]
-    header += ["bits/byte", "nats/word", "minutes", "tokens/s"]
+def _train_nll(row: dict) -> float | None:
+    """Returns the mean NLL over updates. That of a regression is of a sample under the finished readout: None."""
+    return None if "regression" in row["summary"] else row["summary"].get("train_nll")
+
+
+def _column(title: str, key: str, digits: int, per: float = 1) -> Column:
+    """Returns the column of a number in the summary, divided by `per`."""
+    return Column(title, digits, lambda row: row["summary"][key] / per if row["summary"].get(key) is not None else None)
+
+
+def _reference(title: str, name: str) -> Column:
+    """Returns the column of the validation text's NLL under a reference of the corpus, in nats per token."""
+    return Column(title, 3, lambda row: row["summary"].get("references", {}).get(name))
+
+
+def _accuracy(report: str) -> Column:
+    """Returns the column of the overall accuracy in a report on minimal pairs, in percent."""
+    return Column(report, 2, lambda row: row["minimal_pairs"].get(report, {}).get("accuracy"))
+
+
+COLUMNS = (
+    _column("trained", "trainable_params", 0),
+    _column("all parameters", "total_params", 0),
+    _column("words", "words", 0),
+    Column("train NLL", 3, _train_nll),
+    _column("val NLL", "val_nll", 3),
+    _reference("unigram", "unigram model"),
+    _reference("bigram", "bigram model"),
+    _reference("true entropy", "the grammar's entropy"),
+    _column("bits/byte", "val_bits_per_byte", 3),
+    _column("nats/word", "val_nats_per_word", 3),
+    _column("minutes", "seconds", 1, per=60),
+    _column("tokens/s", "tokens_per_second", 0),
+)
+
+
+def _losses(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
+    """Returns header and cells of the table of what the runs are and lose."""
+    header = ["run", "model", *(column.title for column in COLUMNS)]
+    cells = [
+        [_name(group), group[0]["model"], *(_figure(map(column.of, group), column.digits) for column in COLUMNS)]
+        for group in groups
+    ]
+    return header, cells
+
+
+def _scores(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
+    """Returns header and cells of the table of what the runs score on minimal pairs."""
     cells = []
-    for row in rows:
-        summary = row["summary"]
-        known = summary.get("references", {})
-        # The training NLL of a regression is that of a sample under the finished readout, not a mean over updates.
-        train_nll = None if "regression" in summary else summary.get("train_nll")
-        minutes = summary["seconds"] / 60 if "seconds" in summary else None
-        cells.append(
-            [
-                row["run"],
-                row["model"],
-                f"{summary['trainable_params']:,}",
-                f"{summary['total_params']:,}",
-                f"{summary['words']:,}" if "words" in summary else "",
-                _figure(train_nll, 3),
-                _figure(summary.get("val_nll"), 3),
-                *(_figure(known.get(name), 3) for name in references.values()),
-                *(_figure(summary.get(name), 3) for name in ("val_bits_per_byte", "val_nats_per_word")),
-                _figure(minutes, 1),
-                f"{summary['tokens_per_second']:,.0f}" if "tokens_per_second" in summary else "",
-            ]
+    for group in groups:
+        for name in _reports_of_all(group):
+            scores = [row["minimal_pairs"][name] for row in group]
+            accuracy, length, unigram = (
+                _figure((score[key] for score in scores), 2) for key in ("accuracy", "length", "unigram")
+            )
+            steps = " ".join(f"{step:,}" for step in dict.fromkeys(score["step"] for score in scores))
+            interval = _interval([score["accuracy"] for score in scores], scores[0]["interval"])
+            shown = "" if interval is None else " - ".join(f"{bound:.2f}" for bound in interval)
+            cells.append([_name(group), name, steps, accuracy, shown, length, unigram])
+    return ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"], cells
+
+
+def _accuracies(groups: list[list[dict]], by: str, name: str) -> tuple[list[str], list[list[str]]]:
+    """Returns header and cells of the table of accuracies in percent: a row a phenomenon or paradigm, a column a run."""
+    for run in (row for group in groups for row in group):
+        require(
+            name in run["minimal_pairs"],
+            f"{run['run']}: it has no report evaluation/{name}.json; make it with eval_blimp.py --run",
         )
-    return markdown_table(header, cells, align="llr")
+    entries = dict.fromkeys(key for group in groups for row in group for key in row["minimal_pairs"][name][LEVELS[by]])
+
+    def cell(group: list[dict], entry: str) -> str:
+        return _figure((row["minimal_pairs"][name][LEVELS[by]].get(entry) for row in group), 1)
+
+    rows = [[entry, *(cell(group, entry) for group in groups)] for entry in entries]
+    overall = [_figure((row["minimal_pairs"][name]["accuracy"] for row in group), 1) for group in groups]
+    return [by, *map(_name, groups)], [*rows, ["overall", *overall]]
 
 
-def _scores(rows: list[dict]) -> list[str]:
-    """Returns the lines of the table of what the runs score on minimal pairs."""
-    cells = []
+def _csv(groups: list[list[dict]]) -> str:
+    """Returns a row a run, or a group of runs, with all digits, and with the accuracies of its reports as columns."""
+    reports = dict.fromkeys(name for group in groups for name in _reports_of_all(group))
+    scores = [_accuracy(name) for name in reports]
+    columns = (*COLUMNS, *scores)
+    header = ["run", "model", "runs"]
+    for column in columns:
+        header += [column.title, f"{column.title}, sd"]
+    lines = []
+    for group in groups:
+        line = [_name(group), group[0]["model"], len(group)]
+        for column in columns:
+            line += _mean_and_deviation([column.of(row) for row in group])
+        lines.append(line)
+    return csv_table(header, lines)
+
+
+def _by_seed(rows: list[dict]) -> list[list[dict]]:
+    """Returns the runs in groups that differ in nothing but their seed, in the order of each group's first run.
+
+    Raises:
+        InputError: two runs of a group have one seed, so that a mean would count it twice.
+    """
+    groups: list[list[dict]] = []
     for row in rows:
-        for name, score in row["minimal_pairs"].items():
-            interval = "" if score["interval"] is None else " - ".join(f"{bound:.2f}" for bound in score["interval"])
-            accuracy, length, unigram = (_figure(score[key], 2) for key in ("accuracy", "length", "unigram"))
-            cells.append([row["run"], name, f"{score['step']:,}", accuracy, interval, length, unigram])
-    header = ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"]
-    return markdown_table(header, cells, align="llr")
+        group = next((group for group in groups if group[0]["settings"] == row["settings"]), None)
+        if group is None:
+            groups.append([row])
+            continue
+        for other in group:
+            require(
+                other["seed"] != row["seed"],
+                f"{other['run']} and {row['run']}: the same settings and the same seed, {row['seed']}; name one of them",
+            )
+        group.append(row)
+    return groups
 
 
-def _figure(value: float | str | None, digits: int) -> str:
-    return "" if value is None else f"{float(value):.{digits}f}"
+def _reports_of_all(group: list[dict]) -> list[str]:
+    """Returns the names of the reports that every run of a group has."""
+    return [name for name in group[0]["minimal_pairs"] if all(name in row["minimal_pairs"] for row in group)]
+
+
+def _name(group: list[dict]) -> str:
+    """Returns the name of a run, or what the names of several have in common and their number."""
+    names = [row["run"] for row in group]
+    return (
+        names[0] if len(names) == 1 else f"{os.path.commonprefix(names).rstrip('-_.') or names[0]} ({len(names)} seeds)"
+    )
+
+
+def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Returns mean and standard deviation (n - 1); None where a value is unknown, or one is too few for a deviation."""
+    known = [float(value) for value in values if value is not None]  # float also reads "inf" and "nan" of JSON
+    if len(known) < len(values) or not known:
+        return None, None
+    with np.errstate(invalid="ignore"):  # a diverged run may have any number
+        return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None
+
+
+def _interval(accuracies: Sequence[float | None], interval: list[float] | None) -> list[float] | None:
+    """Returns the 95 % interval: of one run its own, of several that of their mean over seeds, by Student's t."""
+    if len(accuracies) == 1:
+        return interval
+    mean, deviation = _mean_and_deviation(accuracies)
+    if mean is None or deviation is None:
+        return None
+    half = float(student_t.ppf(0.5 + LEVEL / 2, len(accuracies) - 1)) * deviation / len(accuracies) ** 0.5
+    return [mean - half, mean + half]
+
+
+def _joined(tables: Iterable[list[str]]) -> list[str]:
+    """Returns the lines of several tables with an empty line between them."""
+    lines: list[str] = []
+    for table in tables:
+        lines += ["", *table] if lines else table
+    return lines
+
+
+def _figure(values: Iterable[float | None], digits: int) -> str:
+    """Returns a number, or mean and deviation of several; nothing where one is unknown."""
+    mean, deviation = _mean_and_deviation(list(values))
+    if mean is None:
+        return ""
+    exact = digits == 0 and deviation == 0  # most counts are the same in every run
+    return f"{mean:,.{digits}f}" + ("" if deviation is None or exact else f" ± {deviation:,.{digits}f}")

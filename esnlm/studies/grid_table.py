@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from esnlm.reporting import run_table
-from esnlm.reporting.tables import markdown_table
-from esnlm.runs.atomic import write_file
+from esnlm.reporting.tables import csv_table, latex_table, markdown_table
+from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.studies.grid import MEASURES, Grid, GridRun
+
+ERROR_NOTE = "Mean over runs that differ in their seed (one standard error)."
 
 
 def collect_cells(grid: Grid, runs: Sequence[GridRun]) -> list[dict[str, Any]]:
@@ -35,7 +37,7 @@ def mean_and_error(values: Sequence[float]) -> dict[str, Any]:
 
 
 def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | None) -> str:
-    """Writes table.md and table.json into the study's folder, replacing what is there. Returns the Markdown.
+    """Writes table.md, .tex, .csv and .json into the study's folder, replacing what is there. Returns the Markdown.
 
     Args:
         grid: the study.
@@ -43,8 +45,12 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
         command: the command that made it, to stand in both files.
         plot: a picture in the same folder, or None.
     """
-    table = _render(grid, cells, command, plot)
-    write_file(grid.out / "table.md", table)
+    header, rows = _rows(grid, cells)
+    table = _render(grid, header, rows, cells, command, plot)
+    latex = "\n".join([f"% {grid.name}. {ERROR_NOTE}", *latex_table(header, rows, align="llr")]) + "\n"
+    write_files(
+        {grid.out / "table.md": table, grid.out / "table.tex": latex, grid.out / "table.csv": _csv(grid, cells)}
+    )
     tree = {
         "format": "esnlm study",
         "study": grid.name,
@@ -77,8 +83,8 @@ def _read_measures(run: GridRun) -> dict[str, Any]:
     return {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin} | measures
 
 
-def _render(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | None) -> str:
-    """Returns the page."""
+def _rows(grid: Grid, cells: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Returns header and cells of the table: a row for each cell of the grid, and for each that is published only."""
     published = {measure for values in grid.published.values() for measure in values}
     header = ["", "runs"]
     for name in grid.columns:
@@ -94,10 +100,31 @@ def _render(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str | N
         for name in grid.published
         if name not in known
     ]
+    return header, rows
+
+
+def _csv(grid: Grid, cells: list[dict[str, Any]]) -> str:
+    """Returns a row for each cell, with all digits: settings, runs, and mean and standard error of each measure."""
+    varied = list(dict.fromkeys(key for cell in cells for key in cell["values"]))
+    header = ["cell", "case", *varied, "runs"]
+    for name in grid.columns:
+        header += [name, f"{name}, se"]
+    lines = []
+    for cell in cells:
+        line = [cell["cell"], cell["case"], *(cell["values"].get(key) for key in varied), len(cell["runs"])]
+        for name in grid.columns:
+            line += [cell["means"][name]["mean"], cell["means"][name]["se"]]
+        lines.append(line)
+    return csv_table(header, lines)
+
+
+def _render(
+    grid: Grid, header: list[str], rows: list[list[str]], cells: list[dict[str, Any]], command: str, plot: str | None
+) -> str:
+    """Returns the page."""
     lines = [f"# {grid.name}", "", *([grid.note, ""] if grid.note else [])]
     lines += [
-        "Mean over runs that differ in their seed (one standard error). NLL is in nats per token; a regression has no"
-        " train NLL,",
+        f"{ERROR_NOTE} NLL is in nats per token; a regression has no train NLL,",
         "which is a mean over updates.",
         "",
     ]

@@ -111,12 +111,45 @@ def test_comparison_counts_by_hand():
     phenomenon_of = {"a": "binding", "b": "ellipsis", "c": "ellipsis"}
     found = statistics.compare(this, other, paradigms(a=4, b=2, c=1), phenomenon_of)
     assert found["paradigms"]["a"]["difference"] == 25  # 3 of 4 against 2 of 4
-    alike = {"difference": 0, "interval": [0, 0], "only_this": 0, "only_other": 0, "p_value": 1}
+    alike = {"difference": 0, "interval": [0, 0], "only_this": 0, "only_other": 0, "p_value": 1, "p_value_holm": 1}
     assert found["paradigms"]["b"] == alike
     assert found["phenomena"]["ellipsis"]["difference"] == (0 + 100) / 2
     assert found["overall"]["difference"] == pytest.approx((25 + 0 + 100) / 3)
     assert (found["overall"]["only_this"], found["overall"]["only_other"]) == (3, 1)
     assert found["overall"]["p_value"] == pytest.approx(10 / 16)  # 0, 1, 3 or 4 heads of 4
+
+
+def test_holms_correction_by_hand():
+    # Sorted .01 .02 .03 .04: times 4, 3, 2, 1, and never below the one before.
+    np.testing.assert_allclose(statistics.holm([0.04, 0.01, 0.03, 0.02]), [0.06, 0.04, 0.06, 0.06], rtol=1e-12)
+    np.testing.assert_array_equal(statistics.holm([0.7, 0.9]), [1, 1])
+    assert len(statistics.holm([])) == 0
+
+
+def test_holms_correction_rejects_what_the_step_down_rule_rejects():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        p = rng.beta(0.3, 2, size=rng.integers(1, 20)).round(3)
+        corrected = statistics.holm(p)
+        rejected = np.zeros(len(p), bool)
+        for i, index in enumerate(np.argsort(p, kind="stable")):  # the rule as it is stated: stop at the first above
+            if p[index] > 0.05 / (len(p) - i):
+                break
+            rejected[index] = True
+        np.testing.assert_array_equal(corrected <= 0.05, rejected)
+
+
+def test_a_comparison_corrects_phenomena_and_paradigms_apart():
+    n = 40
+    this, other = np.ones(3 * n, bool), np.ones(3 * n, bool)
+    other[:8], other[n : n + 7] = False, False  # 8 and 7 pairs in which only this model is right
+    phenomenon_of = {"a": "binding", "b": "binding", "c": "ellipsis"}
+    found = statistics.compare(this, other, paradigms(a=n, b=n, c=n), phenomenon_of)
+    p = {name: entry["p_value"] for name, entry in found["paradigms"].items()}
+    corrected = {name: entry["p_value_holm"] for name, entry in found["paradigms"].items()}
+    assert p == {"a": pytest.approx(2**-7), "b": pytest.approx(2**-6), "c": 1}
+    assert corrected == {"a": pytest.approx(3 * 2**-7), "b": pytest.approx(2 * 2**-6), "c": 1}
+    assert found["phenomena"]["binding"]["p_value_holm"] == pytest.approx(2 * 2**-14)
 
 
 def test_comparison_is_paired():

@@ -1,6 +1,6 @@
-"""The writer of Markdown tables."""
+"""Tables in Markdown, LaTeX and CSV."""
 
-from esnlm.reporting.tables import markdown_table
+from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 
 
 def test_a_table_is_aligned_by_letters_and_the_last_one_goes_on():
@@ -18,3 +18,19 @@ def test_a_table_without_rows_has_its_header():
 
 def test_a_name_with_a_bar_stays_in_its_cell():
     assert markdown_table(["a|b"], [["|h|"]])[::2] == ["| a&#124;b |", "| &#124;h&#124; |"]
+
+
+def test_a_latex_table_escapes_what_latex_would_read():
+    assert latex_table(["a_b", "%"], [["r&d ~ 2^10 {#1} \\x", "5.1 ± 0.2"]], align="lr") == [
+        "\\begin{tabular}{lr}  % needs \\usepackage{booktabs}",
+        "\\toprule",
+        "a\\_b & \\% \\\\",
+        "\\midrule",
+        "r\\&d \\textasciitilde{} 2\\textasciicircum{}10 \\{\\#1\\} \\textbackslash{}x & 5.1 $\\pm$ 0.2 \\\\",
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+
+
+def test_a_csv_table_keeps_all_digits_and_quotes_commas():
+    assert csv_table(["run", "NLL"], [["a,b", 1 / 3], ["c", None]]) == 'run,NLL\n"a,b",0.3333333333333333\nc,\n'

@@ -1,5 +1,6 @@
 """A study of kind `grid`: every run of its file, one table; stopped and gone on with; and every mistake before the first run."""
 
+import csv
 import json
 import math
 import os
@@ -400,6 +401,18 @@ def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
     assert "- spectral_radius=0.9-seed2: val NLL inf" in page
     found = json.loads((its.out / "table.json").read_text())["cells"][1]
     assert found["runs"][2]["val_nll"] == found["means"]["val_nll"]["mean"] == "inf"
+
+
+def test_the_table_is_latex_and_csv_too(diverged):
+    its, cells = diverged
+    grid_table.write_table(its, cells, "the command", None)
+    lines = (its.out / "table.tex").read_text().splitlines()
+    assert lines[0] == "% radius. Mean over runs that differ in their seed (one standard error)."
+    assert any(line.startswith("spectral\\_radius=0.9 & 3, 2 diverged & ") for line in lines)
+    [first, second] = csv.DictReader((its.out / "table.csv").read_text().splitlines())
+    assert (first["cell"], first["radius"], first["runs"]) == ("spectral_radius=0.5", "0.5", "2")
+    assert (first["val_nll"], first["val_nll, se"], second["blimp"]) == ("5.0", "0.0", "54.0")
+    assert float(second["blimp, se"]) == pytest.approx(3)
 
 
 def test_the_plot_has_what_is_finite(diverged):

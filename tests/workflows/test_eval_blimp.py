@@ -142,6 +142,7 @@ def test_two_runs_are_compared_paired(run, capsys):
     out = capsys.readouterr().out
     assert "against small, step 0 (25.00 %): +25.00 points" in out
     assert "only this run right: 2 pairs, only the other: 1 (McNemar's exact test, pairs pooled: p = 1)" in out
+    assert "(the same test at 5 %, after Holm's correction)" in out
     result = json.loads((run / "evaluation" / "blimp-paper.json").read_text())
     assert result["comparison"]["with"] == {"run": "small", "step": 0, "accuracy": 25}
     assert result["comparison"]["paradigms"]["alphabet"]["difference"] == 25

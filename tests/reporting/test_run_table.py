@@ -1,0 +1,101 @@
+"""The table of several runs: one row a run, or one for all seeds of a model."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from esnlm import config_io
+from esnlm.config import Experiment, TrainingConfig
+from esnlm.errors import InputError
+from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.evaluate import evaluate
+from esnlm.reporting import blimp_report, run_table
+from esnlm.runs.directory import FORMAT
+from tests.evaluation.fake_run import fake_run
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """Makes the directory of a finished run: `right` of 8 minimal pairs, 4 in each of two paradigms, are right."""
+
+    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3):
+        folder = tmp_path / name
+        folder.mkdir()
+        training = TrainingConfig(learning_rate=learning_rate)
+        experiment = dataclasses.replace(Experiment(), run=str(folder), seed=seed, training=training)
+        config_io.write(experiment, folder / "config.yaml")
+        (folder / "format.json").write_text(json.dumps({"format": FORMAT}))
+        summary = {"status": "finished", "trainable_params": 1200, "total_params": 3000, "words": 100}
+        summary |= {"train_nll": val_nll + 0.5, "val_nll": val_nll, "seconds": 90.0, "tokens_per_second": 1000.0}
+        (folder / "summary.json").write_text(json.dumps(summary))
+
+        sentences = [f"{side}{i}" for i in range(8) for side in "gb"]
+        worth = {f"g{i}": -1.0 if i < right else -3.0 for i in range(8)} | {f"b{i}": -2.0 for i in range(8)}
+        number = {sentence: i for i, sentence in enumerate(sentences)}
+        run = fake_run(
+            folder,
+            lambda sequences: [np.array([worth[sentences[ids[1] - 2]], 0.0]) for ids in sequences],
+            encode=lambda text: [number[text] + 2],
+            **{"sha256": "1" * 64, "vocab_size": len(sentences) + 2, "bos": 0, "eos": 1},
+        )
+        config_io.write(experiment, folder / "config.yaml")  # fake_run wrote one of its own
+        pairs = [
+            minimal_pairs.Pair("one" if i < 4 else "two", i % 4, f"g{i}", f"b{i}", "binding", "syntax", str(i))
+            for i in range(8)
+        ]
+        blimp_report.write(evaluate(run, pairs), folder / "evaluation" / "blimp-paper.json")
+        return folder
+
+    return make
+
+
+def test_a_row_a_run(make_run):
+    table = run_table.report([make_run("a", val_nll=5.25), make_run("b", val_nll=6.0, right=4)])
+    lines = table.splitlines()
+    assert lines[0].startswith("| run | model | trained | all parameters | words | train NLL | val NLL |")
+    assert lines[2].startswith("| a | ESN 1,024 | 1,200 | 3,000 | 100 | 5.750 | 5.250 |") or lines[2].startswith(
+        "| a |"
+    )
+    assert [line.split(" | ")[3] for line in lines[-2:]] == ["100.00", "50.00"]
+    assert "±" not in table
+
+
+def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):
+    runs = [make_run(f"esn-seed{i}", seed=i, val_nll=5 + i / 10, right=6 + i) for i in range(3)]
+    table = run_table.report([*runs, make_run("other", learning_rate=3e-3)], tmp_path / "table.csv", seeds=True)
+    losses, scores = table.split("\n\n")[:2]
+    assert [line.split(" | ")[0] for line in losses.splitlines()[2:]] == ["| esn-seed (3 seeds)", "| other"]
+    assert "| 5.100 ± 0.100 |" in losses and "| 1,200 |" in losses  # a count that is the same in all has no spread
+    # 75, 87.5 and 100 %: mean 87.5, deviation 12.5, and t(0.975, 2 degrees) = 4.3027 for the interval of the mean.
+    half = 4.302653 * 12.5 / np.sqrt(3)
+    assert f"| 87.50 ± 12.50 | {87.5 - half:.2f} - {87.5 + half:.2f} |" in scores
+    assert table.splitlines()[-3] == run_table.SEEDS_NOTE
+
+    [first, second] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert (first["run"], first["runs"], second["runs"]) == ("esn-seed (3 seeds)", "3", "1")
+    assert float(first["val NLL"]) == pytest.approx(5.1) and float(first["val NLL, sd"]) == pytest.approx(0.1)
+    assert float(first["blimp-paper, sd"]) == pytest.approx(12.5) and second["val NLL, sd"] == ""
+    assert [run["seed"] for run in json.loads((tmp_path / "table.json").read_text())] == [0, 1, 2, 0]
+
+
+def test_one_seed_counts_once(make_run):
+    with pytest.raises(InputError) as error:
+        run_table.report([make_run("a"), make_run("b")], seeds=True)
+    assert str(error.value) == "a and b: the same settings and the same seed, 0; name one of them"
+
+
+def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
+    runs = [make_run("a-0", right=6), make_run("a-1", seed=1, right=8), make_run("b", learning_rate=1e-2, right=4)]
+    table = run_table.report(runs, tmp_path / "table.tex", seeds=True, by="paradigm")
+    assert table.splitlines()[:5] == [
+        "| paradigm | a (2 seeds) | b |",
+        "| --- | ---: | ---: |",
+        "| one | 100.0 ± 0.0 | 100.0 |",
+        "| two | 75.0 ± 35.4 | 0.0 |",
+        "| overall | 87.5 ± 17.7 | 50.0 |",
+    ]
+    assert r"two & 75.0 $\pm$ 35.4 & 0.0 \\" in (tmp_path / "table.tex").read_text().splitlines()
+    assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
