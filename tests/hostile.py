@@ -21,7 +21,7 @@ import safetensors.numpy
 
 from esnlm import config, config_io, loaded_run
 from esnlm.compute import choose_compute
-from esnlm.data import encode, prepare, sentences, store, tokenizer
+from esnlm.data import encode, prepare, store, text_files, tokenizer
 from esnlm.data.sources.grammar import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, sequences
@@ -272,7 +272,7 @@ def _seal_saved(files: Files, folder: str = "") -> Files:
 
 
 def _make_gpt2_files(folder: Path) -> None:
-    characters = [*tokenizer._byte_of_character(), "Th", "The", tokenizer.ENDOFTEXT]
+    characters = [*tokenizer.byte_of_character(), "Th", "The", tokenizer.ENDOFTEXT]
     (folder / "encoder.json").write_text(json.dumps({character: i for i, character in enumerate(characters)}))
     (folder / "vocab.bpe").write_text("#version: 0.2\nT h\nTh e\n", encoding="utf-8")
 
@@ -334,12 +334,12 @@ def _encoders() -> tuple:
 
 
 def _read_text(folder: Path) -> None:
-    for text in sentences.read_chunks(folder / "text.txt"):
+    for text in text_files.read_chunks(folder / "text.txt"):
         for encoder in _encoders():
             found = encoder(text)
             kept = found.lengths[found.lengths >= 3]
             assert len(found.tokens) == np.minimum(kept, 12).sum()
-    sentences.read_lines(folder / "text.txt")
+    text_files.read_lines(folder / "text.txt")
 
 
 # ---- checkpoints and runs ----
@@ -459,7 +459,7 @@ TARGETS = {
     "store": Target((store, tokenizer), _make_store, _use_store, _seal_store),
     "tokenizer": Target((tokenizer,), _make_saved, _use_tokenizer, _seal_saved),
     "gpt2_files": Target((tokenizer,), _make_gpt2_files, _use_tokenizer),
-    "text": Target((sentences, prepare), _make_text, _read_text),
+    "text": Target((text_files, prepare), _make_text, _read_text),
     "checkpoint": Target((checkpoint,), _make_checkpoint, _restore, _seal_checkpoint),
     "run": Target((loaded_run, run_table), _make_run, _use_run),
     "huggingface": Target((huggingface,), _make_folder, huggingface.read_gpt2, _seal_folder),

@@ -52,7 +52,7 @@ HEAVY = {
     "lm_eval",
     "datasets",
     "pyarrow",
-    "zstandard",
+    "backports",
 }
 
 

@@ -4,6 +4,7 @@ python -m tests.test_errors > docs/errors.md
 """
 
 import dataclasses
+import gzip
 import json
 import re
 import shlex
@@ -100,6 +101,31 @@ TABLE = {
             "text.txt:1: longer than 4 MB; put one paragraph or one sentence on a line",
             write("text.txt", b"word " * 1_100_000),
         ),
+        Row("a pattern of no file", f"{PREPARE} --input *.book", "*.book: no file has a name of this pattern"),
+        Row(
+            "a compressed file that ends early",
+            f"{PREPARE} --input text.txt.gz",
+            "text.txt.gz: ends early, in the midst of the compressed text; copy it again",
+            write("text.txt.gz", gzip.compress(b"The cats sleep.\n" * 50)[:-20]),
+        ),
+        Row(
+            "a compressed file that is none",
+            f"{PREPARE} --input text.txt.xz",
+            "text.txt.xz: damaged, or not what its name says (Input format not supported by decoder); copy it again",
+            write("text.txt.xz", "The cats sleep.\n"),
+        ),
+        Row(
+            "a record without the field",
+            f"{PREPARE} --input text.jsonl --field story",
+            "text.jsonl:2: no field 'story'; there are text: name one of them with --field",
+            write("text.jsonl", '{"story": "The cats sleep."}\n{"text": "A dog."}\n'),
+        ),
+        Row(
+            "a line that is no record",
+            f"{PREPARE} --input text.jsonl",
+            "text.jsonl:1: not JSON (Expecting value: line 1 column 1 (char 0)); give one object a line",
+            write("text.jsonl", "The cats sleep.\n"),
+        ),
         Row(
             "nothing left",
             PREPARE,
@@ -119,7 +145,13 @@ TABLE = {
         Row(
             "no such tokenizer",
             f"{PREPARE} --tokenizer none",
-            "tokenizer 'none': neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer",
+            "tokenizer 'none': neither 'gpt2' nor a tokenizer.json, nor a folder with one, with vocab.bpe and encoder.json, or with a saved tokenizer",
+        ),
+        Row(
+            "a tokenizer.json of another kind",
+            f"{PREPARE} --tokenizer words.json",
+            "words.json: its model is WordPiece; give a byte-level BPE with GPT-2's pattern",
+            write("words.json", '{"model": {"type": "WordPiece", "vocab": {"cat": 0}}}'),
         ),
         Row(
             "a vocabulary of no size",

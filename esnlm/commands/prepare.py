@@ -8,9 +8,13 @@ HELP = "makes a token store of raw text files"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--input", dest="inputs", nargs="+", type=Path, required=True, metavar="PATH", help="text files, or folders")
+    inputs = (
+        "text files (.gz, .bz2, .xz, .zst, .jsonl, .parquet too), folders, patterns, - (standard input), or hf:NAME"
+    )
+    add("--input", dest="inputs", nargs="+", required=True, metavar="PATH", help=inputs)
+    add("--field", default="text", help="where a record of JSON lines or Parquet has its text (default: %(default)s)")
     add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
-    add("--tokenizer", default="gpt2", help="gpt2, a folder with one, or train:8192 (default: %(default)s)")
+    add("--tokenizer", default="gpt2", help="gpt2, a folder or tokenizer.json, or train:8192 (default: %(default)s)")
     add("--sentences", choices=("punkt", "line"), default="punkt", help="how lines are split (default: %(default)s)")
     add("--language", default="english", help="of the Punkt model (default: %(default)s)")
     add("--punkt-data", type=Path, metavar="DIR", help="where Punkt's data lies, if not on NLTK's own path")

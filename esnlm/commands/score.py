@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.data.sentences import read_lines
+    from esnlm.data.text_files import read_lines
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from esnlm.data.sentences import punkt_splitter, split_lines
+from esnlm.data.sentences import punkt_splitter
+from esnlm.data.text_files import split_lines
 from esnlm.data.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # NLTK is an extra

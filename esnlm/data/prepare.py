@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from esnlm.data.encode import Encoded
-from esnlm.data.sentences import load_punkt, read_chunks, split_lines, train_punkt
+from esnlm.data.inputs import TextInput, find_inputs
+from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
+from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
@@ -41,14 +42,16 @@ def prepare(
     min_length: int = 6,
     max_length: int = 512,
     max_words: int | None = None,
+    field: str = FIELD,
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> TokenStore:
-    """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a line.
+    """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a line or of a document.
 
     Args:
-        inputs: text files, and folders, of which all files are taken in the order of their paths (hidden ones not).
+        inputs: text files, folders of them, patterns, "-" for standard input, or "hf:NAME" (see `find_inputs`). Compressed
+            files, JSON lines and Parquet are known by their names (see text_files.py).
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt; with "line" a line is a sentence.
         language: of the Punkt model. Where this machine has none of it, Punkt is trained on the first share of each
@@ -59,6 +62,7 @@ def prepare(
         max_words: keep about so many words. A file's share of them is proportional to its words; it gives its first
             sentences up to the one that reaches the share, or all where that is less, as short ones were dropped.
             A BPE or Punkt model trained on the input is trained on the first share of each file, too.
+        field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
         workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
         overwrite: replace an existing token store.
         progress: tell on stderr how far it is and what came of it.
@@ -69,7 +73,7 @@ def prepare(
     tell = say if progress else lambda line: None
     _check_settings(sentences, min_length, max_length, max_words, workers)
     refuse_target(Path(out), overwrite)
-    sources = _find_sources(inputs)
+    sources = find_inputs(inputs, field)
     size = sum(source.size for source in sources)
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
@@ -105,17 +109,8 @@ def prepare(
     return store
 
 
-@dataclass(frozen=True)
-class Source:
-    """A text file to prepare."""
-
-    path: Path
-    name: str  # as the manifest has it: the file's name, or its path from the folder that was given
-    size: int  # bytes
-
-
 def _read(
-    sources: Sequence[Source], words_left: Sequence[float], digests: Sequence[Any], advance: Callable[[int], None]
+    sources: Sequence[TextInput], words_left: Sequence[float], digests: Sequence[Any], advance: Callable[[int], None]
 ) -> Iterator[tuple[int, str]]:
     """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest."""
     for i, source in enumerate(sources):
@@ -124,7 +119,7 @@ def _read(
             digest.update(block)
             advance(len(block))
 
-        yield from ((i, text) for text in read_chunks(source.path, seen) if words_left[i] > 0)
+        yield from ((i, text) for text in source.chunks(seen) if words_left[i] > 0)
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
@@ -149,34 +144,11 @@ def _check_settings(
         raise InputError(f"workers {workers}: give at least 1")
 
 
-def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
-    sources = []
-    for given in map(Path, inputs):
-        if given.is_dir():
-            paths = sorted(path for path in given.rglob("*") if path.is_file())
-            names = [path.relative_to(given) for path in paths]
-            hidden = [any(part.startswith(".") for part in name.parts) for name in names]
-            found = [(path, name) for path, name, hide in zip(paths, names, hidden, strict=True) if not hide]
-            if not found:
-                raise InputError(f"{given}: no files in this folder")
-        elif given.is_file():
-            found = [(given, Path(given.name))]
-        else:
-            raise InputError(f"{given}: no such file or folder")
-        sources += [Source(path, name.as_posix(), path.stat().st_size) for path, name in found]
-    if not sources:
-        raise InputError("no input: name text files, or folders of them")
-    for source in sources:
-        if not any(map(str.strip, read_chunks(source.path))):
-            raise InputError(f"{source.path}: empty, or nothing but white space; leave it out")
-    return sources
-
-
-def _shares(sources: Sequence[Source], max_words: int | None) -> tuple[float, list[float]]:
+def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float, list[float]]:
     """Returns the share of all words that is wanted, and how many words of each source that makes."""
     if max_words is None:
         return 1.0, [math.inf] * len(sources)
-    words = [sum(len(text.split()) for text in read_chunks(source.path)) for source in sources]
+    words = [sum(len(text.split()) for text in source.chunks()) for source in sources]
     total = sum(words)
     if max_words >= total:
         return 1.0, [math.inf] * len(sources)
@@ -184,20 +156,20 @@ def _shares(sources: Sequence[Source], max_words: int | None) -> tuple[float, li
     return max_words / total, [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
 
 
-def _first_share(sources: Iterable[Source], share: float) -> Iterator[str]:
+def _first_share(sources: Iterable[TextInput], share: float) -> Iterator[str]:
     """Yields the first `share` of each source's bytes, to the end of the line, in chunks."""
     for source in sources:
-        left = share * source.size
-        for text in read_chunks(source.path):
+        left = share * source.text_size if share < 1 else math.inf
+        for text in source.chunks():
             data = text.encode()
-            end = data.find(b"\n", max(math.ceil(left) - 1, 0))
+            end = data.find(b"\n", max(math.ceil(left) - 1, 0)) if left < len(data) else -1
             yield text if end < 0 else data[:end].decode()
             left -= len(data)
             if left <= 0:
                 break
 
 
-def _tokenizer(spec: str | Path, sources: Sequence[Source], share: float, tell: Callable[[str], None]) -> Tokenizer:
+def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float, tell: Callable[[str], None]) -> Tokenizer:
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
     try:
@@ -212,7 +184,7 @@ def _sentence_rule(
     sentences: str,
     language: str,
     punkt_data: str | Path | None,
-    sources: Sequence[Source],
+    sources: Sequence[TextInput],
     share: float,
     tell: Callable[[str], None],
 ) -> tuple[Any, str]:
@@ -222,7 +194,7 @@ def _sentence_rule(
     parameters = load_punkt(language, Path(punkt_data) if punkt_data else None)
     if parameters:
         return parameters, f"punkt pretrained {language}"
-    size = share * sum(source.size for source in sources)
+    size = share * sum(source.text_size for source in sources)
     rule = "punkt trained on this input"
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"

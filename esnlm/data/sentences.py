@@ -1,23 +1,19 @@
-"""Raw text to sentences: files to checked lines, and lines to sentences with NLTK's Punkt.
+"""Lines to sentences, with NLTK's Punkt.
 
 Punkt looks at each candidate (a `.`, `?` or `!` with something after it) and decides from the words around it whether
 a sentence ends there. Nearly all its time goes into these decisions, and the same contexts come again and again:
 `punkt_splitter` remembers them, and leaves everything else to NLTK. The outcome is NLTK's own.
 """
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from esnlm.errors import InputError
 
-if TYPE_CHECKING:  # NLTK is an extra, takes a second to import, and reading lines needs none of it
+if TYPE_CHECKING:  # NLTK is an extra and takes a second to import
     from nltk.tokenize.punkt import PunktParameters
-
-CHUNK = 1 << 20  # bytes
-LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole
 
 LANGUAGES = (  # of NLTK's data package punkt_tab
     "czech", "danish", "dutch", "english", "estonian", "finnish", "french", "german", "greek", "italian", "malayalam",
@@ -26,38 +22,6 @@ LANGUAGES = (  # of NLTK's data package punkt_tab
 
 REMEMBERED = 1 << 16  # contexts, and words
 LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill the memory
-
-
-def read_chunks(path: Path, seen: Callable[[bytes], object] = lambda block: None) -> Iterator[str]:
-    """Yields the text of a file in pieces of about a megabyte that end where lines end.
-
-    Line ends (\\n, \\r\\n, \\r) all become \\n; a byte order mark at the start is dropped. `seen` is called with each
-    block of the file's bytes as it is read, for a hash or a count.
-
-    Raises InputError, naming line and byte offset, where the file is not UTF-8 text or a line is longer than 4 MB.
-    """
-    try:
-        file = open(path, "rb")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    with file:
-        yield from _chunks(file, str(path), seen)
-
-
-def split_lines(text: str) -> list[str]:
-    """Returns the lines of a chunk that are not blank, without white space at either end."""
-    return [line for line in map(str.strip, text.split("\n")) if line]
-
-
-def read_lines(path: Path | None) -> list[str]:
-    """Returns all lines of a text file, or of standard input for None, without white space at either end.
-
-    Blank lines are kept, so that line i of the outcome is line i of the file.
-
-    Raises InputError where the file cannot be read or is not UTF-8 text.
-    """
-    text = "".join(read_chunks(path) if path else _chunks(sys.stdin.buffer, "standard input"))
-    return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | None":
@@ -198,41 +162,3 @@ def _read_punkt(folder: Path) -> "PunktParameters":
     parameters.collocations = set(read("collocations.tab", decoder.tab2tups))
     parameters.ortho_context = read("ortho_context.tab", decoder.tab2intdict)
     return parameters
-
-
-def _chunks(file: BinaryIO, name: str, seen: Callable[[bytes], object] = lambda block: None) -> Iterator[str]:
-    offset, line, rest = 0, 1, b""  # rest: what is read and not yielded; it begins at byte `offset`, in line `line`
-    while block := file.read(CHUNK):
-        seen(block)
-        data = rest + block
-        end = 1 + max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1))  # a \r at the very end may be half of a \r\n
-        if end:
-            text = _decode(data[:end], name, offset, line)
-            line += text.count("\n")
-            yield text
-        offset, rest = offset + end, data[end:]
-        if len(rest) > LONGEST_LINE:
-            raise InputError(
-                f"{name}:{line}: longer than {LONGEST_LINE >> 20} MB; put one paragraph or one sentence on a line"
-            )
-    if rest:
-        yield _decode(rest, name, offset, line)
-
-
-def _decode(data: bytes, name: str, offset: int, line: int) -> str:
-    """Decodes `data`, which begins at byte `offset`, in line `line`, of the file called `name`."""
-    wrong, at = "not UTF-8", data.find(b"\0")
-    if at >= 0:
-        wrong = "not a text file"
-    else:
-        try:
-            text = _one_line_end(data.decode())
-            return text.removeprefix("\ufeff") if offset == 0 else text
-        except UnicodeDecodeError as error:
-            at = error.start
-    line += _one_line_end(data[:at].decode("latin-1")).count("\n")
-    raise InputError(f"{name}:{line}: {wrong}: 0x{data[at]:02x} at byte {offset + at}; give plain text in UTF-8")
-
-
-def _one_line_end(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

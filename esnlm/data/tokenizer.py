@@ -22,6 +22,7 @@ import numpy as np
 import tiktoken
 import tiktoken.load
 
+from esnlm.data.tokenizer_json import byte_of_character, read_ranks
 from esnlm.errors import InputError
 from esnlm.runs.atomic import write_files
 from esnlm.runs.json_file import parse_json
@@ -137,19 +138,26 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
     - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, read without a network. Other files in that format
       are loaded too, and named by their hash;
-    - a folder written by `Tokenizer.save`.
+    - a folder written by `Tokenizer.save`;
+    - a tokenizer.json of Hugging Face's library `tokenizers`, or a folder with one, if it is a byte-level BPE with GPT-2's
+      pattern. Its special tokens are left out, and `<|endoftext|>` has the last id.
 
     Raises InputError if there is no such tokenizer, if it cannot be downloaded, or if its files are damaged.
     """
     if spec == "gpt2":
         return _download_gpt2()
     folder = Path(spec)
+    if folder.is_file() and folder.suffix == ".json":
+        return _load_tokenizer_json(folder)
+    if _is_huggingface(folder):
+        return _load_tokenizer_json(folder / "tokenizer.json")
     if (folder / "tokenizer.json").exists() or (folder / "ranks.tiktoken").exists():
         return _load_saved(folder)
     if (folder / "vocab.bpe").exists() or (folder / "encoder.json").exists():
         return _load_gpt2_files(folder)
     raise InputError(
-        f"tokenizer {str(spec)!r}: neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer"
+        f"tokenizer {str(spec)!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with one, with"
+        " vocab.bpe and encoder.json, or with a saved tokenizer"
     )
 
 
@@ -176,7 +184,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     )
     bpe.train_from_iterator(texts, trainer)
 
-    byte_of = _byte_of_character()
+    byte_of = byte_of_character()
     ranks = _byte_ranks()
     for left, right in json.loads(bpe.to_str())["model"]["merges"]:
         ranks.setdefault(bytes(byte_of[character] for character in left + right), len(ranks))
@@ -234,6 +242,21 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
             raise ValueError
     except (AssertionError, AttributeError, KeyError, ValueError, OSError):
         raise InputError(f"{folder}: vocab.bpe and encoder.json are damaged or do not belong together") from None
+    return _named(ranks)
+
+
+def _is_huggingface(folder: Path) -> bool:
+    """Tells whether the folder's tokenizer.json is not one of ours, which is described by ranks.tiktoken beside it."""
+    file = folder / "tokenizer.json"
+    return file.exists() and not (folder / "ranks.tiktoken").exists() and b"esnlm tokenizer" not in _read(file)
+
+
+def _load_tokenizer_json(file: Path) -> Tokenizer:
+    return _named(read_ranks(_read(file), file))
+
+
+def _named(ranks: dict[bytes, int]) -> Tokenizer:
+    """Returns the tokenizer of these ranks and GPT-2's pattern, named "gpt2" if it is GPT-2's, else by its hash."""
     tokenizer = Tokenizer("gpt2", GPT2_PATTERN, ranks)
     if tokenizer.sha256 != GPT2_SHA256:
         return Tokenizer(f"bpe-{tokenizer.vocab_size}-{tokenizer.sha256[:8]}", GPT2_PATTERN, ranks)
@@ -278,13 +301,6 @@ def _parse_ranks(data: bytes) -> dict[bytes, int]:
 
 def _byte_ranks() -> dict[bytes, int]:
     return {bytes([byte]): byte for byte in range(256)}
-
-
-def _byte_of_character() -> dict[str, int]:
-    """Returns the byte of each character. GPT-2 writes a printable Latin-1 byte as itself, the others from U+0100 on."""
-    printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
-    rest = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
 
 
 @contextmanager

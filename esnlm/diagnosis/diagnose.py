@@ -14,7 +14,7 @@ from rich.table import Table
 
 from esnlm import config_io, loaded_run
 from esnlm.config import Experiment
-from esnlm.data.sentences import read_lines
+from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve

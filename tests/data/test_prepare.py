@@ -17,6 +17,8 @@ from nltk.tokenize.punkt import PunktTokenizer
 
 from esnlm.data import prepare as prepare_module
 from esnlm.data import sentences as sentences_module
+from esnlm.data import text_files
+from esnlm.data.inputs import find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer, word_tokenizer
@@ -165,7 +167,7 @@ def test_chunks_and_workers_change_nothing(tmp_path, spelling, monkeypatch):
     inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, 60)) for i in range(3)]
     settings = {"tokenizer": spelling, "sentences": "line", "max_length": 60, "progress": False}
     whole = prepare(inputs, tmp_path / "1", **settings)
-    monkeypatch.setattr(sentences_module, "CHUNK", 500)
+    monkeypatch.setattr(text_files, "CHUNK", 500)
     for workers in (1, 3):
         assert contents(prepare(inputs, tmp_path / str(workers + 1), workers=workers, **settings).folder) == contents(
             whole.folder
@@ -196,7 +198,7 @@ def test_reading_goes_only_so_far_ahead_of_the_workers(monkeypatch):
 @pytest.mark.parametrize("max_words", [1, 10, 137, 1000])
 @pytest.mark.parametrize("chunk", [200, 1 << 20])
 def test_max_words_takes_from_each_file_its_share(tmp_path, spelling, monkeypatch, max_words, chunk):
-    monkeypatch.setattr(sentences_module, "CHUNK", chunk)
+    monkeypatch.setattr(text_files, "CHUNK", chunk)
     inputs = [write(tmp_path / "input" / f"{i}.txt", random_text(i, lines)) for i, lines in enumerate((60, 20, 3))]
     settings = {"tokenizer": spelling, "sentences": "line", "min_length": 20, "progress": False}
 
@@ -231,9 +233,9 @@ def test_more_words_than_there_are_is_all_of_them(tmp_path, spelling):
 
 
 def test_training_sees_the_first_share_of_each_file_to_the_end_of_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(sentences_module, "CHUNK", 8)
+    monkeypatch.setattr(text_files, "CHUNK", 8)
     inputs = [write(tmp_path / name, text) for name, text in [("a", "1234\n" * 10), ("b", "12345678\n12345678\n")]]
-    sources = prepare_module._find_sources(inputs)
+    sources = find_inputs(inputs)
     for share, lines in [(0.5, [5, 1]), (0.51, [6, 2]), (1.0, [10, 2]), (0.001, [1, 1])]:
         read = "".join(
             text if text.endswith("\n") else text + "\n" for text in prepare_module._first_share(sources, share)
@@ -331,7 +333,7 @@ def test_a_file_with_nothing_in_it(tmp_path, spelling, text):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_file_that_is_no_text_far_into_it(tmp_path, spelling, monkeypatch, workers):
-    monkeypatch.setattr(sentences_module, "CHUNK", 1000)
+    monkeypatch.setattr(text_files, "CHUNK", 1000)
     text = random_text(0, 300).encode()
     lines = len(re.findall(rb"\r\n|\n", text))
     good = write(tmp_path / "good.txt", random_text(1, 300))
@@ -357,7 +359,7 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
     refused(tmp_path, "workers 0: give at least 1", tokenizer=spelling, workers=0)
     refused(tmp_path, "sentences 'lines': give 'punkt' or 'line'", tokenizer=spelling, sentences="lines")
     refused(tmp_path, "tokenizer 'train:big': give the number of ids to train, as in train:8192", tokenizer="train:big")
-    unknown = "tokenizer 'gpt9': neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer"
+    unknown = "tokenizer 'gpt9': neither 'gpt2' nor a tokenizer.json, nor a folder with one, with vocab.bpe and encoder.json, or with a saved tokenizer"
     refused(tmp_path, unknown, tokenizer="gpt9")
     refused(
         tmp_path,

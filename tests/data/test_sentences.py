@@ -1,9 +1,8 @@
-"""Lines are read as they stand in the file, and split as NLTK itself splits them."""
+"""Lines are split as NLTK itself splits them."""
 
 import random
 import re
 import shutil
-import sys
 from functools import partial
 
 import nltk.data
@@ -11,7 +10,8 @@ import pytest
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktTokenizer, PunktTrainer
 
 from esnlm.data import sentences
-from esnlm.data.sentences import load_punkt, punkt_splitter, read_chunks, read_lines, split_lines, train_punkt
+from esnlm.data.sentences import load_punkt, punkt_splitter, train_punkt
+from esnlm.data.text_files import read_chunks, split_lines
 from esnlm.errors import InputError
 
 
@@ -247,75 +247,3 @@ def test_what_punkt_learns_does_not_depend_on_the_order_of_a_set(monkeypatch):
         )
         learned.append(vars(train_punkt([text, text[::2]])))
     assert learned[0] == learned[1]
-
-
-# ---- files ----
-
-
-def test_lines_have_no_space_around_them_and_none_is_blank():
-    assert split_lines("  one \n\n\t\ntwo two\u3000\n") == ["one", "two two"]
-
-
-def test_line_ends_and_byte_order_mark(tmp_path):
-    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\rthree\n\nfive\r")
-    assert "".join(read_chunks(path)) == "one\ntwo\nthree\n\nfive\n"
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
-def test_chunks_end_at_lines_and_lose_nothing(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(sentences, "CHUNK", size)
-    rng = random.Random(size)
-    for _ in range(100):
-        text = "".join(
-            rng.choice(["a", "é", "中", " ", "\n", "\r\n", "\r", "\ufeff"]) for _ in range(rng.randint(0, 30))
-        )
-        path = write(tmp_path / "a.txt", text.encode())
-        seen = []
-        chunks = list(read_chunks(path, seen.append))
-        assert "".join(chunks) == text.replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
-        assert all(chunk.endswith("\n") for chunk in chunks[:-1])
-        assert b"".join(seen) == text.encode()
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 1 << 20])
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"one\r\ntwo\rthr\xe9e\n", "3: not UTF-8: 0xe9 at byte 12; give plain text in UTF-8"),
-        (b"\xff\xfeo\x00n\x00", "1: not a text file: 0x00 at byte 3; give plain text in UTF-8"),
-        (b"one\n\ntwo\x00", "3: not a text file: 0x00 at byte 8; give plain text in UTF-8"),
-        (b"one\ntw\xc3", "2: not UTF-8: 0xc3 at byte 6; give plain text in UTF-8"),
-    ],
-)
-def test_what_is_no_text_is_refused_with_line_and_byte(tmp_path, monkeypatch, size, data, message):
-    monkeypatch.setattr(sentences, "CHUNK", size)
-    path = write(tmp_path / "a.txt", data)
-    with pytest.raises(InputError, match=f"^{re.escape(f'{path}:{message}')}$"):
-        list(read_chunks(path))
-
-
-def test_a_line_that_does_not_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(sentences, "LONGEST_LINE", 2 << 20)
-    path = write(tmp_path / "a.txt", b"one\n" + b"x" * (4 << 20))
-    message = f"{path}:2: longer than 2 MB; put one paragraph or one sentence on a line"
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        list(read_chunks(path))
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    path = tmp_path / "none.txt"
-    with pytest.raises(InputError, match=f"^{re.escape(str(path))}: cannot be read: No such file or directory$"):
-        next(read_chunks(path))
-
-
-def test_read_lines_keeps_the_numbering(tmp_path):
-    path = write(tmp_path / "a.txt", b"one\n\n two \r\nthree")
-    assert read_lines(path) == ["one", "", "two", "three"]
-    assert read_lines(write(tmp_path / "b.txt", b"")) == []
-    assert read_lines(write(tmp_path / "c.txt", b"one\n")) == ["one"]
-
-
-def test_read_lines_of_standard_input(tmp_path, monkeypatch):
-    with open(write(tmp_path / "a.txt", b"one\ntwo\n")) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        assert read_lines(None) == ["one", "two"]

@@ -200,7 +200,7 @@ def test_a_damaged_tokenizer_is_refused_by_name(tmp_path, name, damage, message)
 @pytest.mark.parametrize("spec", ["gpt3", "", "no/such/folder"])
 def test_an_unknown_tokenizer_is_refused(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    message = f"tokenizer {spec!r}: neither 'gpt2' nor a folder with vocab.bpe and encoder.json or a saved tokenizer"
+    message = f"tokenizer {spec!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with one, with vocab.bpe and encoder.json, or with a saved tokenizer"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         load_tokenizer(spec)
 
@@ -209,7 +209,7 @@ def test_an_unknown_tokenizer_is_refused(spec, tmp_path, monkeypatch):
 
 
 def write_gpt2_files(folder, merges: list[str]) -> None:
-    characters = sorted(tokenizer_module._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
+    characters = sorted(tokenizer_module.byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
     tokens = characters + [merge.replace(" ", "") for merge in merges]
     folder.mkdir(exist_ok=True)
     (folder / "vocab.bpe").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", "utf-8")
@@ -275,7 +275,7 @@ def test_a_trained_bpe_gives_the_ids_of_the_library_that_trained_it():
         vocab_size=499, min_frequency=2, initial_alphabet=alphabet, show_progress=False
     )
     other.train_from_iterator(texts, trainer)
-    byte_of = tokenizer_module._byte_of_character()
+    byte_of = tokenizer_module.byte_of_character()
     for text in random_texts(1000, seed=3) + TEXT:
         tokens = [bytes(byte_of[c] for c in token) for token in other.encode(text).tokens]
         assert [ours.decode_bytes([i]) for i in ours.encode(text)] == tokens, repr(text)

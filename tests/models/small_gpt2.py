@@ -26,7 +26,7 @@ MERGES = [
     "Ġ sleep",
     "Ġ a",
 ]
-CHARACTERS = sorted(tokenizer._byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
+CHARACTERS = sorted(tokenizer.byte_of_character(), key=lambda c: (ord(c) >= 256, ord(c)))
 TOKENS = [*CHARACTERS, *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
 V = len(TOKENS)
 

@@ -1,0 +1,166 @@
+"""What `prepare` can be given: text files, folders, patterns of names, standard input, and datasets of Hugging Face."""
+
+import glob
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from esnlm.data.text_files import FIELD, Seen, is_plain, join_documents, read_chunks, read_stream
+from esnlm.errors import InputError
+
+STANDARD_INPUT = "-"
+DATASET = "hf:"  # before the name of a dataset
+
+
+@dataclass(frozen=True)
+class TextInput(ABC):
+    """A text that can be read as often as it is needed."""
+
+    name: str  # as the manifest has it: the file's name, or its path from the folder that was given
+    size: int  # bytes that a reading of it shows to `seen`
+
+    @abstractmethod
+    def chunks(self, seen: Seen = lambda block: None) -> Iterator[str]:
+        """Yields the text as `read_chunks` does, and raises what it raises."""
+
+    @property
+    def text_size(self) -> int:
+        """The size of the text itself in bytes of UTF-8."""
+        return self.size
+
+
+@dataclass(frozen=True)
+class FileInput(TextInput):
+    """A file, plain or packed in a way that `read_chunks` knows."""
+
+    path: Path
+    text_field: str = FIELD
+
+    def chunks(self, seen: Seen = lambda block: None) -> Iterator[str]:
+        return read_chunks(self.path, seen, self.text_field)
+
+    @cached_property
+    def text_size(self) -> int:  # read once, and only where it must be
+        return self.size if is_plain(self.path) else sum(len(text.encode()) for text in self.chunks())
+
+
+@dataclass(frozen=True)
+class StreamInput(TextInput):
+    """Standard input, kept in a file without a name, as a text is read more than once."""
+
+    file: BinaryIO = field(repr=False)
+
+    def chunks(self, seen: Seen = lambda block: None) -> Iterator[str]:
+        self.file.seek(0)
+        return read_stream(self.file, self.name, seen)
+
+
+@dataclass(frozen=True)
+class DatasetInput(TextInput):
+    """A split of a dataset of Hugging Face's library `datasets`. A reading of it shows its text."""
+
+    dataset: Any = field(repr=False)
+    text_field: str = FIELD
+
+    def chunks(self, seen: Seen = lambda block: None) -> Iterator[str]:
+        documents = (
+            (f"{self.name}: record {number}", record[self.text_field])
+            for number, record in enumerate(self.dataset, start=1)
+        )
+        for text in join_documents(documents):
+            seen(text.encode())
+            yield text
+
+
+def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[TextInput]:
+    """Returns the texts that a person names, in the order in which they are named.
+
+    Args:
+        given: each a file; a folder, of which all files are taken in the order of their paths (hidden ones not); a pattern
+            such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
+            "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
+        text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
+
+    Raises:
+        InputError: there is no such file, or a text is empty or cannot be read.
+    """
+    inputs: list[TextInput] = []
+    for each in given:
+        text = str(each)
+        if text == STANDARD_INPUT:
+            inputs.append(_standard_input())
+        elif text.startswith(DATASET):
+            inputs.append(_dataset(text.removeprefix(DATASET), text_field))
+        else:
+            inputs += [FileInput(name, path.stat().st_size, path, text_field) for path, name in _files(Path(each))]
+    if not inputs:
+        raise InputError("no input: name text files, or folders of them")
+    for source in inputs:
+        if not any(map(str.strip, source.chunks())):
+            path = source.path if isinstance(source, FileInput) else source.name
+            raise InputError(f"{path}: empty, or nothing but white space; leave it out")
+    return inputs
+
+
+def _files(given: Path) -> list[tuple[Path, str]]:
+    """Returns the files that a path or a pattern stands for, and the name of each."""
+    if given.is_dir():
+        paths = sorted(path for path in given.rglob("*") if path.is_file())
+        names = [path.relative_to(given) for path in paths]
+        hidden = [any(part.startswith(".") for part in name.parts) for name in names]
+        found = [(path, name.as_posix()) for path, name, hide in zip(paths, names, hidden, strict=True) if not hide]
+        if not found:
+            raise InputError(f"{given}: no files in this folder")
+        return found
+    if given.is_file():
+        return [(given, given.name)]
+    if glob.has_magic(str(given)):
+        paths = sorted(Path(path) for path in glob.glob(str(given), recursive=True) if os.path.isfile(path))
+        if not paths:
+            raise InputError(f"{given}: no file has a name of this pattern")
+        root = Path(os.path.commonpath([path.parent for path in paths]))
+        return [(path, path.relative_to(root).as_posix()) for path in paths]
+    raise InputError(f"{given}: no such file or folder")
+
+
+def _standard_input() -> StreamInput:
+    kept = tempfile.TemporaryFile()  # noqa: SIM115 (closed when nobody needs the input)
+    shutil.copyfileobj(sys.stdin.buffer, kept)
+    source = StreamInput("standard input", kept.tell(), kept)
+    weakref.finalize(source, kept.close)
+    return source
+
+
+def _dataset(name: str, text_field: str) -> DatasetInput:
+    """Opens a split of a dataset: a folder that `datasets` saved or can read, or a name on the Hub."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError(f"hf:{name}: reading it needs datasets: pip install 'esnlm[datasets]'") from None
+    path, *rest = name.split(":")
+    if len(rest) > 2:
+        raise InputError(f"hf:{name}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
+    configuration = rest[0] if len(rest) == 2 else None
+    split = rest[-1] if rest else "train"
+    try:
+        if Path(path, "state.json").exists() or Path(path, "dataset_dict.json").exists():
+            saved = datasets.load_from_disk(path)
+            dataset = saved[split] if isinstance(saved, datasets.DatasetDict) else saved
+        else:
+            dataset = datasets.load_dataset(path, configuration, split=split)
+    except Exception as error:  # of the network, of the Hub, of a builder: anything may come
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"hf:{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
+    if text_field not in dataset.column_names:
+        there = ", ".join(dataset.column_names)
+        raise InputError(f"hf:{name}: no field {text_field!r}; there are {there}: name one of them with --field")
+    dataset = dataset.select_columns([text_field])
+    return DatasetInput(f"hf:{name}", dataset.data.nbytes, dataset, text_field)

@@ -1,0 +1,93 @@
+"""Reads the tokenizer.json of Hugging Face's library `tokenizers`, where it is a byte-level BPE with GPT-2's pattern."""
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+from esnlm.errors import InputError
+from esnlm.runs.json_file import parse_json
+
+
+def byte_of_character() -> dict[str, int]:
+    """Returns the byte of each character. GPT-2 writes a printable Latin-1 byte as itself, the others from U+0100 on."""
+    printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != ord(" ")]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
+
+
+def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
+    """Returns the rank of each token's bytes: the 256 bytes in the order of their ids, then the merges in their order.
+
+    These are the file's ids without its special tokens, which are left out. The ids move together where such a token stood
+    before or between them.
+
+    Args:
+        content: of the file.
+        path: where it is, for errors.
+
+    Raises:
+        InputError: it is no tokenizer.json, or one whose rules tiktoken cannot follow. The line names the rule.
+    """
+    try:
+        tree = parse_json(content)
+        model = tree["model"]
+        vocabulary, merges = model["vocab"], [_pair(merge) for merge in model["merges"]]
+    except (KeyError, TypeError, ValueError):
+        kind = _kind(content)
+        _refuse(path, f"its model is {kind}" if kind else "it is no such file, or a damaged one")
+    _require_rules(tree, path)
+
+    bytes_of = byte_of_character()
+    try:
+        single = sorted(bytes_of, key=lambda character: vocabulary[character])
+        tokens = [bytes([bytes_of[character]]) for character in single]
+        tokens += [bytes(bytes_of[character] for character in left + right) for left, right in merges]
+    except (KeyError, TypeError):
+        _refuse(path, "its tokens are not made of all 256 bytes")
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    if len(ranks) < len(tokens):
+        _refuse(path, "two of its merges make one token")
+    if any(left + right not in vocabulary for left, right in merges):
+        _refuse(path, "a merge makes a token that has no id")
+    return ranks
+
+
+def _pair(merge: Any) -> tuple[str, str]:
+    """Returns the two halves of a merge, which older files write as one text with a space."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    if not (isinstance(left, str) and isinstance(right, str)):
+        raise TypeError
+    return left, right
+
+
+def _kind(content: bytes) -> str | None:
+    """Returns the kind of model that the file names, or None."""
+    try:
+        kind = parse_json(content)["model"]["type"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return kind if isinstance(kind, str) and kind.isalnum() else None
+
+
+def _require_rules(tree: dict[str, Any], path: Path) -> None:
+    """Raises an InputError where a rule of the file would give other tokens than a byte-level BPE with GPT-2's pattern."""
+    model, before = tree["model"], tree.get("pre_tokenizer") or {}
+    if before.get("type") == "Sequence" and len(before.get("pretokenizers", [])) == 1:
+        before = before["pretokenizers"][0]
+    if model.get("type", "BPE") != "BPE":
+        _refuse(path, f"its model is {model['type']}")
+    if tree.get("normalizer"):
+        _refuse(path, f"it has a normalizer ({tree['normalizer'].get('type')})")
+    if before.get("type") != "ByteLevel" or not before.get("use_regex", True):
+        _refuse(path, f"it cuts text by another rule ({before.get('type')})")
+    if before.get("add_prefix_space", True):
+        _refuse(path, "it puts a space before each text (add_prefix_space)")
+    for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"):
+        if model.get(rule):
+            _refuse(path, f"its model has {rule}")
+    for token in tree.get("added_tokens", []):
+        if not token.get("special"):
+            _refuse(path, f"it has an added token that is not special, {token.get('content')!r}")
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise InputError(f"{path}: {reason}; give a byte-level BPE with GPT-2's pattern") from None

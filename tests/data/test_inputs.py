@@ -1,0 +1,115 @@
+"""What `prepare` can be given, each kind beside the same text in a plain file."""
+
+import gzip
+import io
+import json
+import re
+import types
+
+import pytest
+
+from esnlm.data import inputs
+from esnlm.data.inputs import find_inputs
+from esnlm.data.prepare import prepare
+from esnlm.data.tokenizer import word_tokenizer
+from esnlm.errors import InputError
+
+LINES = ["The cats sleep.", "A dog sees the cat.", "The dog sleeps."]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus" / "deep").mkdir(parents=True)
+    (tmp_path / "corpus" / "b.txt").write_text(LINES[0] + "\n")
+    (tmp_path / "corpus" / "a.txt").write_text(LINES[1] + "\n")
+    (tmp_path / "corpus" / "deep" / "c.txt").write_text(LINES[2] + "\n")
+    word_tokenizer(["The", " cats", " sleep", "A", " dog"]).save(tmp_path / "tokenizer")
+    return tmp_path
+
+
+def texts(*given, **options):
+    return {source.name: "".join(source.chunks()).strip() for source in find_inputs(given, **options)}
+
+
+def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
+    assert list(texts("corpus/b.txt", "corpus/a.txt")) == ["b.txt", "a.txt"]
+    assert list(texts("corpus")) == list(texts("corpus/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
+    assert list(texts("corpus/[a]*.txt", "corpus/deep")) == ["a.txt", "c.txt"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder):
+    (folder / "x[1].txt").write_text("one")
+    assert texts("x[1].txt") == {"x[1].txt": "one"}
+
+
+def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypatch):
+    stdin = types.SimpleNamespace(buffer=io.BytesIO(b"One.\r\nTwo.\n"))
+    monkeypatch.setattr(inputs.sys, "stdin", stdin)
+    [source] = find_inputs(["-"])
+    assert (source.name, source.size) == ("standard input", 11)
+    seen = []
+    assert [list(source.chunks(seen.append)), list(source.chunks())] == [["One.\nTwo.\n"]] * 2
+    assert b"".join(seen) == b"One.\r\nTwo.\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("none.txt", "none.txt: no such file or folder"),
+        ("corpus/*.md", "corpus/*.md: no file has a name of this pattern"),
+        ("empty.jsonl", "empty.jsonl: empty, or nothing but white space; leave it out"),
+        ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
+    ],
+)
+def test_what_is_not_there_is_named(folder, given, line):
+    if given.startswith("hf:"):
+        pytest.importorskip("datasets")
+    (folder / "empty.jsonl").write_text('{"text": "  "}\n')
+    with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
+        find_inputs([given])
+
+
+def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
+    datasets = pytest.importorskip("datasets")
+    records = datasets.Dataset.from_dict({"story": LINES, "id": [1, 2, 3]})
+    records.save_to_disk("saved")
+    assert texts("hf:saved", text_field="story") == {"hf:saved": "\n\n".join(LINES)}
+    datasets.DatasetDict({"dev": records}).save_to_disk("split")
+    assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
+    with pytest.raises(
+        InputError, match="^hf:saved: no field 'text'; there are story, id: name one of them with --field$"
+    ):
+        find_inputs(["hf:saved"])
+    with pytest.raises(InputError, match="^hf:split: cannot be loaded: KeyError: "):
+        find_inputs(["hf:split"])
+
+
+@pytest.mark.parametrize("max_words", [None, 8])
+def test_a_store_is_the_same_however_the_text_is_packed(folder, max_words):
+    text = "\n".join(LINES * 20) + "\n"
+    (folder / "plain.txt").write_text(text)
+    (folder / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / "records.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in LINES * 20))
+    options = {
+        "tokenizer": "tokenizer",
+        "sentences": "line",
+        "min_length": 3,
+        "max_words": max_words,
+        "progress": False,
+    }
+    stores = [prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz", "records.jsonl")]
+    tokens = [(store.folder / "tokens.bin").read_bytes() for store in stores]
+    assert tokens[0] == tokens[1] == tokens[2]
+    [source] = stores[1].manifest["sources"]
+    assert source["bytes"] == (folder / "packed.txt.gz").stat().st_size
+
+
+def test_a_vocabulary_and_punkt_are_trained_on_the_text_itself_not_on_its_packed_bytes(folder):
+    pytest.importorskip("tokenizers")
+    text = "".join(f"The cats sleep and the dog number {i} sees them.\n" for i in range(500))
+    (folder / "plain.txt").write_text(text)
+    (folder / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
+    options = {"tokenizer": "train:270", "sentences": "line", "max_words": 3000, "progress": False}
+    plain, packed = (prepare([name], f"{name}.store", **options) for name in ("plain.txt", "packed.txt.gz"))
+    assert plain.manifest["tokenizer"]["sha256"] == packed.manifest["tokenizer"]["sha256"]
