@@ -469,7 +469,7 @@ TABLE = {
         Row(
             "a store of another tokenizer",
             f"{LIKELIHOOD} --store store",
-            "store store was made with tokenizer small (…), not words (…): prepare its text again with that tokenizer",
+            "store store was made with tokenizer words (…), not words (…): prepare its text again with that tokenizer",
         ),
         Row(
             "no such text",
