@@ -24,10 +24,10 @@ class TrainingConfig:
     The defaults are those of Ueda et al. 2025a, which are PyTorch's.
     """
 
-    kind: str = "adamw"
+    kind: str = "adamw"  # the name of training by gradients, with either optimizer; ridge, rls, lms name regressions
     epochs: int = 1
     batch_size: int = 32  # sentences
-    optimizer: str = "adamw"  # adamw, or sgd
+    optimizer: str = "adamw"  # what takes the steps, whatever `kind` is called: adamw, or sgd
     learning_rate: float = 1e-3  # with model.readout.scaling the eta that multiplies its arrays' own rates
     momentum: float = 0.9  # of sgd
     beta1: float = 0.9

@@ -4,11 +4,13 @@ Example:
     run = esnlm.load("runs/quickstart")
     run.log_probs(["The cats sleep.", "The cats sleeps."])  # (2,) in nats
     run.generate("The cats", count=3)
-    run.states(["The cats sleep."])[0].shape                # (T, N)
+    run.states(["The cats sleep."])[0].shape                # (T, N) of an echo state network
+    run.likelihood("stores/dev").bits_per_byte
 """
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,15 +22,18 @@ import numpy as np
 from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, flatten
-from esnlm.data.store import npy_header
+from esnlm.data.corpus import require_training_store
+from esnlm.data.store import TokenStore, npy_header, open_store
+from esnlm.data.encoded_text import encode_sentences
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import generation, scoring
+from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
-from esnlm.models.ngrams import UnigramModel
+from esnlm.models.ngrams import BigramModel, UnigramModel
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
@@ -60,7 +65,8 @@ class Run:
 
         Args:
             sentences: n texts.
-            scoring: the convention: "paper" (BOS, the sentence, EOS), "lm-eval" or "babylm"; see evaluation/conventions.
+            scoring: the convention: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see
+                evaluation/conventions.
 
         Raises:
             InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
@@ -118,11 +124,58 @@ class Run:
             on_progress=on_progress if progress else None,
         )
 
+    def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
+        """Measures how likely a text is: NLL with and without EOS, bits per byte, nats per word and perplexity.
+
+        Args:
+            text: a token store or its folder, or a list of sentences.
+            progress: whether to show how far the measurement is, on stderr.
+
+        Returns:
+            The sums and the figures made of them; evaluation/likelihood.py says what each unit counts.
+
+        Raises:
+            InputError: there is no such store, it is damaged or of another tokenizer, or a sentence is too long for the
+                model or for the memory.
+
+        Example:
+            run.likelihood("stores/dev").bits_per_byte
+        """
+        if isinstance(text, str | Path):
+            text = open_store(text)
+        store = text if isinstance(text, TokenStore) else encode_sentences(list(text), self.tokenizer)
+        self.require_store(store)
+        bar = Progress(int(store.offsets[-1]) - len(store))
+
+        def on_progress(nats: float, tokens: int) -> None:
+            if progress:
+                bar.show(tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total)
+
+        readout = self.config.model.readout_arrays(self.model.params)
+        found = of_model(self._stream, readout, store, self.config.compute, on_progress)
+        assert found is not None  # `on_progress` leaves nothing out
+        return found
+
+    def require_store(self, store: TokenStore) -> None:
+        """Raises an InputError for a store of another tokenizer, or with a sentence that `likelihood` has no room for."""
+        store.require_tokenizer(self.tokenizer)
+        i = int(store.lengths.argmax())
+        if (problem := self._too_long(int(store.lengths[i]))) is not None:
+            raise InputError(f"{store.folder}: sentence {i} has {problem}")
+
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
+        They are the features that the readout sees, so F depends on the family:
+
+        - esn: h of N units, and of several layers those of all layers side by side, the first layer's first: F = L N.
+          Under `update_rule: leaky_membrane` it is f(x).
+        - jaeger: B h + B_u u + B_y p, which A reads: F = r, the rank of the readout.
+        - lstm: h without c, F = width.
+        - gpt2: what the last layer norm gives, F = width.
+
         Returns:
-            One float32 array (T, N) a sentence.
+            One float32 array (T, F) a sentence, without dropout.
 
         Raises:
             InputError: a sentence is too long for the model or for the memory.
@@ -148,7 +201,8 @@ class Run:
 
         Args:
             prompt: the text to continue.
-            count: how many continuations, computed side by side.
+            count: how many continuations, computed side by side. The choices of continuation i depend on the seed and on i
+                alone, so a larger count adds continuations to those of a smaller one.
             length: tokens of a continuation at most; it ends earlier where EOS is chosen.
             temperature: the logits are divided by it; 0 takes the most probable token each time.
             top_k: the choice is among so many of the most probable tokens; None: among all.
@@ -195,25 +249,44 @@ class Run:
         directory.verify(directory.unigram)
         return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
 
+    def bigram(self) -> BigramModel | None:
+        """Returns the bigram model of the training corpus, to stand beside this one; None where the model was imported.
+
+        It is made of the training store, which is looked for where the configuration says that it lies.
+
+        Raises:
+            InputError: the store is missing or damaged, or it is not the one that the run was trained on.
+        """
+        directory = RunDirectory(self.directory)
+        folder = self.config.data.train_folder(directory)
+        if folder is None:
+            return None
+        store = open_store(folder)
+        directory.verify(directory.data)
+        require_training_store(store, directory)
+        return BigramModel.fit(store, self.tokenizer.vocab_size)
+
     @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
         return self.model.for_device(self.config.compute).stream(self.config.compute)
 
     def _require_readable(self, sequences: list[np.ndarray]) -> None:
         """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""
-        longest = self.config.model.longest
         for i, sequence in enumerate(sequences):
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
-            if longest is not None and len(sequence) - 1 > longest:
-                raise InputError(
-                    f"sequence {i} has {len(sequence)} ids: this model reads at most {longest} + 1; shorten it"
-                )
-            if (size := 4 * len(sequence) * self.config.model.feature_size) > MAX_STATE_BYTES:
-                raise InputError(
-                    f"sequence {i} has {len(sequence):,} ids: its states would take {size / 1e9:.1f} GB, and at most"
-                    f" {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
-                )
+            if (problem := self._too_long(len(sequence))) is not None:
+                raise InputError(f"sequence {i} has {problem}")
+
+    def _too_long(self, ids: int) -> str | None:
+        """Returns what is wrong with a sequence of so many ids and what to do, or None where there is room for it."""
+        longest = self.config.model.longest
+        if longest is not None and ids - 1 > longest:
+            return f"{ids} ids: this model reads at most {longest} + 1; shorten it"
+        if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
+            room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
+            return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
+        return None
 
     def _warn_of_undefined(self, log_probs: np.ndarray | list) -> None:
         """Warns where log-probabilities are not numbers, and names the weights that are to blame."""

@@ -76,6 +76,7 @@ TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
 IMPORT = "python -m esnlm import gpt2 --out new"
 SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
+LIKELIHOOD = "python -m esnlm likelihood --run run"
 BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
 TABLE = {
     "Text and token stores": [
@@ -449,6 +450,12 @@ TABLE = {
             damage_checkpoints,
         ),
         Row(
+            "nothing to score",
+            "python -m esnlm score --run run --input text.txt",
+            "text.txt: empty: no sentence to score; give one a line",
+            write("text.txt", ""),
+        ),
+        Row(
             "another configuration",
             f"{TRAIN} --run run --seed 7",
             "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one, or another run "
@@ -488,6 +495,50 @@ TABLE = {
             "no length",
             "python -m esnlm generate --run run --length 0",
             "count 1, length 0, temperature 1.0, top_k None: count, length and top_k must be at least 1, temperature at least 0",
+        ),
+    ],
+    "Likelihood of texts": [
+        Row(
+            "nothing to measure",
+            LIKELIHOOD,
+            "nothing to measure: give token stores (--store), texts (--text) or both",
+        ),
+        Row(
+            "no such store",
+            f"{LIKELIHOOD} --store none",
+            "none/manifest.json: missing; not a token store: make one with python -m esnlm prepare",
+        ),
+        Row(
+            "a store of another tokenizer",
+            f"{LIKELIHOOD} --store store",
+            "store store was made with tokenizer words (…), not words (…): prepare its text again with that tokenizer",
+        ),
+        Row(
+            "no such text",
+            f"{LIKELIHOOD} --text none.txt",
+            "none.txt: cannot be read: No such file or directory",
+        ),
+        Row(
+            "a text without a sentence",
+            f"{LIKELIHOOD} --text text.txt",
+            "text.txt: empty, or nothing but white space: no sentence in it",
+            write("text.txt", " \n\n"),
+        ),
+        Row(
+            "the figures would replace a file",
+            f"{LIKELIHOOD} --text text.txt --out old.json",
+            "old.json: exists; name another file with --out, or replace it with --overwrite",
+            write("old.json", "{}"),
+        ),
+        Row(
+            "figures in no folder",
+            f"{LIKELIHOOD} --text text.txt --out none/new.json",
+            "none/new.json: no such folder; choose a folder that exists, or make it first",
+        ),
+        Row(
+            "figures in no JSON file",
+            f"{LIKELIHOOD} --text text.txt --out table.md",
+            "table.md: no name for a JSON file; give one such as dev.json",
         ),
     ],
     "Minimal pairs": [

@@ -23,6 +23,7 @@ COMMANDS = {
     "blimp": "esnlm.commands.blimp",
     "prepare": "esnlm.commands.prepare",
     "score": "esnlm.commands.score",
+    "likelihood": "esnlm.commands.likelihood",
     "generate": "esnlm.commands.generate",
     "study": "esnlm.commands.study",
     "diagnose": "esnlm.commands.diagnose",

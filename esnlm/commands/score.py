@@ -18,9 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from esnlm.data.text_files import read_lines
+    from esnlm.errors import require
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)
+    require(len(sentences) > 0, f"{options.input or 'standard input'}: empty: no sentence to score; give one a line")
     log_probs = load(options.run, options.step).log_probs(sentences, options.scoring)
     for sentence, log_prob in zip(sentences, log_probs, strict=True):
         print(f"{log_prob:.6f}\t{sentence}")

@@ -69,6 +69,18 @@ def fingerprints(corpus: Corpus) -> dict[str, str | None]:
     }
 
 
+def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
+    """Raises InputError where a store is not the training store that a run was begun with."""
+    try:
+        begun = json.loads(directory.data.read_text())["train"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None
+    if begun != _sha256_of_tokens(store):
+        raise InputError(
+            f"{store.folder}: not the training store that {directory.path} was begun with; its text has changed"
+        )
+
+
 def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
     """Counts how often each token is predicted in a store, (V,) int64: every token but the BOS of each sentence."""
     counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)

@@ -30,7 +30,8 @@ def generate(
         readout: the arrays of the readout, for readout/linear.py.
         prompt: ids to begin with, at least one.
         eos: the id that ends a continuation.
-        count, length, temperature, top_k, seed: as in `Run.generate`.
+        count, length, temperature, top_k, seed: as in `Run.generate`. Continuation i has a random stream of its own, of
+            (seed, i), so that it does not depend on how many others stand beside it.
         precision: of the products.
 
     Returns:
@@ -39,7 +40,7 @@ def generate(
     Raises:
         InputError: a logit is not a number, so that nothing can be chosen.
     """
-    rng = np.random.default_rng(seed)
+    rngs = [np.random.default_rng((seed, i)) for i in range(count)]
     for token in prompt:
         found = features(np.full(count, token, np.int32))
     chosen, going = np.zeros((count, 0), np.int32), np.ones(count, bool)
@@ -49,7 +50,8 @@ def generate(
             raise InputError(
                 f"the model's logits are not finite after {chosen.shape[1]} tokens: it has diverged; try another --step"
             )
-        tokens = np.where(going, [_choose(row, temperature, top_k, rng) for row in logits], eos).astype(np.int32)
+        chosen_next = [_choose(row, temperature, top_k, rng) for row, rng in zip(logits, rngs, strict=True)]
+        tokens = np.where(going, chosen_next, eos).astype(np.int32)
         going &= tokens != eos
         chosen = np.column_stack([chosen, tokens])
         found = features(tokens)

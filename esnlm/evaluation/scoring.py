@@ -23,6 +23,14 @@ from esnlm.readout import linear
 SIZES = 8
 
 
+class WindowNll(NamedTuple):
+    """The negative log-likelihood of some sentences, in nats."""
+
+    nats: float
+    tokens: int  # predicted
+    eos_nats: float  # what the last token of each sentence has of `nats`
+
+
 def total_nll(
     stream: FeatureStream | PackedStream,
     params: dict,
@@ -30,7 +38,7 @@ def total_nll(
     precision: str,
     window_tokens: int,
     chunk: int,
-) -> Iterator[tuple[float, int]]:
+) -> Iterator[WindowNll]:
     """Computes the negative log-likelihood of sentences, a window at a time.
 
     Args:
@@ -42,12 +50,14 @@ def total_nll(
         chunk: states whose logits exist at once.
 
     Yields:
-        (nats, predictions) of each window, summed in float64.
+        The sums of each window, in float64.
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        log_probs = np.concatenate(_collect(_launch(params, buffer, rows, window, precision, chunk)))
-        yield -float(log_probs.sum(dtype=np.float64)), len(log_probs)
+        by_sentence = _collect(_launch(params, buffer, rows, window, precision, chunk))
+        log_probs = np.concatenate(by_sentence)
+        eos_nats = -float(np.sum([sentence[-1] for sentence in by_sentence], dtype=np.float64))
+        yield WindowNll(-float(log_probs.sum(dtype=np.float64)), len(log_probs), eos_nats)
 
 
 def token_log_probs(

@@ -12,8 +12,8 @@ from esnlm.evaluation import conventions
 def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
     """Encodes sentences under a convention. Every id after the first of a sequence is to be scored.
 
-    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. Only
-    `babylm` gives such sequences, to empty sentences and to sentences of one token.
+    Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. `no-eos`
+    gives such sequences to empty sentences, and `babylm` to these and to sentences of one token.
 
     Args:
         sentences: n texts.

@@ -6,7 +6,7 @@ counts the same (Warstadt et al. 2020). All results are in percent, ready for JS
 
 Intervals cover 95 %. A paradigm has Wilson's interval, which stays honest at 0 and 100 %. A mean over several paradigms
 has a percentile bootstrap interval, stratified: pairs are redrawn within each paradigm, and the paradigms stay. (It has
-no width where every pair of every paradigm is right.) Intervals answer "what if other sentences of the same templates
+no width where all pairs of each paradigm have one outcome; a report then says so.) Intervals answer "what if other sentences of the same templates
 had been sampled", not "what if the run had another seed".
 """
 

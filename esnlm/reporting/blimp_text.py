@@ -11,6 +11,10 @@ from esnlm.reporting.tables import markdown_table
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
+NO_WIDTH = (
+    "an interval without width, such as 50.0, 50.0: within each paradigm that it is of, all pairs have the same outcome, so"
+    " the bootstrap redraws the same mean each time; it does not say that the figure is exact"
+)
 
 
 def show(result: dict, console: Console | None = None) -> None:
@@ -32,7 +36,7 @@ def show(result: dict, console: Console | None = None) -> None:
         for row in rows:
             table.add_row(*(row[i] for i in shown), style="bold" if row[0] == "overall" else None)
         console.print(table)
-    for line in _comparison_lines(result):
+    for line in [*_comparison_lines(result), *_footnotes(result)]:
         console.print(line, markup=False)
 
 
@@ -51,6 +55,7 @@ def markdown(result: dict) -> str:
     if result["status"] == "ok":
         for name, its in result["baselines"].items():
             lines += ["", f"## Above {name} only", *_differences(its["run_above"], ("phenomena",))]
+    lines += [part for line in _footnotes(result, every_difference=True) for part in ("", f"Note: {line}.")]
     lines += ["", "## Origin", "", f"- intervals: {result['intervals']}", f"- pairs: sha256 {result['data']['sha256']}"]
     lines += [f"- tokenizer: {result['tokenizer']['name']}, sha256 {result['tokenizer']['sha256']}"]
     lines += [f"- {name}: {value}" for name, value in result.get("provenance", {}).items() if value]
@@ -151,6 +156,23 @@ def _comparison_lines(result: dict) -> list[str]:
         f"paradigms in which this run is better: {better}, in which it is worse: {len(clear) - better}, of {len(paradigms)} "
         "(the same test at 5 %, after Holm's correction)",
     ]
+
+
+def _footnotes(result: dict, every_difference: bool = False) -> list[str]:
+    """Returns what is to be explained below the tables: intervals that have no width, where there are any.
+
+    Args:
+        every_difference: whether the paired differences of phenomena and paradigms are shown, beside the overall ones.
+    """
+    shown = [result["overall"], *result["phenomena"].values(), *result["paradigms"].values()]
+    if result["status"] == "ok":
+        for above in (its["run_above"] for its in result["baselines"].values()):
+            shown += [above["overall"], *(above["phenomena"].values() if every_difference else ())]
+    if comparison := result.get("comparison"):
+        shown.append(comparison["overall"])
+        shown += [*comparison["phenomena"].values(), *comparison["paradigms"].values()] if every_difference else []
+    intervals = [entry["interval"] for entry in shown if entry["interval"] is not None]
+    return [NO_WIDTH] if any(low == high for low, high in intervals) else []
 
 
 def _figure(value: float | None, decimals: int = 1) -> str:

@@ -10,12 +10,12 @@ from esnlm.data.corpus import Corpus
 from esnlm.data.sources import DataSource
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
+from esnlm.evaluation.likelihood import perplexity
 from esnlm.models.ngrams import BigramModel, UnigramModel
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.reporting.loss_plot import plot_loss
 from esnlm.runs.console import clock
 from esnlm.runs.directory import RunDirectory
-from esnlm.training.summary import perplexity
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:

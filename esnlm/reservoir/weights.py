@@ -208,7 +208,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             )
         if radius.radius > 0:
             break
-        log.warning("W_rec has spectral radius 0 (nilpotent); drawing it again (draw %d)", redraws + 2)
+        log.warning("W_rec has spectral radius 0 (nilpotent); initializing it again (attempt %d)", redraws + 2)
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(

@@ -9,7 +9,8 @@ import optax
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
-from esnlm.evaluation import scoring
+from esnlm.evaluation import likelihood
+from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
@@ -24,7 +25,6 @@ from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.schedule import Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
-from esnlm.training.summary import Likelihood
 from esnlm.training.update import Updates, make_optimizer
 
 
@@ -217,17 +217,14 @@ def _validate(
     """
     if store is None:
         return None
-    readout, compute = experiment.model.readout_arrays(params), experiment.compute
-    assert compute.window_tokens is not None  # `resolve` has chosen it for the device.
-    nats, tokens = 0.0, 0
     progress = Progress(int(store.lengths.sum()) - len(store))
-    windows = scoring.total_nll(stream, readout, store, compute.precision, compute.window_tokens, compute.chunk_tokens)
-    for window_nats, window_tokens in windows:
-        nats, tokens = nats + window_nats, tokens + window_tokens
+
+    def on_progress(nats: float, tokens: int) -> bool:
         progress.show(tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total)
-        if interruption:
-            return None
-    return Likelihood(nats, tokens, int(store.bytes.sum(dtype=np.int64)), int(store.words.sum(dtype=np.int64)))
+        return bool(interruption)
+
+    readout = experiment.model.readout_arrays(params)
+    return likelihood.of_model(stream, readout, store, experiment.compute, on_progress)
 
 
 def _log_validation(metrics: Metrics, step: int, epoch: int, validation: Likelihood | None) -> None:

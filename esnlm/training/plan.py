@@ -37,8 +37,8 @@ def show(experiment: Experiment) -> int:
         fit = _Fit(training.kind, memory, 1, 4 * counts.trainable)
     else:
         updates = training.epochs * math.ceil(corpus.sentences / training.batch_size)
-        readout = {"updates": f"{updates:,} of {training.batch_size} sentences"}
         fit = _gradient_fit(training, counts.trainable)
+        readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
     frozen = model.frozen_bytes(corpus.vocab_size)
     features = 4 * model.feature_size * (compute.window_tokens + compute.batch_slots)
     logits = 4 * 2 * corpus.vocab_size * compute.chunk_tokens

@@ -166,8 +166,8 @@ class ReadoutRegression:
         sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
         settings = self.precision, self.window_tokens, self.chunk_tokens
         nats, tokens = 0.0, 0
-        for window_nats, window_tokens in scoring.total_nll(self.stream, readout, sample, *settings):
-            nats, tokens = nats + window_nats, tokens + window_tokens
+        for window in scoring.total_nll(self.stream, readout, sample, *settings):
+            nats, tokens = nats + window.nats, tokens + window.tokens
         return nats, tokens
 
     def _read(self, sentences: np.ndarray) -> Window:

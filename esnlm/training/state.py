@@ -83,7 +83,7 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
     if arrays:
         units = config.reservoir_units
         what = f"reservoir of {units:,} units" if units else "frozen arrays"
-        say(f"{what} drawn in {time.monotonic() - began:.1f} s")
+        say(f"{what} initialized in {time.monotonic() - began:.1f} s")
         record["sha256"] = checkpoint.digest(arrays)
         if expected not in (None, record["sha256"]):
             raise InputError(
@@ -91,7 +91,7 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
                 " a copy of the run"
             )
         if expected is not None:
-            warn(f"{directory.frozen}: {damage}; the same reservoir was drawn again from its seed")
+            warn(f"{directory.frozen}: {damage}; the same reservoir was initialized again from its seed")
         checkpoint.save(directory.frozen, arrays, record)
     return config.initialize(vocab_size, seed, arrays)
 
@@ -151,7 +151,7 @@ def warn_of_damage(directory: RunDirectory, step: int) -> None:
         warn(f"{line}; restore it from a copy of the run")
     again = f"delete {directory.summary.name} and give the same command"
     if (directory.manifest.read() or {}).get("frozen_sha256") and (problem := checkpoint.verify(directory.frozen)):
-        warn(f"{directory.frozen}: {problem}; to draw it again, {again}")
+        warn(f"{directory.frozen}: {problem}; to initialize it again, {again}")
     if checkpoint.latest_step(directory.checkpoints, warn) != step:
         warn(
             f"{directory.checkpoints}: update {step} is missing or damaged; to train to it again, delete"

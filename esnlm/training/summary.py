@@ -5,41 +5,15 @@ import json
 import math
 import os
 import platform
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 import jax
-import numpy as np
 
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
+from esnlm.evaluation.likelihood import Likelihood
 from esnlm.training.state import State
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """How likely a text is under a model."""
-
-    nats: float  # the sum of -log p over the predicted tokens, EOS included
-    tokens: int  # predicted
-    bytes: int  # of the sentences' text in UTF-8
-    words: int
-
-    @property
-    def nll(self) -> float:
-        """The mean of -log p, in nats per predicted token."""
-        return self.nats / self.tokens
-
-    @property
-    def bits_per_byte(self) -> float:
-        """What can be compared across vocabularies, as tokens cannot."""
-        return self.nats / math.log(2) / self.bytes
-
-    @property
-    def nats_per_word(self) -> float:
-        """Likewise."""
-        return self.nats / self.words
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -49,12 +23,6 @@ def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int
     """
     losses = [loss for loss in (train_nll, validation_nll) if loss is not None]
     return not all(math.isfinite(loss) and loss <= 10 * math.log(vocab_size) for loss in losses)
-
-
-def perplexity(nll: float) -> float:
-    """Returns exp of an NLL in nats per token; inf where it is too large for a float."""
-    with np.errstate(over="ignore"):
-        return float(np.exp(np.float64(nll)))
 
 
 def summarize(
@@ -78,7 +46,7 @@ def summarize(
         "val_nll": val_nll,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
-        "perplexity": perplexity(validation.nll) if validation else None,
+        "perplexity": validation.perplexity if validation else None,
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,

@@ -51,9 +51,11 @@ def _train_run(
     # 1. A run that came to its end is left as it is.
     directory.verify(*directory.initial_files, warn=warn)
     if (before := directory.read_summary(warn)) is not None:
-        require_same(experiment, directory, allowed)
+        _, changes = require_same(experiment, directory, allowed)
         warn_of_damage(directory, before["step"])
         say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
+        if any(change.startswith("data.validation ") for change in changes):
+            say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.

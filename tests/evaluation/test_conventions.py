@@ -17,7 +17,7 @@ def test_only_lm_eval_calls_a_tie_right():
 def test_an_unknown_convention_is_named():
     with pytest.raises(InputError) as error:
         conventions.get("blimp")
-    assert str(error.value) == "scoring 'blimp' is not known: choose one of paper, lm-eval, babylm"
+    assert str(error.value) == "scoring 'blimp' is not known: choose one of paper, no-eos, lm-eval, babylm"
 
 
 def test_every_file_of_the_folder_is_registered():

@@ -70,9 +70,11 @@ def test_total_nll_agrees_with_the_oracle(model, sequences, begins_alike):
     windows = list(
         scoring.total_nll(stream, model.params["readout"], sentences, "float32", window_tokens=100, chunk=64)
     )
-    assert sum(tokens for _, tokens in windows) == sum(len(sentence) - 1 for sentence in sentences)
+    assert sum(window.tokens for window in windows) == sum(len(sentence) - 1 for sentence in sentences)
     total = -sum(expected(model, sentence).sum() for sentence in sentences)
-    assert sum(nats for nats, _ in windows) == pytest.approx(total, rel=TOLERANCE)
+    assert sum(window.nats for window in windows) == pytest.approx(total, rel=TOLERANCE)
+    of_last = -sum(expected(model, sentence)[-1] for sentence in sentences)
+    assert sum(window.eos_nats for window in windows) == pytest.approx(of_last, rel=TOLERANCE)
 
 
 def test_progress_is_reported_to_the_end(model, sequences):

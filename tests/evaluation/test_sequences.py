@@ -19,6 +19,7 @@ SPACE, A, B = ord(" "), ord("a"), ord("b")
     "scoring, ab, a, empty",
     [
         ("paper", [BOS, A, B, EOS], [BOS, A, EOS], [BOS, EOS]),
+        ("no-eos", [BOS, A, B], [BOS, A], [BOS]),
         ("lm-eval", [BOS, SPACE, A, B], [BOS, SPACE, A], [BOS, SPACE]),
         ("babylm", [A, B], [A], []),
     ],
@@ -32,7 +33,7 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
 def test_an_unknown_convention_is_named():
     with pytest.raises(InputError) as error:
         encode(["ab"], characters, "blimp")
-    assert str(error.value) == "scoring 'blimp' is not known: choose one of paper, lm-eval, babylm"
+    assert str(error.value) == "scoring 'blimp' is not known: choose one of paper, no-eos, lm-eval, babylm"
 
 
 def bigram(sequences):
@@ -44,6 +45,7 @@ def bigram(sequences):
     "scoring, expected",
     [
         ("paper", -(BOS + A / 1000) - (A + B / 1000) - (B + EOS / 1000)),
+        ("no-eos", -(BOS + A / 1000) - (A + B / 1000)),
         ("lm-eval", -(BOS + SPACE / 1000) - (SPACE + A / 1000) - (A + B / 1000)),
         ("babylm", -(A + B / 1000)),
     ],
@@ -83,6 +85,7 @@ def test_gpt2_ids(data):
     gpt2 = load_tokenizer(data / "gpt2_bpe")
     the, space_the, dog, end = 464, 383, 3290, 50256
     assert encode(["The dog"], gpt2, "paper")[0].tolist() == [end, the, dog, end]
+    assert encode(["The dog"], gpt2, "no-eos")[0].tolist() == [end, the, dog]
     assert encode(["The dog"], gpt2, "lm-eval")[0].tolist() == [end, space_the, dog]
     assert encode(["The dog"], gpt2, "babylm")[0].tolist() == [the, dog]
     assert end not in encode(["<|endoftext|>"], gpt2, "babylm")[0]  # written out, it is ordinary text

@@ -279,7 +279,7 @@ def test_a_nilpotent_matrix_is_initialized_again_and_said_so(caplog):
     config = ReservoirConfig(state_size=12, mean_degree=1.0)
     with caplog.at_level(logging.WARNING, logger="esnlm"):
         initialized = next(found for seed in range(200) if (found := initialize_reservoir(config, 10, seed)).redraws)
-    assert "W_rec has spectral radius 0 (nilpotent); drawing it again (draw 2)" in caplog.messages
+    assert "W_rec has spectral radius 0 (nilpotent); initializing it again (attempt 2)" in caplog.messages
     radius = abs(np.linalg.eigvals(np.asarray(initialized.reservoir.w_rec.todense(), np.float64))).max()
     assert radius == pytest.approx(0.99, rel=1e-4)
 

@@ -150,7 +150,7 @@ def test_damage_that_can_be_passed_over_or_mended_is_told_of_and_the_end_is_the_
     told = capsys.readouterr().err
     assert f"warning: {stopped / 'metrics.jsonl'}: changed since update 9 was saved" in told
     assert f"warning: {stopped}/checkpoints/11: damaged checkpoint, not used: the folder is empty" in told
-    assert f"warning: {stopped / 'frozen'}: no such folder; the same reservoir was drawn again" in told
+    assert f"warning: {stopped / 'frozen'}: no such folder; the same reservoir was initialized again" in told
     one, other = esnlm.load(stopped), esnlm.load(originals / "finished")
     assert one.step == other.step and all(
         np.array_equal(one.arrays()[name], array) for name, array in other.arrays().items()

@@ -23,7 +23,7 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
     train_run(experiment)
     trained = re.search(r"([\d,]+) trained of", capsys.readouterr().out)[1]
     assert re.search(rf"trained parameters +{trained}\b", planned)
-    assert re.search(r"updates +4 of 32 sentences", planned)
+    assert re.search(r"updates +4 of 32 sentences, by AdamW\b", planned)
 
 
 @pytest.mark.parametrize("optimizer, name, arrays", [("adamw", "AdamW", 2), ("sgd", "SGD", 1)])

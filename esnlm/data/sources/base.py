@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -47,6 +48,10 @@ class DataSource(ABC):
         Raises:
             InputError: a store is missing or damaged, or there is nothing to train on.
         """
+
+    def train_folder(self, directory: RunDirectory) -> Path | None:
+        """Returns where the training store of a run lies, or should lie; None where there is none."""
+        return None
 
     @abstractmethod
     def size(self) -> CorpusSize:

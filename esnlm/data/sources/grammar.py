@@ -46,6 +46,9 @@ class GrammarData(DataSource):
             grammar_pairs.write_pairs(pairs, directory.minimal_pairs)
         return open_store(train), open_store(validation)
 
+    def train_folder(self, directory: RunDirectory) -> Path | None:
+        return directory.stores / "train"
+
     def size(self) -> CorpusSize:
         predicted_tokens = round(self.sentences * grammar.entropy().tokens_per_sentence)  # expected
         return CorpusSize(self.sentences, predicted_tokens, self.tokenizer().vocab_size)

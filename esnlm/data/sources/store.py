@@ -26,6 +26,9 @@ class StoreData(DataSource):
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         return open_store(Path(self.train)), open_store(Path(self.validation)) if self.validation else None
 
+    def train_folder(self, directory: RunDirectory) -> Path | None:
+        return Path(self.train)
+
     def size(self) -> CorpusSize:
         store = self._unverified()
         return CorpusSize(len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"])

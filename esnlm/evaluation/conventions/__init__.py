@@ -11,6 +11,7 @@ from esnlm.evaluation.conventions.base import Convention
 
 MODULES = (
     "paper",
+    "no_eos",
     "lm_eval",
     "babylm",
 )

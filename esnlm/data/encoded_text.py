@@ -1,0 +1,56 @@
+"""Text that is encoded in memory, to be read once: a token store that no folder holds.
+
+Its arrays are those of a store on disk, so it takes a few bytes a token, however long the text is.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from esnlm.data.encode import chunk_encoder
+from esnlm.data.text_files import read_chunks
+from esnlm.data.store import TokenStore
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.errors import require
+
+
+def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
+    """Encodes a text file of one sentence a line.
+
+    White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
+    however short or long they are.
+
+    Raises:
+        InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
+    """
+    encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
+    chunks = [encode(chunk) for chunk in read_chunks(file)]
+    require(
+        any(len(chunk.lengths) for chunk in chunks), f"{file}: empty, or nothing but white space: no sentence in it"
+    )
+    tokens, lengths, words, sizes = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
+    return _store(file, tokenizer, tokens, lengths, words, sizes)
+
+
+def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
+    """Encodes sentences as they are.
+
+    Raises:
+        InputError: there is no sentence.
+    """
+    require(len(sentences) > 0, "no sentence to measure: give at least one")
+    ids = tokenizer.encode_batch(sentences)
+    framed = [np.array([tokenizer.bos, *each, tokenizer.eos], np.uint32) for each in ids]
+    words = [len(sentence.split()) for sentence in sentences]
+    sizes = [len(tokenizer.decode_bytes(each)) for each in ids]
+    lengths = [len(each) for each in framed]
+    return _store(Path("sentences"), tokenizer, np.concatenate(framed), *map(np.array, (lengths, words, sizes)))
+
+
+def _store(
+    name: Path, tokenizer: Tokenizer, tokens: np.ndarray, lengths: np.ndarray, words: np.ndarray, sizes: np.ndarray
+) -> TokenStore:
+    described = {"name": tokenizer.name, "vocab_size": tokenizer.vocab_size, "sha256": tokenizer.sha256}
+    return TokenStore(name, {"tokenizer": described}, tokens, np.append(0, np.cumsum(lengths)), words, sizes)

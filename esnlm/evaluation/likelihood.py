@@ -1,0 +1,119 @@
+"""How likely a text is: the sums that are measured, and the units that they are given in.
+
+A sentence is BOS, its tokens and EOS. BOS is only a condition: it is not predicted, and no unit counts it. EOS is predicted like
+every token of the sentence, so its nats are in every figure but `nll_without_eos`. It is no word, and it has no bytes.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
+from esnlm.evaluation import scoring
+from esnlm.features.packed_stream import PackedStream
+from esnlm.features.stream import FeatureStream
+from esnlm.models.ngrams import NgramModel
+
+BLOCK_TOKENS = 1 << 20  # that an n-gram model is asked for at a time: bounds the memory that a long text takes
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How likely a text is under a model."""
+
+    nats: float  # the sum of -log p over the predicted tokens, EOS included
+    eos_nats: float  # what the EOS of all sentences have of it
+    sentences: int
+    tokens: int  # predicted: those after BOS, EOS included
+    bytes: int  # of the sentences' text in UTF-8: no BOS, no EOS, and nothing between two sentences
+    words: int  # pieces of the sentences' text between white space, as Python's str.split cuts it
+
+    @property
+    def nll(self) -> float:
+        """The mean of -log p, in nats per predicted token."""
+        return _ratio(self.nats, self.tokens)
+
+    @property
+    def nll_without_eos(self) -> float:
+        """The mean of -log p over the predicted tokens that are no EOS, in nats."""
+        return _ratio(self.nats - self.eos_nats, self.tokens - self.sentences)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """All nats, those of EOS too, in bits and divided by the bytes. Vocabularies can be compared by it."""
+        return _ratio(self.nats / math.log(2), self.bytes)
+
+    @property
+    def nats_per_word(self) -> float:
+        """All nats, those of EOS too, divided by the words. Vocabularies can be compared by it."""
+        return _ratio(self.nats, self.words)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(NLL), EOS included."""
+        return perplexity(self.nll)
+
+
+def perplexity(nll: float) -> float:
+    """Returns exp of an NLL in nats per token; inf where it is too large for a float."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(np.float64(nll)))
+
+
+def of_model(
+    stream: FeatureStream | PackedStream,
+    readout: dict,
+    text: TokenStore,
+    compute: ComputeConfig,
+    on_progress: Callable[[float, int], bool | None] = lambda nats, tokens: None,
+) -> Likelihood | None:
+    """Measures a model on a text. The features of one window of the text exist at once.
+
+    Args:
+        stream: features of the model.
+        readout: arrays of its readout.
+        text: its sentences.
+        compute: precision, and the sizes of windows and chunks.
+        on_progress: called after each window with the nats and the tokens so far. Where it returns True, the rest is left.
+
+    Returns:
+        The likelihood, or None where the rest was left.
+    """
+    assert compute.window_tokens is not None, "choose_compute decides it"
+    nats, eos_nats, tokens = 0.0, 0.0, 0
+    windows = scoring.total_nll(stream, readout, text, compute.precision, compute.window_tokens, compute.chunk_tokens)
+    for window in windows:
+        nats, eos_nats, tokens = nats + window.nats, eos_nats + window.eos_nats, tokens + window.tokens
+        if on_progress(nats, tokens):
+            return None
+    return _likelihood(text, nats, eos_nats)
+
+
+def of_ngrams(model: NgramModel, text: TokenStore) -> Likelihood:
+    """Measures an n-gram model on a text, a block of sentences at a time."""
+    nats, eos_nats = 0.0, 0.0
+    firsts = np.searchsorted(
+        text.offsets, np.arange(0, text.offsets[-1], BLOCK_TOKENS)
+    )  # the first sentence of each block
+    edges = np.unique([*firsts, len(text)])
+    for first, last in zip(edges, edges[1:], strict=False):
+        bounds = np.asarray(text.offsets[first : last + 1])
+        ids = np.asarray(text.tokens[bounds[0] : bounds[-1]]).astype(np.int64)
+        predicted = np.ones(len(ids), bool)
+        predicted[bounds[:-1] - bounds[0]] = False  # BOS
+        places, eos = np.flatnonzero(predicted), bounds[1:] - bounds[0] - 1
+        nats -= float(model.log_p_after(ids[places - 1], ids[places]).sum())
+        eos_nats -= float(model.log_p_after(ids[eos - 1], ids[eos]).sum())
+    return _likelihood(text, nats, eos_nats)
+
+
+def _likelihood(text: TokenStore, nats: float, eos_nats: float) -> Likelihood:
+    words, sizes = (int(counts.sum(dtype=np.int64)) for counts in (text.words, text.bytes))
+    return Likelihood(nats, eos_nats, len(text), int(text.offsets[-1]) - len(text), sizes, words)
+
+
+def _ratio(total: float, count: int) -> float:
+    return total / count if count else math.nan
