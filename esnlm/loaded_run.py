@@ -23,8 +23,8 @@ from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, flatten
 from esnlm.data.corpus import require_training_store
-from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.encoded_text import encode_sentences
+from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import generation, scoring

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.data.encode import chunk_encoder
-from esnlm.data.text_files import read_chunks
 from esnlm.data.store import TokenStore
+from esnlm.data.text_files import read_chunks
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import require
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from esnlm import loaded_run
-from esnlm.data.store import TokenStore, open_store
 from esnlm.data.encoded_text import encode_file
+from esnlm.data.store import TokenStore, open_store
 from esnlm.errors import InputError, require
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
