@@ -18,15 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
 from esnlm.data.sentences import load_punkt, read_chunks, split_lines, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
-from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
 from esnlm.runs.console import say
+from esnlm.runs.small_file import LARGEST
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
+MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
+CHUNKS_A_TRIM = 8  # of text, after which freed memory is given back: it takes a millisecond
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -80,7 +84,12 @@ def prepare(
         parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
             chunks = _read(sources, words_left, digests, advance)
-            for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
+            encoding = encode_in_order(chunks, parameters, vocabulary, min_length, max_length)
+            for number, (i, encoded) in enumerate(encoding):
+                if (
+                    number % CHUNKS_A_TRIM == 0
+                ):  # each chunk's strings and arrays leave holes too small for the next one's
+                    give_back_freed_memory()
                 if words_left[i] <= 0:
                     continue  # the share of this source is full, and the chunk was on its way already
                 encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
@@ -166,6 +175,11 @@ def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
         sources += [Source(path, name.as_posix(), path.stat().st_size) for path, name in found]
     if not sources:
         raise InputError("no input: name text files, or folders of them")
+    names = sum(len(source.name.encode()) + 170 for source in sources)  # with size, sha256, keys and indentation
+    if names > MOST_NAMES:
+        raise InputError(
+            f"{len(sources):,} input files take {names:,} bytes in the manifest, and it has room for {MOST_NAMES:,}: join some"
+        )
     for source in sources:
         if not any(map(str.strip, read_chunks(source.path))):
             raise InputError(f"{source.path}: empty, or nothing but white space; leave it out")
@@ -197,6 +211,10 @@ def _first_share(sources: Iterable[Source], share: float) -> Iterator[str]:
                 break
 
 
+def _first_lines(sources: Iterable[Source], share: float) -> Iterator[str]:
+    return (line for text in _first_share(sources, share) for line in split_lines(text))
+
+
 def _tokenizer(spec: str | Path, sources: Sequence[Source], share: float, tell: Callable[[str], None]) -> Tokenizer:
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
@@ -204,8 +222,9 @@ def _tokenizer(spec: str | Path, sources: Sequence[Source], share: float, tell: 
         vocab_size = int(str(spec).removeprefix("train:"))
     except ValueError:
         raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
+    require_enough_text(_first_lines(sources, share), vocab_size)
     tell(f"training a vocabulary of {vocab_size:,} ids on this input")
-    return train_bpe((line for text in _first_share(sources, share) for line in split_lines(text)), vocab_size)
+    return train_bpe(_first_lines(sources, share), vocab_size)
 
 
 def _sentence_rule(
