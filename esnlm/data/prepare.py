@@ -30,7 +30,6 @@ from esnlm.runs.small_file import LARGEST
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
-CHUNKS_A_TRIM = 8  # of text, after which freed memory is given back: it takes a millisecond
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -84,12 +83,8 @@ def prepare(
         parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
             chunks = _read(sources, words_left, digests, advance)
-            encoding = encode_in_order(chunks, parameters, vocabulary, min_length, max_length)
-            for number, (i, encoded) in enumerate(encoding):
-                if (
-                    number % CHUNKS_A_TRIM == 0
-                ):  # each chunk's strings and arrays leave holes too small for the next one's
-                    give_back_freed_memory()
+            for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
+                give_back_freed_memory()  # in a millisecond; a chunk takes some fifty
                 if words_left[i] <= 0:
                     continue  # the share of this source is full, and the chunk was on its way already
                 encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
@@ -175,11 +170,10 @@ def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
         sources += [Source(path, name.as_posix(), path.stat().st_size) for path, name in found]
     if not sources:
         raise InputError("no input: name text files, or folders of them")
-    names = sum(len(source.name.encode()) + 170 for source in sources)  # with size, sha256, keys and indentation
-    if names > MOST_NAMES:
-        raise InputError(
-            f"{len(sources):,} input files take {names:,} bytes in the manifest, and it has room for {MOST_NAMES:,}: join some"
-        )
+    room = sum(len(source.name.encode()) + 170 for source in sources)  # with size, sha256, keys and indentation
+    if room > MOST_NAMES:
+        files = f"{len(sources):,} input files take {room:,} bytes in the manifest"
+        raise InputError(f"{files}, and at most {MOST_NAMES:,} are free: join some")
     for source in sources:
         if not any(map(str.strip, read_chunks(source.path))):
             raise InputError(f"{source.path}: empty, or nothing but white space; leave it out")
