@@ -170,7 +170,7 @@ def _find_sources(inputs: Iterable[str | Path]) -> list[Source]:
         sources += [Source(path, name.as_posix(), path.stat().st_size) for path, name in found]
     if not sources:
         raise InputError("no input: name text files, or folders of them")
-    room = sum(len(source.name.encode()) + 170 for source in sources)  # with size, sha256, keys and indentation
+    room = sum(len(os.fsencode(source.name)) + 170 for source in sources)  # with size, sha256, keys and indentation
     if room > MOST_NAMES:
         files = f"{len(sources):,} input files take {room:,} bytes in the manifest"
         raise InputError(f"{files}, and at most {MOST_NAMES:,} are free: join some")

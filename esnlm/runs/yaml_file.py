@@ -8,7 +8,7 @@ import yaml
 from esnlm.errors import InputError
 from esnlm.runs.small_file import read_small
 
-LARGEST_FILE = 64 << 10  # bytes: PyYAML takes a second for 200 KB, even of comments
+LARGEST_FILE = 64 << 10  # bytes: PyYAML takes a second for a few hundred thousand, even of comments
 LARGEST = 10_000  # values in a file
 DEEPEST = 50  # sections within sections: the time that PyYAML takes grows with the square of the depth
 
