@@ -71,16 +71,15 @@ def write_text(out: Path, files: list[Path], size: int) -> None:
 def watch(command: list[str], text: Path) -> list[tuple[int, int, int]]:
     """Runs the command. Returns (bytes of the text read, resident bytes of its process, of its workers) as time goes."""
     samples = []
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None:
-        time.sleep(0.25)
-        try:
-            read = position(process.pid, text)
-            if read is not None:
-                samples.append((read, resident(process.pid), sum(map(resident, children(process.pid)))))
-        except OSError:  # it has just ended
-            continue
-    said = process.stderr.read() if process.stderr else ""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            time.sleep(0.25)
+            try:
+                if (read := position(process.pid, text)) is not None:
+                    samples.append((read, resident(process.pid), sum(map(resident, children(process.pid)))))
+            except OSError:  # it has just ended
+                continue
+        said = process.stderr.read() if process.stderr else ""
     if process.returncode:
         raise RuntimeError(said)
     print(said, end="", flush=True)

@@ -84,7 +84,7 @@ def prepare(
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
             chunks = _read(sources, words_left, digests, advance)
             for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
-                give_back_freed_memory()  # in a millisecond; a chunk takes some fifty
+                give_back_freed_memory()  # it takes a millisecond, and the heap would grow with the corpus
                 if words_left[i] <= 0:
                     continue  # the share of this source is full, and the chunk was on its way already
                 encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
