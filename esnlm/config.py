@@ -16,6 +16,8 @@ from esnlm.regression.base import Fitter
 from esnlm.regression.fitters import FITTERS
 from esnlm.runs.trackers import TRACKERS
 
+LONGEST_LIST = 1000  # values of one setting
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -79,6 +81,7 @@ class Experiment:
 
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
+        _require_short_lists(self, "")
         _require_no_null(self, "")
         require(bool(self.run), "run is empty: name a run directory")
         for key, value in flatten(as_dict(self)).items():
@@ -145,6 +148,17 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in tree.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return flat
+
+
+def _require_short_lists(section: Any, prefix: str) -> None:
+    """Raises InputError for a setting of too many values, before anything looks at each of them."""
+    for each in dataclasses.fields(section):
+        value = getattr(section, each.name)
+        if dataclasses.is_dataclass(value):
+            _require_short_lists(value, f"{prefix}{each.name}.")
+        if isinstance(value, list | tuple):
+            given = f"{prefix}{each.name} has {len(value):,} values"
+            require(len(value) <= LONGEST_LIST, f"{given}: it must have at most {LONGEST_LIST:,}")
 
 
 def _require_no_null(section: Any, prefix: str) -> None:

@@ -19,7 +19,7 @@ from esnlm.models.registry import MODELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs.atomic import write_file
-from esnlm.runs.yaml_file import read_tree
+from esnlm.runs.yaml_file import LARGEST_FILE, read_tree
 
 RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
 
@@ -32,6 +32,9 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
     """
+    length = sum(map(len, overrides))
+    line = f"command line: {length:,} characters of settings: give at most {LARGEST_FILE:,}, as a file may have"
+    require(length <= LARGEST_FILE, line)
     tree = _read_yaml(Path(file))
     overrides = [_with_new_name(argument) for argument in overrides]
     choose = _Choice(file, tree, overrides)

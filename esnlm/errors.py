@@ -12,6 +12,8 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
+        if len(message) > 2 * LONGEST:  # what is cut below anyway need not be looked at
+            message = message[:LONGEST] + message[-LONGEST:]
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
 

@@ -283,3 +283,35 @@ def test_trackers_are_a_list_of_names(file, tmp_path):
 def test_yaml_makes_no_objects(file):
     path = file("run: !!python/object/apply:os.system ['true']")
     assert "could not determine a constructor" in refusal(config_io.read, path)
+
+
+# ---- how much a configuration can say ----
+
+
+def test_a_setting_of_very_many_values_is_refused_without_a_look_at_them(file, monkeypatch):
+    many = tuple([1.0] * 1_000_000)
+    monkeypatch.setattr(config, "as_dict", lambda *_: pytest.fail("looked at"))
+    experiment = config.Experiment(training=config.TRAINING["ridge"](regularizations=many))
+    line = "training.regularizations has 1,000,000 values: it must have at most 1,000"
+    assert refusal(experiment.check) == line
+    experiment = config.Experiment(tracking=("csv",) * 1001)
+    assert refusal(experiment.check) == "tracking has 1,001 values: it must have at most 1,000"
+    training = config.TrainingConfig(checkpoint_words=tuple(range(1, 1002)))
+    line = "training.checkpoint_words has 1,001 values: it must have at most 1,000"
+    assert refusal(config.Experiment(training=training).check) == line
+
+
+def test_the_longest_list_is_written_and_read_back(file, tmp_path):
+    words = tuple(10**15 + i for i in range(config.LONGEST_LIST))
+    experiment = config.Experiment(training=config.TrainingConfig(checkpoint_words=words))
+    config_io.write(experiment, tmp_path / "written.yaml")
+    assert config_io.read(tmp_path / "written.yaml").training.checkpoint_words == words
+
+
+def test_a_command_line_is_no_longer_than_a_file(file, monkeypatch):
+    path = file("training: {kind: ridge}\n")
+    monkeypatch.setattr(config_io, "read_tree", lambda *_: pytest.fail("read"))
+    arguments = ["--training.regularizations", "[" + "1," * 32_800 + "1]"]
+    line = "command line: 65,629 characters of settings: give at most 65,536, as a file may have"
+    assert refusal(config_io.read, path, arguments) == line
+    assert refusal(config_io.read, path, ["--seed", "1"] * 10_000).startswith("command line: 70,000 characters")

@@ -18,6 +18,7 @@ import pytest
 import safetensors.numpy
 
 from esnlm import commands, config, config_io
+from esnlm.data import store
 from esnlm.process import exit_with
 from esnlm.runs.directory import FORMAT
 from esnlm.signals import network
@@ -69,6 +70,13 @@ def gpt2_says(**settings) -> Callable[[], object]:
 def damage_checkpoints() -> None:
     for file in Path("run/checkpoints").glob("*/metadata.json"):
         file.write_bytes(b"{}" + file.read_bytes()[2:])
+
+
+def claim_a_billion() -> None:
+    manifest = json.loads(Path("store/manifest.json").read_text())
+    manifest["counts"]["sentences"] = 10**9
+    manifest["sha256"]["manifest.json"] = store._manifest_sha256(manifest)
+    Path("store/manifest.json").write_text(json.dumps(manifest))
 
 
 PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
@@ -160,6 +168,12 @@ TABLE = {
             "tokenizer 'train:many': give the number of ids to train, as in train:8192",
         ),
         Row(
+            "a vocabulary that the text cannot fill",
+            f"{PREPARE} --tokenizer train:600",
+            "vocabulary size 600: the text has merges for 261 at most; ask for fewer, or give more text",
+            write("text.txt", "ab ab\n" * 1000),
+        ),
+        Row(
             "a damaged tokenizer",
             PREPARE,
             "tokenizer: tokenizer.json does not describe ranks.tiktoken, one is damaged: copy them again",
@@ -175,6 +189,12 @@ TABLE = {
             f"{STORE} --data.train store",
             "store/tokens.bin: 20 bytes where 22 belong; prepare the store again",
             change("store/tokens.bin", lambda content: content[:-2]),
+        ),
+        Row(
+            "a store that claims too much",
+            f"{STORE} --data.train store",
+            "store: 1,000,000,000 sentences: a store has at most 536,870,912: make several",
+            claim_a_billion,
         ),
         Row(
             "a store changed",
@@ -219,6 +239,18 @@ TABLE = {
             TRAIN,
             "small.yaml: more than 10,000 values, aliases counted as often as they are used: not a configuration",
             write("small.yaml", "run: &a [*a]"),
+        ),
+        Row(
+            "a file of megabytes",
+            TRAIN,
+            "small.yaml: 20,000,000 bytes, and at most 65,536 are read: not a file of this kind",
+            write("small.yaml", "#\n" * 10_000_000),
+        ),
+        Row(
+            "a list of thousands",
+            TRAIN,
+            "training.checkpoint_words has 1,001 values: it must have at most 1,000",
+            write("small.yaml", f"training: {{checkpoint_words: {[1] * 1001}}}"),
         ),
         Row(
             "a key twice",
@@ -349,6 +381,16 @@ TABLE = {
             "python -m esnlm study study.yaml",
             "study.yaml: a stands twice in one section, at line 3: leave one of them out",
             write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}, a: {seed: 1}}}"),
+        ),
+        Row(
+            "a grid of very many runs",
+            "python -m esnlm study study.yaml",
+            "study.yaml: 1,000,000 runs: a study has at most 1,000: divide it into several",
+            write(
+                "study.yaml",
+                "kind: grid\nbase: small.yaml\nruns: {grid: {training.epochs: &a "
+                f"{list(range(100))}, training.batch_size: *a, training.log_every: *a}}}}",
+            ),
         ),
         Row(
             "what the study sets",

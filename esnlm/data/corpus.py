@@ -1,7 +1,6 @@
 """The corpus of a run: its token stores and its tokenizer, opened and checked against what the run was begun with."""
 
 import io
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,8 @@ from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.atomic import write_file
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
+from esnlm.runs.json_file import parse_json, write_json
+from esnlm.runs.small_file import read_small
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def fingerprints(corpus: Corpus) -> dict[str, str | None]:
 def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
     """Raises InputError where a store is not the training store that a run was begun with."""
     try:
-        begun = json.loads(directory.data.read_text())["train"]
+        begun = parse_json(read_small(directory.data))["train"]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None
     if begun != _sha256_of_tokens(store):
@@ -95,7 +95,7 @@ def _sha256_of_tokens(store: TokenStore) -> str:
 
 def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
     """Raises InputError where a store or the tokenizer is not the one that the run was begun with."""
-    begun, now = json.loads(directory.data.read_text()), fingerprints(corpus)
+    begun, now = parse_json(read_small(directory.data)), fingerprints(corpus)
     for name, store in {"train": corpus.train, "tokenizer": corpus.train, "validation": corpus.validation}.items():
         if begun[name] != now[name]:
             what = "tokenizer" if name == "tokenizer" else f"{name} store"

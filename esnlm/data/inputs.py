@@ -15,9 +15,11 @@ from typing import Any, BinaryIO
 
 from esnlm.data.text_files import FIELD, Seen, is_plain, join_documents, read_chunks, read_stream
 from esnlm.errors import InputError
+from esnlm.runs.small_file import LARGEST
 
 STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset
+MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
             inputs += [FileInput(name, path.stat().st_size, path, text_field) for path, name in _files(Path(each))]
     if not inputs:
         raise InputError("no input: name text files, or folders of them")
+    room = sum(len(os.fsencode(source.name)) + 170 for source in inputs)  # with size, sha256, keys and indentation
+    if room > MOST_NAMES:
+        files = f"{len(inputs):,} input files take {room:,} bytes in the manifest"
+        raise InputError(f"{files}, and at most {MOST_NAMES:,} are free: join some")
     for source in inputs:
         if not any(map(str.strip, source.chunks())):
             path = source.path if isinstance(source, FileInput) else source.name

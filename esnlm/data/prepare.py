@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
 from esnlm.data.inputs import TextInput, find_inputs
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
-from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
 from esnlm.runs.console import say
@@ -85,6 +86,7 @@ def prepare(
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
             chunks = _read(sources, words_left, digests, advance)
             for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
+                give_back_freed_memory()  # it takes a millisecond, and the heap would grow with the corpus
                 if words_left[i] <= 0:
                     continue  # the share of this source is full, and the chunk was on its way already
                 encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
@@ -169,6 +171,10 @@ def _first_share(sources: Iterable[TextInput], share: float) -> Iterator[str]:
                 break
 
 
+def _first_lines(sources: Iterable[TextInput], share: float) -> Iterator[str]:
+    return (line for text in _first_share(sources, share) for line in split_lines(text))
+
+
 def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float, tell: Callable[[str], None]) -> Tokenizer:
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
@@ -176,8 +182,9 @@ def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float, tel
         vocab_size = int(str(spec).removeprefix("train:"))
     except ValueError:
         raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
+    require_enough_text(_first_lines(sources, share), vocab_size)
     tell(f"training a vocabulary of {vocab_size:,} ids on this input")
-    return train_bpe((line for text in _first_share(sources, share) for line in split_lines(text)), vocab_size)
+    return train_bpe(_first_lines(sources, share), vocab_size)
 
 
 def _sentence_rule(

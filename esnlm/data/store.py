@@ -30,8 +30,13 @@ from esnlm.errors import InputError
 from esnlm.runs.atomic import NewFolder, writing
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.manifest import file_sha256
+from esnlm.runs.small_file import read_small
 
 FORMAT = {"format": "esnlm token store", "version": 1}
+MOST_SENTENCES = 1 << 29  # half a billion: their order in an epoch takes 4 GB
+# Bytes of a file in a row that take no room on the disk, and are read as zeros. Nothing that a StoreWriter writes has
+# any. A copy may have some, where the same byte stands there for long.
+LONGEST_HOLE = 1 << 20
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
 
 
@@ -92,6 +97,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     folder = Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
     counts = manifest["counts"]
+    _require_few(folder, counts["sentences"])
     dtype = _token_dtype(manifest["tokenizer"]["vocab_size"])
     sizes = {"tokens.bin": counts["tokens"] * dtype.itemsize}
     heads = {name: npy_header(kind, counts["sentences"] + (name == "offsets.npy")) for name, kind in ARRAYS.items()}
@@ -104,8 +110,13 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
             raise InputError(f"{path}: missing; the store is not whole: prepare it again")
         if path.stat().st_size != size:
             raise InputError(f"{path}: {path.stat().st_size} bytes where {size} belong; prepare the store again")
-        if verify and file_sha256(path) != manifest["sha256"][name]:
-            raise InputError(f"{path}: changed since it was made (its sha256 differs); prepare the store again")
+        if verify and (hole := _longest_hole(path)) > LONGEST_HOLE:
+            line = f"has {hole:,} bytes in a row that were never written, and at most {LONGEST_HOLE:,} are read"
+            raise InputError(f"{path}: {line}; prepare the store again")
+    for name in sizes if verify else ():
+        if file_sha256(folder / name) != manifest["sha256"][name]:
+            line = "changed since it was made (its sha256 differs); prepare the store again"
+            raise InputError(f"{folder / name}: {line}")
 
     for name, head in heads.items():  # the only head that this file can have, so nothing in it is interpreted
         with open(folder / name, "rb") as file:
@@ -176,6 +187,7 @@ class StoreWriter:
         words, bytes = np.asarray(words), np.asarray(bytes)
         if not len(tokens) == lengths.sum() or not len(lengths) == len(words) == len(bytes):
             raise ValueError(f"{len(tokens)} tokens, {lengths.sum()} by length, {len(words)} words, {len(bytes)} bytes")
+        _require_few(self.folder, self._counts["sentences"] + len(lengths))
         with writing(self.folder):
             self._files["tokens.bin"].write(tokens.astype(self._dtype).tobytes())
             self._append("offsets.npy", self._counts["tokens"] + np.cumsum(lengths))
@@ -223,9 +235,11 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
-        manifest = parse_json(path.read_text("utf-8"))
+        text = read_small(path)
     except OSError:
         raise InputError(f"{path}: missing; not a token store: make one with python -m esnlm prepare") from None
+    try:
+        manifest = parse_json(text)
     except ValueError:
         raise InputError(f"{path}: not JSON; the store is damaged: prepare it again") from None
     try:
@@ -248,6 +262,24 @@ def _is_complete(manifest: dict[str, Any]) -> bool:
     texts = [tokenizer["name"], tokenizer["sha256"], *(manifest["sha256"][name] for name in ("tokens.bin", *ARRAYS))]
     whole = all(type(number) is int and 0 <= number < 1 << 48 for number in numbers) and counts["sentences"] > 0
     return whole and all(isinstance(text, str) for text in texts)
+
+
+def _require_few(folder: Path, sentences: int) -> None:
+    """Raises InputError for more sentences than a store can have."""
+    if sentences > MOST_SENTENCES:
+        raise InputError(f"{folder}: {sentences:,} sentences: a store has at most {MOST_SENTENCES:,}: make several")
+
+
+def _longest_hole(path: Path) -> int:
+    """Returns the most bytes in a row for which a file has no room on the disk, 0 where the system cannot tell."""
+    longest, end, size = 0, 0, path.stat().st_size
+    with open(path, "rb") as file, contextlib.suppress(OSError, AttributeError):
+        while end < size and longest <= LONGEST_HOLE:
+            start, end = os.lseek(file.fileno(), end, os.SEEK_HOLE), size
+            with contextlib.suppress(OSError):  # no data follow: the hole goes up to the end
+                end = os.lseek(file.fileno(), start, os.SEEK_DATA)
+            longest = max(longest, end - start)
+    return longest
 
 
 def _check_contents(folder: Path, tokens: np.ndarray, offsets: np.ndarray, vocab_size: int) -> None:

@@ -26,8 +26,10 @@ from esnlm.data.tokenizer_json import byte_of_character, read_ranks
 from esnlm.errors import InputError
 from esnlm.runs.atomic import write_files
 from esnlm.runs.json_file import parse_json
+from esnlm.runs.small_file import read_small, require_small
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
+LARGEST_FILE = 16 << 20  # bytes: over half a million tokens, where GPT-2 has 50,257 in 1 MB
 ENDOFTEXT = "<|endoftext|>"
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
 
@@ -193,6 +195,32 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(f"bpe-{vocab_size}", GPT2_PATTERN, ranks)
 
 
+def require_enough_text(lines: Iterable[str], vocab_size: int) -> None:
+    """Raises InputError where `train_bpe` cannot make `vocab_size` ids of these lines. It tells in one quick pass.
+
+    The pass is a bound from above on the merges, so what it lets through may still have too few. Each merge shortens at
+    least one of the distinct pieces that GPT-2's pattern cuts, and a piece of n bytes can be shortened n - 1 times. A
+    piece lies in a stretch without spaces, with or without the one space before it, and the pattern cuts a stretch
+    alike wherever it stands with that space, and wherever without. So twice the bytes of the distinct stretches, and of
+    the distinct runs of white space, are a bound, and the bytes of all lines are another one. Where the lines have
+    enough, few of them are read.
+    """
+    wanted, size, distinct = vocab_size - 257, 0, 0
+    seen: set[str] = set()
+    for line in lines:
+        if min(size, distinct) >= wanted:
+            return
+        new = {*line.split(" "), *re.findall(r"\s{2,}", line)} - seen
+        seen |= new
+        size += len(line.encode())
+        distinct += sum(2 * len(stretch.encode()) for stretch in new)
+    if min(size, distinct) < wanted:
+        raise InputError(
+            f"vocabulary size {vocab_size}: the text has merges for {257 + min(size, distinct)} at most;"
+            " ask for fewer, or give more text"
+        )
+
+
 def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which can spell any other text.
 
@@ -235,6 +263,7 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
     for path in paths:
         if not path.is_file():
             raise InputError(f"{path}: missing; GPT-2's vocabulary is vocab.bpe and encoder.json")
+        require_small(path, LARGEST_FILE)
     try:
         with _tiktoken_cache_off():
             ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(str(paths[0]), str(paths[1]))
@@ -319,6 +348,6 @@ def _tiktoken_cache_off() -> Iterator[None]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_small(path, LARGEST_FILE)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; a saved tokenizer needs it: copy the folder again") from None

@@ -15,6 +15,9 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.runs.json_file import parse_json
+from esnlm.runs.small_file import read_small
+
+LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
 
 
 class Pair(NamedTuple):
@@ -104,7 +107,7 @@ def _files(path: Path) -> list[Path]:
 def _records(file: Path) -> Iterator[tuple[str, dict]]:
     """Yields "file:line" and the object of each line. Only \\n ends a line: a sentence may hold other separators."""
     empty = True
-    for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
+    for number, line in enumerate(read_small(file, LARGEST_FILE).split(b"\n"), start=1):
         if not line.strip():
             continue
         empty, where = False, f"{file}:{number}"

@@ -18,6 +18,7 @@ from esnlm.errors import InputError, require
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
 from esnlm.runs.json_file import parse_json
+from esnlm.runs.small_file import read_small
 
 # What config.json may say. Hugging Face's default comes first. The two activations are two names of one formula.
 ACCEPTED = {
@@ -27,6 +28,7 @@ ACCEPTED = {
     "reorder_and_upcast_attn": (False,),
     "add_cross_attention": (False,),
 }
+LARGEST_TEXT = 16 << 20  # bytes of a vocabulary or of merges: GPT-2's tokenizer.json has 3.6 MB
 FLOATS = ("F32", "F16", "BF16")
 MASKS = r"h\.\d+\.attn\.(bias|masked_bias)"  # constants that older versions of transformers saved
 
@@ -231,7 +233,7 @@ def _read_json(file: Path) -> dict:
 
 def _read_text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_small(file, LARGEST_TEXT).decode()
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}; a Hugging Face model needs it: copy it to the folder") from None
     except UnicodeDecodeError:

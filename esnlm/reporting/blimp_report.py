@@ -20,6 +20,9 @@ from esnlm.reporting.blimp_text import markdown
 from esnlm.runs.atomic import abandoned, write_files
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, seal
+from esnlm.runs.small_file import read_small
+
+LARGEST_PAIRS = 512 << 20  # bytes of NAME.pairs.jsonl: over a million pairs
 
 
 def write(evaluation: Evaluation, path: str | Path) -> str | None:
@@ -59,9 +62,11 @@ def read(path: str | Path) -> dict:
         InputError: the file is not a report, of another format version, or not as it was written.
     """
     try:
-        result = parse_json(Path(path).read_text("utf-8"))
+        text = read_small(Path(path))
     except FileNotFoundError:
         raise InputError(f"{path}: no such report") from None
+    try:
+        result = parse_json(text)
     except ValueError as error:
         raise InputError(f"{path}: not a report of minimal pairs ({error})") from None
     if not isinstance(result, dict) or result.get("format") != FORMAT:
@@ -101,7 +106,7 @@ def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair])
     if result["status"] != "ok":
         raise InputError(f"{path}: its accuracy is {result['status']}: there is nothing to compare with")
     pairs = path.with_name(result["pairs_file"]["name"])
-    content = pairs.read_bytes() if pairs.exists() else b""
+    content = read_small(pairs, LARGEST_PAIRS) if pairs.exists() else b""
     if hashlib.sha256(content).hexdigest() != result["pairs_file"]["sha256"]:
         raise InputError(f"{pairs}: missing, or not the file {path.name} was written with: score that run again")
     try:

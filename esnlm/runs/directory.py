@@ -12,6 +12,7 @@ from typing import Any
 from esnlm.errors import InputError
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
+from esnlm.runs.small_file import read_small
 
 FORMAT = 2  # of the run directories that this version writes and reads; those of format 1 did not name theirs
 
@@ -96,9 +97,13 @@ class RunDirectory:
         if known is not None and self.summary.name not in known["files"]:
             return None  # interrupted, or killed before the results were complete
         try:
-            summary = parse_json(self.summary.read_bytes())
+            text = read_small(self.summary)
+        except OSError:
+            return None
+        try:
+            summary = parse_json(text)
             return summary if summary["status"] in ("finished", "diverged") else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return None
 
     @contextlib.contextmanager
@@ -153,7 +158,7 @@ class RunDirectory:
     def _read_format(self) -> int | None:
         """Returns the number of the format, 1 for a run without one, or None where no run was begun."""
         try:
-            text = self.format.read_bytes()
+            text = read_small(self.format)
         except OSError:  # no such file, or one of the errors that the next reader will tell of
             return 1 if self.config.exists() else None
         try:

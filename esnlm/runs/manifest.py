@@ -8,6 +8,7 @@ from typing import Any
 from esnlm.errors import InputError
 from esnlm.runs.atomic import write_file
 from esnlm.runs.json_file import add_seal, remove_seal
+from esnlm.runs.small_file import read_small
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Manifest:
             InputError: It is damaged.
         """
         try:
-            text = self.path.read_bytes()
+            text = read_small(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if (content := remove_seal(text)) is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from esnlm.runs.json_file import add_seal, remove_seal
 from esnlm.runs.manifest import file_sha256
+from esnlm.runs.small_file import LARGEST, read_small
 
 MANIFEST = "manifest.json"
 
@@ -45,10 +46,13 @@ def _find_difference(folder: Path) -> str | None:
         return "the folder is empty"
     if irregular := [name for name, size in found.items() if size < 0]:
         return f"{min(irregular)}: not a plain file"
-    if found.pop(MANIFEST, None) is None:
+    size = found.pop(MANIFEST, None)
+    if size is None:
         return f"{MANIFEST}: missing"
+    if size > LARGEST:
+        return f"{MANIFEST}: {size:,} bytes, and at most {LARGEST:,} are read"
     try:
-        saved = (remove_seal((folder / MANIFEST).read_bytes()) or {})["files"]
+        saved = (remove_seal(read_small(folder / MANIFEST)) or {})["files"]
         intact = all(entry.keys() == {"size", "sha256"} for entry in saved.values())
     except (AttributeError, KeyError, TypeError):
         intact = False

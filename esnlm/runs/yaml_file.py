@@ -6,7 +6,9 @@ from typing import Any
 import yaml
 
 from esnlm.errors import InputError
+from esnlm.runs.small_file import read_small
 
+LARGEST_FILE = 64 << 10  # bytes: PyYAML takes a second for a few hundred thousand, even of comments
 LARGEST = 10_000  # values in a file
 DEEPEST = 50  # sections within sections: the time that PyYAML takes grows with the square of the depth
 
@@ -22,31 +24,42 @@ def read_tree(file: Path, advice: str) -> Any:
         InputError: It cannot be read, is not YAML, is too large or too deep, or a key stands twice in one section.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-        _require_shallow(text)
+        content = read_small(file, LARGEST_FILE)
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}; {advice}") from None
+    try:
+        text = content.decode()
+        _require_bounded(file, text)
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         tree = None if node is None else loader.construct_document(node)
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror or error}; {advice}") from None
+    except InputError:  # which is a ValueError
+        raise
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2001-99-99
         raise InputError(f"{file}: not a YAML file: {' '.join(str(error).split())}") from None
     if not _is_small(tree):
-        raise InputError(
-            f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration"
-        )
+        raise _too_many(file)
     _require_keys_once(file, node)
     return tree
 
 
-def _require_shallow(text: str) -> None:
-    """Raises a YAMLError if sections lie too deep within each other."""
-    depth = 0
+def _require_bounded(file: Path, text: str) -> None:
+    """Raises InputError if there are too many values, and a YAMLError if sections lie too deep within each other."""
+    values = depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
+        values += isinstance(event, yaml.NodeEvent)
+        if values > LARGEST:
+            raise _too_many(file)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             line = event.start_mark.line + 1 if event.start_mark else "?"
             raise yaml.YAMLError(f"more than {DEEPEST} sections within each other, at line {line}")
+
+
+def _too_many(file: Path) -> InputError:
+    return InputError(
+        f"{file}: more than {LARGEST:,} values, aliases counted as often as they are used: not a configuration"
+    )
 
 
 def _is_small(tree: Any) -> bool:

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from esnlm.training.summary import hash_config
 
 KEYS = ("kind", "note", "base", "runs", "seeds", "out", "blimp", "reference", "columns")
 BLOCK_KEYS = ("base", "cases", "grid")
+MOST_RUNS = 1000  # of a study: the check of a configuration takes some hundredths of a second
 UNFIT_FOR_FOLDERS = r"[^\w.+-]+"  # what the name of a folder should not hold
 
 # What a table tells of a run: its title and its digits. All of it is in summary.json but blimp, which is the overall
@@ -86,14 +88,14 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     blocks = tree["runs"] if isinstance(tree["runs"], list) else [tree["runs"]]
     cells = [cell for block in blocks for cell in _parse_block(file, block, tree.get("base"))]
     require(bool(cells), f"{file}: runs is empty: give grid, cases or both")
-    names = [cell.name for cell in cells]
-    for name in names:
+    for name, count in Counter(cell.name for cell in cells).items():
         message = f"two cells have the name {name}: name the cases of one of them otherwise"
-        require(names.count(name) == 1, f"{file}: {message}")
+        require(count == 1, f"{file}: {message}")
     seeds = tree.get("seeds", [0])
     right = isinstance(seeds, list) and bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
     message = f"seeds is {seeds!r}: it must be a list of different integers from 0 up"
     require(right and len(set(seeds)) == len(seeds), f"{file}: {message}")
+    _require_few_runs(file, len(cells) * len(seeds))
     for key in ("out", "blimp", "note"):
         require(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
     columns = tree.get("columns") or list(MEASURES)
@@ -174,6 +176,7 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
         require(isinstance(key, str), f"{file}: runs.grid.{key}: name a setting, as section.key")
         right = isinstance(values, list) and bool(values)
         require(right, f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty")
+    _require_few_runs(file, len(cases) * math.prod(map(len, axes.values())))
     names, cells = short_names(list(axes)), []
     for (case, settings), values in itertools.product(cases.items(), itertools.product(*axes.values())):
         point = dict(zip(axes, values, strict=True))
@@ -183,6 +186,11 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
             require(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
         cells.append(Cell(name, file.parent / base, case, point, settings | point))
     return cells
+
+
+def _require_few_runs(file: Path, count: int) -> None:
+    message = f"{count:,} runs: a study has at most {MOST_RUNS:,}: divide it into several"
+    require(count <= MOST_RUNS, f"{file}: {message}")
 
 
 def _read_experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:

@@ -18,6 +18,7 @@ from esnlm.runs.atomic import write_file
 from esnlm.runs.console import clock, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
+from esnlm.runs.small_file import read_small
 from esnlm.runs.yaml_file import read_tree
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
@@ -164,7 +165,7 @@ def _require_own_folder(grid: Grid) -> None:
 def _read_name(table: Path) -> str | None:
     """Returns the name of the study that made a table, or None for anything else."""
     try:
-        return parse_json(table.read_text())["study"]
+        return parse_json(read_small(table))["study"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

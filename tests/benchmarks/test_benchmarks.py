@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import measure
+import prepare_memory
 import recurrence
 import scoring
 import sentences
@@ -124,3 +125,18 @@ def test_scoring(tmp_path):
     for name, result in row["contenders"].items():
         assert result["largest_difference"] < 1e-5, name
     assert row["distinct_prefixes"] < row["predictions"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+def test_memory_of_prepare_is_read_from_the_system(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a").write_bytes(b"one\n" * 30_000 + b"two")
+    text = tmp_path / "text.txt"
+    prepare_memory.write_text(text, [tmp_path / "text" / "a"], 300_000)
+    assert 300_000 <= text.stat().st_size < 300_000 + prepare_memory.BLOCK + 4
+    assert set(text.read_bytes().splitlines()) == {b"one", b"two"}
+    program = "import sys, time; file = open(sys.argv[1], 'rb', 0); file.read(1000); time.sleep(2)"
+    samples = prepare_memory.watch([sys.executable, "-c", program, str(text)], text)
+    assert {sample[0] for sample in samples} <= {0, 1000} and samples[-1][0] == 1000
+    assert all(resident > 1e6 and workers == 0 for _, resident, workers in samples)
+    assert prepare_memory.thin([(5, 7, 1), (9, 3, 2), (12, 4, 0)], 20, 2) == [(10, 7, 2), (20, 4, 0)]

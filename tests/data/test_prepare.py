@@ -1,6 +1,7 @@
 """Raw text becomes the sentences, ids and counts that a plain loop gives, whatever the chunks and workers."""
 
 import hashlib
+import json
 import os
 import random
 import re
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from nltk.tokenize.punkt import PunktTokenizer
 
+from esnlm.data import inputs as inputs_module
 from esnlm.data import prepare as prepare_module
 from esnlm.data import sentences as sentences_module
 from esnlm.data import text_files
@@ -259,6 +261,14 @@ def test_a_vocabulary_trained_on_the_input(tmp_path, capfd):
     assert "training a vocabulary of 300 ids on this input\n" in capfd.readouterr().err
 
 
+def test_a_vocabulary_beyond_all_bounds_is_refused_before_it_is_trained(tmp_path, monkeypatch, capfd):
+    write(tmp_path / "a.txt", "a few words\n" * 10_000)
+    monkeypatch.setattr(prepare_module, "train_bpe", lambda *_: pytest.fail("trained"))
+    line = "vocabulary size 600: the text has merges for 275 at most; ask for fewer, or give more text"
+    refused(tmp_path, line, tokenizer="train:600", progress=True)
+    assert capfd.readouterr().err == ""
+
+
 def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, monkeypatch, capfd):
     source = write(tmp_path / "a.txt", random_text(0, 200))
     store = prepare([source], tmp_path / "1", tokenizer=spelling)
@@ -464,3 +474,25 @@ def test_workers_need_nothing_of_the_program_that_calls(tmp_path, spelling):
     )
     assert from_file.stdout == from_stdin.stdout == f"{len(open_store(tmp_path / 'store'))}\n"
     assert from_file.stderr == from_stdin.stderr == ""
+
+
+# ---- memory and size ----
+
+
+def test_what_is_freed_is_given_back_after_each_chunk(tmp_path, spelling, monkeypatch):
+    calls = []
+    monkeypatch.setattr(prepare_module, "give_back_freed_memory", lambda: calls.append(1))
+    monkeypatch.setattr(text_files, "CHUNK", 1000)
+    source = write(tmp_path / "a.txt", "one two three four\n" * 500)
+    prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    assert len(calls) >= 9
+
+
+def test_more_files_than_a_manifest_can_name_are_refused(tmp_path, spelling, monkeypatch):
+    inputs = [write(tmp_path / f"{i}.txt", "one two three\n") for i in range(3)]
+    prepare(inputs, tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    size = len(json.dumps(open_store(tmp_path / "store").manifest["sources"], indent=4))
+    assert size < 3 * (5 + 170)
+    monkeypatch.setattr(inputs_module, "MOST_NAMES", 500)
+    message = "3 input files take 525 bytes in the manifest, and at most 500 are free: join some"
+    refused(tmp_path, message, tokenizer=spelling, inputs=inputs)

@@ -299,6 +299,48 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused():
         train_bpe(["ab ab"], 256)
 
 
+def most_ids(lines: list[str]) -> int:
+    """Returns the largest vocabulary that these lines can fill."""
+    with pytest.raises(InputError) as error:
+        train_bpe(lines, 100_000)
+    return int(re.search(r"merges for (\d+) only", str(error.value))[1])
+
+
+def test_a_vocabulary_that_can_be_filled_is_never_refused_beforehand():
+    rng = random.Random(5)
+    texts = [random_texts(count, seed=count) for count in (1, 2, 5, 20, 100)]
+    letters = ["a", "b", " ", "  ", "\u3000", "'s", "7", "!", "é"]
+    texts += [
+        ["".join(rng.choices(letters, k=rng.randint(1, 40))) for _ in range(rng.randint(1, 6))] for _ in range(300)
+    ]
+    texts += [["a" * count] * 2 for count in range(1, 40)] + [[" " * count + "x"] * 3 for count in range(1, 40)]
+    for lines in texts:
+        lines = [line for line in (text.replace("\n", " ").strip() for text in lines) if line]
+        tokenizer_module.require_enough_text(lines, most_ids(lines))
+
+
+def test_a_vocabulary_beyond_all_bounds_is_refused_beforehand():
+    def refused(lines, vocab_size):
+        with pytest.raises(InputError) as error:
+            tokenizer_module.require_enough_text(iter(lines), vocab_size)
+        return str(error.value)
+
+    line = "the text has merges for {} at most; ask for fewer, or give more text"
+    assert refused(["abcde"], 263) == "vocabulary size 263: " + line.format(262)  # 5 bytes
+    assert refused(["ab ab"] * 1000, 262) == "vocabulary size 262: " + line.format(261)  # one stretch of 2 bytes
+    assert refused([], 10**12) == f"vocabulary size {10**12}: " + line.format(257)
+    tokenizer_module.require_enough_text(["ab ab"] * 1000, 261)
+    tokenizer_module.require_enough_text([], 257)
+
+
+def test_little_is_read_where_there_is_enough():
+    def lines():
+        yield from ("some words of the beginning", "and more of them")
+        pytest.fail("read on")
+
+    tokenizer_module.require_enough_text(lines(), 280)
+
+
 def test_an_error_in_reading_the_texts_is_not_swallowed():
     def texts():
         yield "ab"

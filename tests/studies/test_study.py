@@ -519,3 +519,23 @@ def test_published_values_are_the_papers(papers_table, name, table, cell):
     }
     file = STUDIES / f"{name}.yaml"
     assert grid.parse_grid(study.read_study(file), file).published == expected
+
+
+def test_a_grid_of_a_million_cells_is_refused_before_it_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "Cell", lambda *_: pytest.fail("made"))
+    axes = {name: list(range(1, 101)) for name in ("training.epochs", "training.batch_size", "training.log_every")}
+    tree = {"kind": "grid", "base": "base.yaml", "runs": {"grid": axes}}
+    with pytest.raises(InputError) as error:
+        grid.parse_grid(tree, tmp_path / "study.yaml")
+    assert (
+        str(error.value) == f"{tmp_path}/study.yaml: 1,000,000 runs: a study has at most 1,000: divide it into several"
+    )
+
+
+def test_seeds_and_blocks_count_as_runs(tmp_path):
+    block = {"cases": {f"a{i}": {"training.epochs": i} for i in range(1, 501)}}
+    other = {"cases": {f"b{i}": {"training.batch_size": i} for i in range(1, 501)}}
+    tree = {"kind": "grid", "base": "base.yaml", "runs": [block, other]}
+    assert len(grid.parse_grid(tree, tmp_path / "study.yaml").cells) == 1000
+    with pytest.raises(InputError, match="study.yaml: 2,000 runs: a study has at most 1,000: divide it into several$"):
+        grid.parse_grid(tree | {"seeds": [0, 1]}, tmp_path / "study.yaml")

@@ -1,0 +1,34 @@
+"""Reads a file that is small by its nature, and refuses a large one before anything in it is parsed."""
+
+from pathlib import Path
+
+from esnlm.errors import require
+
+LARGEST = 8 << 20  # bytes of a JSON file: a second to parse and to hash, whatever stands in it
+
+
+def read_small(file: Path, largest: int = LARGEST) -> bytes:
+    """Returns the bytes of a file.
+
+    Args:
+        file: The file. A device or a pipe will do, and is read only so far.
+        largest: The most bytes that it may have.
+
+    Raises:
+        InputError: It has more bytes.
+        OSError: It cannot be read.
+    """
+    require_small(file, largest)
+    with open(file, "rb") as opened:
+        content = opened.read(largest + 1)
+    _require(file, len(content), largest)
+    return content
+
+
+def require_small(file: Path, largest: int) -> None:
+    """Raises InputError if a file has more bytes than `largest`, without opening it."""
+    _require(file, file.stat().st_size, largest)
+
+
+def _require(file: Path, size: int, largest: int) -> None:
+    require(size <= largest, f"{file}: {size:,} bytes, and at most {largest:,} are read: not a file of this kind")
