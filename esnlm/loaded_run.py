@@ -8,6 +8,8 @@ Example:
 """
 
 import dataclasses
+import math
+import numbers
 import warnings
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,11 +20,11 @@ import jax
 import numpy as np
 
 from esnlm import config_io
-from esnlm.compute import choose_compute
+from esnlm.compute import backend, choose_compute, in_float32
 from esnlm.config import Experiment, flatten
 from esnlm.data.store import npy_header
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.evaluation import generation, scoring
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.features.packed_stream import PackedStream
@@ -55,6 +57,7 @@ class Run:
         """The name of the run directory."""
         return self.directory.resolve().name
 
+    @in_float32
     def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
         """Returns log p(s) of each sentence, (n,) float64 in nats.
 
@@ -72,6 +75,7 @@ class Run:
         self._warn_of_undefined(found)
         return found
 
+    @in_float32
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
 
@@ -85,6 +89,7 @@ class Run:
         self._warn_of_undefined([np.sum(each) for each in found])
         return found
 
+    @in_float32
     def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
 
@@ -118,6 +123,7 @@ class Run:
             on_progress=on_progress if progress else None,
         )
 
+    @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
@@ -134,6 +140,7 @@ class Run:
             found.append(np.asarray(buffer[rows[0]]))
         return found
 
+    @in_float32
     def generate(
         self,
         prompt: str = "",
@@ -160,11 +167,7 @@ class Run:
         Example:
             run.generate("The cats", count=3, length=10, temperature=0.7)
         """
-        if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
-            raise InputError(
-                f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
-                " at least 1, temperature at least 0"
-            )
+        _require_choices(count=count, length=length, temperature=temperature, top_k=top_k, seed=seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
@@ -225,6 +228,7 @@ class Run:
             warnings.warn(line, stacklevel=3)
 
 
+@in_float32
 def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
     """Restores a run from its directory, on any machine.
 
@@ -246,7 +250,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
         )
-    experiment = config_io.read(directory.config)
+    experiment = _for_this_machine(config_io.read(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
     vocab_size = tokenizer.vocab_size
     frozen: dict = {}
@@ -258,7 +262,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
-        return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
+        return Run(directory.path, experiment, 0, model, tokenizer)
     if step is None:
         newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
@@ -270,7 +274,22 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     _require_same_shapes(model.params, arrays["params"], f"{directory.path}: step {step}")
-    return Run(directory.path, _for_this_machine(experiment), step, model.with_params(arrays["params"]), tokenizer)
+    return Run(directory.path, experiment, step, model.with_params(arrays["params"]), tokenizer)
+
+
+def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:
+    """Raises an InputError for a setting of `generate` that is no number, or not in its range."""
+    for name, value in {"count": count, "length": length, "top_k": top_k, "seed": seed}.items():
+        whole = isinstance(value, numbers.Integral) or (name == "top_k" and value is None)
+        require(whole, f"{name} is {value!r}: it must be a whole number")
+    finite = isinstance(temperature, numbers.Real) and math.isfinite(temperature)
+    require(finite, f"temperature is {temperature!r}: it must be a finite number")
+    if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+        raise InputError(
+            f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
+            " at least 1, temperature at least 0"
+        )
+    require(seed >= 0, f"seed is {seed}: it must be at least 0")
 
 
 def _require_same_shapes(expected: dict, found: dict, where: str) -> None:
@@ -301,12 +320,12 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
 
     The precision stays as it was, except that a CPU takes float32, which is finer, in place of tf32, which it lacks.
     """
-    backend, precision = jax.default_backend(), experiment.compute.precision
+    device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(
         experiment.compute,
-        precision="float32" if backend == "cpu" and precision == "tf32" else precision,
+        precision="float32" if device == "cpu" and precision == "tf32" else precision,
         kernel="auto",
         batch_slots=None,
         window_tokens=None,
     )
-    return dataclasses.replace(experiment, compute=choose_compute(to_choose, experiment.model, backend))
+    return dataclasses.replace(experiment, compute=choose_compute(to_choose, experiment.model, device))

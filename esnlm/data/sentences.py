@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 
 if TYPE_CHECKING:  # NLTK is an extra, takes a second to import, and reading lines needs none of it
     from nltk.tokenize.punkt import PunktParameters
@@ -56,6 +56,7 @@ def read_lines(path: Path | None) -> list[str]:
 
     Raises InputError where the file cannot be read or is not UTF-8 text.
     """
+    require(bool(path) or sys.stdin is not None, "standard input is closed: name a file with --input")
     text = "".join(read_chunks(path) if path else _chunks(sys.stdin.buffer, "standard input"))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
