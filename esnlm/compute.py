@@ -49,7 +49,7 @@ def backend() -> str:
     Raises:
         InputError: JAX_PLATFORMS asks for a kind that is not here.
     """
-    asked = jax.config.jax_platforms
+    asked = jax.config.jax_platforms  # type: ignore[attr-defined]
     try:
         return jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there

@@ -16,7 +16,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from esnlm import config_io

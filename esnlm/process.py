@@ -21,6 +21,13 @@ from esnlm.runs.atomic import ADVICE, refusal
 from esnlm.runs.console import warn
 
 OUTPUT_LOST = 74  # the exit status of a command that did its work and lost some of its output; EX_IOERR of sysexits.h
+# A run is the same whatever else the environment is made for. The first value is JAX's own, the others mean the same.
+JAX_DEFAULTS = {
+    "JAX_ENABLE_X64": ("0", "f", "false", "n", "no", "off"),  # a run computes in float32
+    "JAX_NUMPY_DTYPE_PROMOTION": ("standard",),
+    "JAX_NUMPY_RANK_PROMOTION": ("allow",),
+    "JAX_DEFAULT_PRNG_IMPL": ("threefry2x32",),  # dropout masks
+}
 FEWEST_FILES, ENOUGH_FILES = 64, 1024  # open at once; saving a small checkpoint takes about 30
 
 
@@ -48,7 +55,7 @@ def _run(main: Callable[[], int | None]) -> int:
     """Calls a command, says what was wrong, and returns the status."""
     try:
         _allow_open_files()
-        _keep_float32()
+        _keep_jax_defaults()
         return main() or 0
     except SystemExit as end:  # of --help and wrong arguments
         return int(end.code or 0)
@@ -102,11 +109,11 @@ def _allow_open_files() -> None:
             )
 
 
-def _keep_float32() -> None:
-    """Takes JAX_ENABLE_X64 back before JAX reads it: a run computes in float32, and is the same with it or without it."""
-    if os.environ.get("JAX_ENABLE_X64", "").lower() not in ("", "0", "f", "false", "n", "no", "off"):
-        os.environ["JAX_ENABLE_X64"] = "0"
-        warn("JAX_ENABLE_X64 is not used: esnlm computes in float32")
+def _keep_jax_defaults() -> None:
+    """Takes back, before JAX reads them, settings with which it would refuse our programs or draw other numbers."""
+    for name, defaults in JAX_DEFAULTS.items():
+        if os.environ.get(name, defaults[0]).lower() not in defaults:
+            warn(f"{name}={os.environ.pop(name)} is not used: esnlm computes with JAX's default, {defaults[0]}")
 
 
 class LastingStream:
@@ -123,7 +130,7 @@ class LastingStream:
         """
         self.refused: OSError | None = None  # by the system, the first time
         self._closed = stream is None
-        self._stream = open(os.devnull, "w") if stream is None else stream
+        self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115  (`finish` closes it)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
