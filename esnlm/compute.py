@@ -4,6 +4,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Protocol
 
+import jax
+import jax.extend.backend
+
 from esnlm.errors import InputError, require
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.reservoir.sparse import KERNELS
@@ -33,6 +36,33 @@ class ComputeConfig:
         for name in ("batch_slots", "window_tokens", "chunk_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
+
+
+# For functions whose caller may have set jax_enable_x64 for computations of its own. A run computes in float32, whose
+# arrays would meet others of float64 then; with this, it computes the same bits as without jax_enable_x64.
+in_float32 = jax.enable_x64(False)
+
+
+def backend() -> str:
+    """Returns the kind of device that JAX computes on: cpu, gpu or tpu.
+
+    Raises:
+        InputError: JAX_PLATFORMS asks for a kind that is not here.
+    """
+    asked = jax.config.jax_platforms  # type: ignore[attr-defined]
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that a CUDA device is there
+        reason = str(error).partition(": ")[2].partition(" (set JAX_PLATFORMS")[0]  # without JAX's own advice
+    jax.config.update("jax_platforms", None)
+    try:
+        there = ", ".join(sorted({device.platform for device in jax.devices()} | {"cpu"}))
+    finally:
+        jax.extend.backend.clear_backends()  # or JAX would go on with what it found without being asked for it
+        jax.config.update("jax_platforms", asked)
+    raise InputError(
+        f"JAX_PLATFORMS is {asked}: no such device can be used{f' ({reason})' if reason else ''}; there are: {there}"
+    )
 
 
 class DeviceChoices(Protocol):

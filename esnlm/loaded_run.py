@@ -9,6 +9,8 @@ Example:
 """
 
 import dataclasses
+import math
+import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +18,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from esnlm import config_io
-from esnlm.compute import choose_compute
+from esnlm.compute import backend, choose_compute, in_float32
 from esnlm.config import Experiment, flatten
 from esnlm.data.corpus import require_training_store
 from esnlm.data.encoded_text import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.evaluation import generation, scoring
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import encode, sum_log_probs
@@ -60,6 +61,7 @@ class Run:
         """The name of the run directory."""
         return self.directory.resolve().name
 
+    @in_float32
     def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
         """Returns log p(s) of each sentence, (n,) float64 in nats.
 
@@ -78,6 +80,7 @@ class Run:
         self._warn_of_undefined(found)
         return found
 
+    @in_float32
     def token_log_probs(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats, where w_1 is BOS and w_T is EOS.
 
@@ -91,6 +94,7 @@ class Run:
         self._warn_of_undefined([np.sum(each) for each in found])
         return found
 
+    @in_float32
     def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
 
@@ -124,6 +128,7 @@ class Run:
             on_progress=on_progress if progress else None,
         )
 
+    @in_float32
     def likelihood(self, text: TokenStore | Path | str | Sequence[str], progress: bool = False) -> Likelihood:
         """Measures how likely a text is: NLL with and without EOS, bits per byte, nats per word and perplexity.
 
@@ -163,6 +168,7 @@ class Run:
         if (problem := self._too_long(int(store.lengths[i]))) is not None:
             raise InputError(f"{store.folder}: sentence {i} has {problem}")
 
+    @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
@@ -187,6 +193,7 @@ class Run:
             found.append(np.asarray(buffer[rows[0]]))
         return found
 
+    @in_float32
     def generate(
         self,
         prompt: str = "",
@@ -214,11 +221,7 @@ class Run:
         Example:
             run.generate("The cats", count=3, length=10, temperature=0.7)
         """
-        if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
-            raise InputError(
-                f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
-                " at least 1, temperature at least 0"
-            )
+        _require_choices(count=count, length=length, temperature=temperature, top_k=top_k, seed=seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
         if longest is not None and len(ids) + length > longest:
@@ -298,6 +301,7 @@ class Run:
             warnings.warn(line, stacklevel=3)
 
 
+@in_float32
 def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
     """Restores a run from its directory, on any machine.
 
@@ -319,7 +323,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
         )
-    experiment = config_io.read(directory.config)
+    experiment = _for_this_machine(config_io.read(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
     vocab_size = tokenizer.vocab_size
     frozen: dict = {}
@@ -331,7 +335,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
-        return Run(directory.path, _for_this_machine(experiment), 0, model, tokenizer)
+        return Run(directory.path, experiment, 0, model, tokenizer)
     if step is None:
         newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
@@ -343,7 +347,22 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
     _require_same_shapes(model.params, arrays["params"], f"{directory.path}: step {step}")
-    return Run(directory.path, _for_this_machine(experiment), step, model.with_params(arrays["params"]), tokenizer)
+    return Run(directory.path, experiment, step, model.with_params(arrays["params"]), tokenizer)
+
+
+def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:
+    """Raises an InputError for a setting of `generate` that is no number, or not in its range."""
+    for name, value in {"count": count, "length": length, "top_k": top_k, "seed": seed}.items():
+        whole = isinstance(value, numbers.Integral) or (name == "top_k" and value is None)
+        require(whole, f"{name} is {value!r}: it must be a whole number")
+    finite = isinstance(temperature, numbers.Real) and math.isfinite(temperature)
+    require(finite, f"temperature is {temperature!r}: it must be a finite number")
+    if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):
+        raise InputError(
+            f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
+            " at least 1, temperature at least 0"
+        )
+    require(seed >= 0, f"seed is {seed}: it must be at least 0")
 
 
 def _require_same_shapes(expected: dict, found: dict, where: str) -> None:
@@ -374,12 +393,12 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
 
     The precision stays as it was, except that a CPU takes float32, which is finer, in place of tf32, which it lacks.
     """
-    backend, precision = jax.default_backend(), experiment.compute.precision
+    device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(
         experiment.compute,
-        precision="float32" if backend == "cpu" and precision == "tf32" else precision,
+        precision="float32" if device == "cpu" and precision == "tf32" else precision,
         kernel="auto",
         batch_slots=None,
         window_tokens=None,
     )
-    return dataclasses.replace(experiment, compute=choose_compute(to_choose, experiment.model, backend))
+    return dataclasses.replace(experiment, compute=choose_compute(to_choose, experiment.model, device))

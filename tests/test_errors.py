@@ -538,6 +538,12 @@ TABLE = {
             "python -m esnlm generate --run run --length 0",
             "count 1, length 0, temperature 1.0, top_k None: count, length and top_k must be at least 1, temperature at least 0",
         ),
+        Row(
+            "a temperature that is no number",
+            "python -m esnlm generate --run run --temperature nan",
+            "temperature is nan: it must be a finite number",
+        ),
+        Row("a negative seed", "python -m esnlm generate --run run --seed -1", "seed is -1: it must be at least 0"),
     ],
     "Likelihood of texts": [
         Row(

@@ -39,9 +39,17 @@ def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
         arguments: the words after the program's name (default: those of this process).
         program: how a person calls it, for --help and for the command that reports record.
 
-    Raises:
-        SystemExit: for --help, with status 0, and for wrong arguments, with status 2 after one line on stderr.
+    The status is 0 for --help, and 2 after one line on stderr for wrong arguments (process.py has the others).
     """
+    return exit_with(lambda: _choose(arguments, program))
+
+
+def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int:
+    """Runs one command of COMMANDS under the name `program` and returns its exit status; as `main` beside this."""
+    return exit_with(lambda: _run(name, sys.argv[1:] if arguments is None else list(arguments), program))
+
+
+def _choose(arguments: Sequence[str] | None, program: str) -> int | None:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {importlib.import_module(module).HELP}" for name, module in COMMANDS.items()]
     parser = Parser(
@@ -55,12 +63,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "esnlm") -> int:
     others = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     others.required = False  # so that the line about a missing COMMAND does not name what --help hides
     chosen = parser.parse_args(arguments)
-    return run_command(chosen.command, chosen.arguments, f"{program} {chosen.command}")
+    return _run(chosen.command, chosen.arguments, f"{program} {chosen.command}")
 
 
-def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int:
-    """Runs one command of COMMANDS under the name `program` and returns its exit status; as `main` beside this."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+def _run(name: str, words: list[str], program: str) -> int | None:
     command = importlib.import_module(COMMANDS[name])
     parser = Parser(program, description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_arguments(parser)
@@ -70,4 +76,4 @@ def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     options.command = " ".join([program, shlex.join(words)]).strip()
-    return exit_with(lambda: command.run(options))
+    return command.run(options)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from esnlm.data.text_files import FIELD, Seen, is_plain, join_documents, read_chunks, read_stream
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.runs.small_file import LARGEST
 
 STANDARD_INPUT = "-"
@@ -138,6 +138,7 @@ def _files(given: Path) -> list[tuple[Path, str]]:
 
 
 def _standard_input() -> StreamInput:
+    require(sys.stdin is not None, "standard input is closed: name a file with --input")
     kept = tempfile.TemporaryFile()  # noqa: SIM115 (closed when nobody needs the input)
     shutil.copyfileobj(sys.stdin.buffer, kept)
     source = StreamInput("standard input", kept.tell(), kept)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.runs.json_file import parse_json
 
 CHUNK = 1 << 20  # bytes
@@ -85,6 +85,7 @@ def read_lines(path: Path | None) -> list[str]:
 
     Raises InputError where the file cannot be read or is not UTF-8 text.
     """
+    require(bool(path) or sys.stdin is not None, "standard input is closed: name a file with --input")
     text = "".join(read_chunks(path) if path else read_stream(sys.stdin.buffer, "standard input"))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from esnlm import config_io, loaded_run
+from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment
 from esnlm.data.text_files import read_lines
 from esnlm.data.tokenizer import Tokenizer
@@ -36,6 +37,7 @@ HISTORY = 100  # tokens before them
 SENTENCES = 2000  # read from the grammar, or lines from a file
 
 
+@in_float32
 def diagnose(
     run: str | Path | None = None,
     config: str | Path | None = None,
@@ -68,6 +70,7 @@ def diagnose(
     if config is not None:
         experiment = config_io.read(config, list(overrides))
         _echo_state_config(experiment, config)
+    backend()  # before anything is written
     loaded = _load(Path(run)) if run is not None else None
     source = loaded.config if loaded else experiment
     if source is None:

@@ -69,5 +69,6 @@ def _choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.r
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
-    p = np.exp((logits - logits.max()) / temperature)
+    with np.errstate(over="ignore"):  # A tiny temperature takes all other logits to -inf, and their p to 0.
+        p = np.exp((logits - logits.max()) / temperature)
     return int(rng.choice(len(p), p=p / p.sum()))

@@ -1,5 +1,6 @@
 """What a person sees on standard error while a command works: lines, warnings and one line of progress."""
 
+import contextlib
 import sys
 import time
 
@@ -12,7 +13,7 @@ class Progress:
     def __init__(self, total: int, done: int = 0, unit: str = "tokens") -> None:
         self.total, self.first, self.unit = total, done, unit
         self.began = self.printed = time.monotonic()
-        self.terminal = sys.stderr.isatty()
+        self.terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def show(self, done: int, text: str, final: bool = False) -> None:
         """Shows the line if it is due.
@@ -32,12 +33,17 @@ class Progress:
         line = f"{text}  {speed:,.0f} {self.unit}/s  {clock(left)} left"
         if self.terminal:
             line = f"\r\033[K{line}"
-        print(line, end="" if self.terminal and not final else "\n", file=sys.stderr, flush=True)
+        say(line, end="" if self.terminal and not final else "\n")
 
 
-def say(line: str) -> None:
-    """Prints a line for the person who watches: on standard error, as standard output is for results."""
-    print(line, file=sys.stderr, flush=True)
+def say(line: str, end: str = "\n") -> None:
+    """Prints a line for the person who watches: on standard error, as standard output is for results.
+
+    A line that cannot be shown is dropped. It is no reason to stop.
+    """
+    if sys.stderr is not None:  # as where it is closed; print would take None for standard output
+        with contextlib.suppress(OSError):
+            print(line, end=end, file=sys.stderr, flush=True)
 
 
 def warn(line: str) -> None:

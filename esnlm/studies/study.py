@@ -12,7 +12,7 @@ from typing import Any
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
-from esnlm.process import exit_with
+from esnlm.process import OUTPUT_LOST, exit_with
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import write_file
 from esnlm.runs.console import clock, say
@@ -75,7 +75,7 @@ def run_study(
     except OSError as error:
         raise InputError(f"{grid.out}: cannot be made: {error.strerror}; choose another folder with --out") from None
     table = _write_results(grid, runs, command)
-    done, began, finished = 0.0, time.monotonic(), len(runs) - len(unfinished)
+    done, began, finished, lost = 0.0, time.monotonic(), len(runs) - len(unfinished), False
     for number, run in enumerate(unfinished):
         rest = sum(flops[other.directory] for other in unfinished[number:])
         time_left = f", about {clock((time.monotonic() - began) / done * rest)} left" if done else ""
@@ -84,14 +84,16 @@ def run_study(
         if status == INTERRUPTED:
             say(f"stopped in {run.directory.name}; the same command goes on")
             return INTERRUPTED
-        if status:
+        if status == OUTPUT_LOST:  # The run is done all the same.
+            lost = True
+        elif status:
             if status != 2:  # with status 2 the run has said what was wrong
                 say(f"{run.directory} ended with status {status}; the same command tries it again")
             return max(status, 1)  # a negative status is the signal that ended the run
         done += flops[run.directory]
         table = _write_results(grid, runs, command)
     print(table, end="")
-    return 0
+    return OUTPUT_LOST if lost else 0
 
 
 def read_study(file: Path) -> dict[str, Any]:
@@ -174,7 +176,8 @@ def _check_begun(runs: list[GridRun]) -> int:
     """Returns 2, after a line that says why, where a run was begun with another configuration than the file's now."""
     begun = [run.experiment for run in runs if RunDirectory(run.directory).config.exists()]
     # The check asks for the device, which a process then holds. Each run needs all of it, so another process asks.
-    return run_in_process(require_all_same, begun) if begun else 0
+    status = run_in_process(require_all_same, begun) if begun else 0
+    return 0 if status == OUTPUT_LOST else status
 
 
 def require_all_same(begun: list[Experiment]) -> None:

@@ -3,9 +3,10 @@
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from types import FrameType
+
+from esnlm.runs.console import say
 
 
 class Interruption:
@@ -36,7 +37,7 @@ class Interruption:
             raise KeyboardInterrupt
         if not asked_before:
             line = "stopping after this update; Ctrl-C again leaves at once, without saving"
-            print(f"\n{line}", file=sys.stderr, flush=True)
+            say(f"\n{line}")
 
 
 @contextlib.contextmanager

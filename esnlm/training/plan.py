@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from esnlm.compute import choose_compute
+from esnlm.compute import backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
@@ -28,7 +28,7 @@ def show(experiment: Experiment) -> int:
     """
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
-    compute = choose_compute(experiment.compute, model, jax.default_backend())
+    compute = choose_compute(experiment.compute, model, backend())
     assert compute.window_tokens is not None and compute.batch_slots is not None
     counts = model.expected_counts(corpus.vocab_size)
     if isinstance(training, Fitter):

@@ -3,10 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-import jax
-
 from esnlm import config_io
-from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, as_dict, flatten
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
@@ -85,5 +83,5 @@ def require_same(
 
 def _with_device_choices(experiment: Experiment) -> Experiment:
     """Returns the experiment with what it leaves open chosen for this device."""
-    compute = choose_compute(experiment.compute, experiment.model, jax.default_backend())
+    compute = choose_compute(experiment.compute, experiment.model, backend())
     return dataclasses.replace(experiment, compute=compute)

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 
 from esnlm import loaded_run
+from esnlm.compute import in_float32
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
@@ -16,6 +17,7 @@ from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs.directory import RunDirectory
 
 
+@in_float32
 def evaluate_run(
     run: str | Path,
     data: Sequence[str | Path] | None = None,

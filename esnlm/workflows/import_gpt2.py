@@ -3,10 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-import jax
-
 from esnlm import config_io
-from esnlm.compute import choose_compute
+from esnlm.compute import backend, choose_compute, in_float32
 from esnlm.config import Experiment
 from esnlm.data.sources.imported import ImportedData
 from esnlm.errors import InputError
@@ -18,6 +16,7 @@ from esnlm.runs.json_file import write_json
 from esnlm.training.summary import describe_device, hash_config, versions
 
 
+@in_float32
 def import_gpt2(folder: Path, out: Path) -> Experiment:
     """Writes the run directory `out`, whole or not at all, from a Hugging Face folder, and returns its experiment.
 
@@ -26,11 +25,10 @@ def import_gpt2(folder: Path, out: Path) -> Experiment:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists; name another run directory with --out")
+    device = backend()
     config, model, tokenizer = read_gpt2(folder)
     experiment = Experiment(run=str(out), data=ImportedData(source=folder.resolve().name), model=config)
-    experiment = dataclasses.replace(
-        experiment, compute=choose_compute(experiment.compute, experiment.model, jax.default_backend())
-    )
+    experiment = dataclasses.replace(experiment, compute=choose_compute(experiment.compute, experiment.model, device))
     counts = model.counts()
     summary = {
         "status": "finished",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from esnlm import config
+from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
 from esnlm.reporting.run_results import references, show_results
@@ -22,6 +23,7 @@ from esnlm.training.summary import summarize
 INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
 
+@in_float32
 def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
