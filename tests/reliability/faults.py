@@ -1,4 +1,4 @@
-"""Every call to the disk fails once: a training, the preparation of a store and an evaluation, and what is left of them.
+"""Every call to the disk fails once: of a save, a preparation of text, a training and an evaluation; and what is left.
 
     python -m tests.reliability.faults --every 5          each fifth call; --continue adds to the figures that are there
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.runs import checkpoint
-from tests.reliability.compare import REPOSITORY, compare_files, compare_reports, compare_runs
+from tests.reliability.compare import compare_files, compare_reports, compare_runs
 from tests.reliability.fork_server import ForkServer
 
 CONFIG = """
@@ -43,6 +43,8 @@ tracking: [csv]
 """
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
 NEVER = 2**40  # beyond every call
+PREPARE = ["-m", "esnlm", "prepare", "--tokenizer", "train:280", "--sentences", "line"]
+EVALUATE = ["eval_blimp.py", "--data", "finished/minimal_pairs"]
 
 
 @dataclass(frozen=True)
@@ -87,24 +89,26 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     args = parser.parse_args(arguments)
     record = measure.begin() | {"calls": {}, "rows": []}
     if args.goes_on and (args.out / "faults.json").exists():
-        record["rows"] = json.loads((args.out / "faults.json").read_text())["rows"]
+        before = json.loads((args.out / "faults.json").read_text())
+        record |= {"calls": before["calls"], "rows": before["rows"]}
     deadline = time.monotonic() + args.seconds
     with tempfile.TemporaryDirectory() as scratch, ForkServer(compile_library(Path(scratch))) as server:
         folder = Path(scratch).resolve()
-        prepare_input(folder, server)
-        for name in COMMANDS:
-            record["calls"][name] = count_calls(folder, server, name)
         tried = {(row["command"], row["n"]) for row in record["rows"]}
+        cases = []
         for name in args.only:
+            record["calls"][name] = undisturbed(folder, server, name)
             total = sum(record["calls"][name].values())
-            for n in args.calls or range(1, total + 1, args.every):
-                if n > total or (name, n) in tried or time.monotonic() > deadline:
-                    continue
-                record["rows"].append(row := try_case(folder, server, Case(name, n)))
-                shown = f"status {row['status']}  {'; '.join(row['faults']) or 'as it must be'}"
-                print(f"{name} {n}/{total}  {row['call']}  {row['error']}  {shown}", flush=True)
-                if len(record["rows"]) % 20 == 0:  # so that nothing is lost when the sweep is stopped
-                    measure.write(args.out, "faults", "Every call to the disk fails", markdown(record), record)
+            cases += [Case(name, n) for n in args.calls or range(1, total + 1, args.every) if n <= total]
+        random.Random(0).shuffle(cases)  # so that a sweep that is cut short has tried some of everything
+        for case in cases:
+            if (case.command, case.n) in tried or time.monotonic() > deadline:
+                continue
+            record["rows"].append(row := try_case(folder, server, case))
+            shown = f"status {row['status']}  {'; '.join(row['faults']) or 'as it must be'}"
+            print(f"{case.command} {case.n}  {row['call']}  {row['error']}  {shown}", flush=True)
+            if len(record["rows"]) % 20 == 0:  # so that nothing is lost when the sweep is stopped
+                measure.write(args.out, "faults", "Every call to the disk fails", markdown(record), record)
     measure.write(args.out, "faults", "Every call to the disk fails", markdown(record), record)
     return record
 
@@ -116,58 +120,54 @@ def compile_library(folder: Path) -> Path:
     return library
 
 
+def _compare_checkpoint(folder: Path) -> list[str]:
+    one, other = (checkpoint.digest(checkpoint.restore(folder / name / "3")[0]) for name in ("saving", "case"))
+    return [] if one == other else ["case/3"]
+
+
 def _compare_training(folder: Path) -> list[str]:
-    found = compare_runs(folder / "undisturbed/run", folder / "case/run")
-    ours, theirs = ((folder / name / "run/frozen/manifest.json").exists() for name in ("undisturbed", "case"))
-    return found + ([] if ours == theirs else ["frozen"])
+    return compare_runs(folder / "training" / "run", folder / "case" / "run")
 
 
 def _compare_store(folder: Path) -> list[str]:
-    return compare_files(folder / "undisturbed/store", folder / "case/store")
+    return compare_files(folder / "preparation" / "store", folder / "case" / "store")
 
 
 def _compare_report(folder: Path) -> list[str]:
     reports = folder / "case" / "reports"
-    for file in (folder / "undisturbed" / "reports").iterdir():
+    for file in (folder / "evaluation" / "reports").iterdir():
         shutil.copy(file, reports / file.name.replace("killed", "once", 1))
     return compare_reports(reports)
 
 
 COMMANDS = {
+    "saving": Command(["-m", "tests.reliability.save_arrays", "case/3"], False, _compare_checkpoint),
+    "preparation": Command([*PREPARE, "--input", "text", "--out", "case/store"], False, _compare_store),
     "training": Command(["train.py", "--config", "run.yaml", "--run", "case/run"], True, _compare_training),
-    "preparation": Command(
-        "-m esnlm prepare --input text --tokenizer train:280 --sentences line --out case/store".split(),
-        False,
-        _compare_store,
-    ),
-    "evaluation": Command(
-        "eval_blimp.py --run finished --data finished/minimal_pairs --out case/reports/killed.json".split(),
-        True,
-        _compare_report,
-    ),
+    "evaluation": Command([*EVALUATE, "--run", "finished", "--out", "case/reports/killed.json"], True, _compare_report),
 }
 
 
-def prepare_input(folder: Path, server: ForkServer) -> None:
-    """Writes the input of the commands, and the undisturbed results, into `folder`."""
+def undisturbed(folder: Path, server: ForkServer, name: str) -> dict[str, int]:
+    """Runs a command without a fault, keeps its results and what it says, and returns how many calls of each kind it makes."""
     (folder / "run.yaml").write_text(CONFIG)
     (folder / "text").write_text("The cats sleep in the garden and the dogs bark at the old man.\n" * 200)
-    for name, command in COMMANDS.items():
-        (folder / "case").mkdir(exist_ok=True)
-        status, told = call(folder, server, command.arguments)
-        if status:
-            raise RuntimeError(f"{name}: status {status}: {told}")
-        if name == "training":
-            shutil.copytree(folder / "case" / "run", folder / "finished")
-    (folder / "case").rename(folder / "undisturbed")
-
-
-def count_calls(folder: Path, server: ForkServer, name: str) -> dict[str, int]:
-    """Returns how many calls of each kind an undisturbed command makes."""
+    if name == "evaluation" and not (folder / "finished").exists():
+        empty(folder / "case")
+        _call_well(folder, server, "training")
+        (folder / "case" / "run").rename(folder / "finished")
     empty(folder / "case")
-    _, told = call(folder, server, COMMANDS[name].arguments)
+    told = _call_well(folder, server, name)
     (folder / f"{name}.told").write_text(told)
+    (folder / "case").rename(folder / name)
     return dict(collections.Counter(line.split(" ", 3)[1] for line in read_log(folder)))
+
+
+def _call_well(folder: Path, server: ForkServer, name: str) -> str:
+    status, told = call(folder, server, COMMANDS[name].arguments)
+    if status:
+        raise RuntimeError(f"{name}, undisturbed: status {status}: {told}")
+    return told
 
 
 def try_case(folder: Path, server: ForkServer, case: Case) -> dict[str, Any]:
@@ -178,7 +178,9 @@ def try_case(folder: Path, server: ForkServer, case: Case) -> dict[str, Any]:
     failed = [line.split(" ", 3) for line in read_log(folder) if line.split(" ", 3)[2] == "1"]
     faults = judge(status, told, (folder / f"{case.command}.told").read_text())
     steps = folder / "case" / "run" / "checkpoints"
-    faults += [f"{step}: {bad}" for step in checkpoint.all_steps(steps) if (bad := checkpoint.verify(steps / str(step)))]
+    faults += [
+        f"{step}: {bad}" for step in checkpoint.all_steps(steps) if (bad := checkpoint.verify(steps / str(step)))
+    ]
     if status or command.repeats:
         again, told_then = call(folder, server, command.arguments)
         faults += [f"afterwards: status {again}: {told_then[-500:]}"] if again else []
@@ -243,8 +245,8 @@ def markdown(record: dict[str, Any]) -> list[str]:
     """Returns the page: the figures, a table of the calls, and every case that was not as it must be."""
     from benchmarks import measure
 
-    rows = record["rows"]
-    table = []
+    record["rows"].sort(key=lambda row: (list(COMMANDS).index(row["command"]), row["n"]))
+    rows, table = record["rows"], []
     for command, calls in record["calls"].items():
         own = [row for row in rows if row["command"] == command]
         for kind, number in sorted(calls.items()):
@@ -260,9 +262,12 @@ def markdown(record: dict[str, Any]) -> list[str]:
     total = sum(sum(calls.values()) for calls in record["calls"].values())
     names = [errno.errorcode[error] for error in ERRORS]
     return [
-        f"{len(rows)} of the {total} calls that the three commands make were let fail, one in each case;"
+        f"{len(rows)} of the {total} calls that the commands make were let fail, one in each case;"
         f" in {lasting} cases all later calls failed, too. {good} of {len(rows)} cases are as they must be.",
-        *([f"{missed} cases ended before their call was reached: threads make the number of calls vary."] * bool(missed)),
+        *(
+            [f"{missed} cases ended before their call was reached: threads make the number of calls vary."]
+            * bool(missed)
+        ),
         "",
         *measure.table(["command", "call", "made", "let fail", *names, "status 2", "status 0", "faults"], table),
         "",

@@ -6,6 +6,7 @@ collected, so what these write on stderr is seen, too.
 """
 
 import ctypes
+import importlib
 import json
 import os
 import runpy
@@ -18,6 +19,7 @@ from typing import Any
 from tests.reliability.compare import REPOSITORY
 
 LONGEST = 300  # seconds of a command, which is then killed
+IMPORTED = ("esnlm.workflows.train", "esnlm.workflows.blimp", "esnlm.data.prepare", "matplotlib.backends.backend_agg")
 PARENT_DEATH_SIGNAL = 1  # an option of prctl: no child outlives the program
 
 
@@ -59,9 +61,8 @@ def serve() -> None:
     """Reads orders from stdin until it ends, and answers each with an exit status on stdout."""
     import jax
 
-    import esnlm.workflows.blimp
-    import esnlm.workflows.train
-
+    for name in IMPORTED:
+        importlib.import_module(name)
     for line in sys.stdin:
         order = json.loads(line)
         if not (child := os.fork()):
