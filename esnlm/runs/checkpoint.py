@@ -79,7 +79,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
         raise InputError(
-            f"{folder}: checkpoint not saved: {_reason(error)}; {_mb(size)} needed, {_mb(_free(folder))} available: "
+            f"{folder}: checkpoint not saved: {_reason(error, folder)}; {_mb(size)} needed, {_mb(_free(folder))} available: "
             "free some space, lift the limit or choose another run directory (earlier checkpoints are untouched)"
         ) from error
 
@@ -305,10 +305,12 @@ async def _all_done(tasks: set[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _reason(error: Exception) -> str:
-    """Returns what the system or Orbax says, in one short line."""
+def _reason(error: Exception, folder: Path) -> str:
+    """Returns what the system or Orbax says, in one short line, where `folder` was to be saved."""
     if isinstance(error, OSError):
-        return f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
+        hidden = re.escape(f".{folder.name}.partial-") + "[0-9a-f]{8}"  # it is gone when the line is read
+        file = re.sub(hidden, folder.name, str(error.filename or ""))
+        return f"{error.strerror} ({file})" if file else str(error.strerror)
     if code := re.search(r"\[os_error_code='(\d+)'", str(error)):
         return os.strerror(int(code[1]))
     return str(error).partition("\n")[0][:200]
