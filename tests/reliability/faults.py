@@ -91,6 +91,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if args.goes_on and (args.out / "faults.json").exists():
         before = json.loads((args.out / "faults.json").read_text())
         record |= {"calls": before["calls"], "rows": before["rows"]}
+        record["command"] = f"{before['command']} && {record['command']}"
     deadline = time.monotonic() + args.seconds
     with tempfile.TemporaryDirectory() as scratch, ForkServer(compile_library(Path(scratch))) as server:
         folder = Path(scratch).resolve()
