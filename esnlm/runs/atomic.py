@@ -127,10 +127,19 @@ class NewFolder:
             for name in (*names, ""):
                 _sync(Path(parent, name))
         former = _hidden(self.target)
-        if replace and self.target.exists():
+        replaced = replace and self.target.exists()
+        if replaced:
             self.target.rename(former)
-        self.path.rename(self.target)
-        _sync(self.target.parent)
+        try:
+            self.path.rename(self.target)
+            _sync(self.target.parent)
+        except OSError:  # All is then as it was, so that the caller can try again.
+            with contextlib.suppress(OSError):
+                if not self.path.exists():
+                    self.target.rename(self.path)
+                if replaced:
+                    former.rename(self.target)
+            raise
         shutil.rmtree(former, ignore_errors=True)
 
 

@@ -131,6 +131,19 @@ def test_a_folder_is_replaced_only_where_it_is_empty_or_that_is_asked_for(tmp_pa
     assert (tmp_path / "folder" / "file").read_text() == "second" and names(tmp_path) == ["folder"]
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_folder_whose_name_does_not_reach_the_disk_is_as_it_was(tmp_path, monkeypatch, replace):
+    if replace:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "file").write_text("old")
+    before, sync = names(tmp_path), atomic._sync
+    monkeypatch.setattr(atomic, "_sync", lambda path: fail() if path == tmp_path else sync(path))
+    with pytest.raises(OSError, match="No space left"), NewFolder(tmp_path / "folder") as new:
+        (new.path / "file").write_text("new")
+        new.commit(replace)
+    assert names(tmp_path) == before and (not replace or (tmp_path / "folder" / "file").read_text() == "old")
+
+
 def test_an_error_within_names_the_target(tmp_path):
     line = f"^{tmp_path}/folder/file: No space left"
     with pytest.raises(InputError, match=line), NewFolder(tmp_path / "folder") as new, writing(new.path / "file"):
