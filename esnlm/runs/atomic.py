@@ -74,12 +74,7 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
                         file.write(content.encode() if isinstance(content, str) else content)
                         file.flush()
                         os.fsync(file.fileno())
-        for path in contents:
-            with writing(path):
-                if path in partial:
-                    os.replace(partial[path], path)
-                else:
-                    path.unlink(missing_ok=True)
+        _replace_all(list(contents), partial, stack)
         for path in contents:  # last, so that what a killed process left marks the group until it is complete
             remove_abandoned(path.parent, path.name)
 
@@ -133,10 +128,19 @@ class NewFolder:
             for name in (*names, ""):
                 _sync(Path(parent, name))
         former = _hidden(self.target)
-        if replace and self.target.exists():
+        replaced = replace and self.target.exists()
+        if replaced:
             self.target.rename(former)
-        self.path.rename(self.target)
-        _sync(self.target.parent)
+        try:
+            self.path.rename(self.target)
+            _sync(self.target.parent)
+        except OSError:  # All is then as it was, so that the caller can try again.
+            with contextlib.suppress(OSError):
+                if not self.path.exists():
+                    self.target.rename(self.path)
+                if replaced:
+                    former.rename(self.target)
+            raise
         shutil.rmtree(former, ignore_errors=True)
 
 
@@ -183,6 +187,34 @@ def writing(path: Path | str) -> Iterator[None]:
 def refusal(error: OSError, path: Path | str) -> str:
     """Returns one line: the file, what the system says, and what to free or change."""
     return f"{path}: {error.strerror}; {(ADVICE | PATH_ADVICE)[error.errno or 0]}"
+
+
+def _replace_all(paths: list[Path], partial: Mapping[Path, Path], stack: contextlib.ExitStack) -> None:
+    """Lets the partial files take their names, and removes the other paths. Where one refuses, all are as they were."""
+    former: dict[Path, Path | None] = {}  # the old files, under hidden names too; None where there was none
+    for path in paths[:-1]:  # Nothing comes after the last one that could still fail.
+        hidden = former[path] = _hidden(path) if os.path.lexists(path) else None
+        if hidden is not None:
+            stack.callback(_discard, hidden, None)
+            with contextlib.suppress(OSError):  # a file system without links: the new file then stays
+                os.link(path, hidden, follow_symlinks=False)
+    done: list[Path] = []
+    try:
+        for path in paths:
+            with writing(path):
+                if path in partial:
+                    os.replace(partial[path], path)
+                else:
+                    path.unlink(missing_ok=True)
+            done.append(path)
+    except Exception:
+        for path in done:
+            with contextlib.suppress(OSError):
+                if (hidden := former[path]) is not None:
+                    os.replace(hidden, path)
+                else:
+                    path.unlink()
+        raise
 
 
 def _hidden(target: Path) -> Path:

@@ -9,6 +9,8 @@ A checkpoint is a folder. A run has one for each saved step, `checkpoints/STEP/`
 Orbax restores flipped bits without a word, so nothing is restored before every byte of it has been checked.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -16,9 +18,10 @@ import math
 import os
 import re
 import shutil
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from esnlm.runs.json_file import parse_json
 from esnlm.runs.sealed_folder import MANIFEST
 
 ARRAYS, METADATA = "arrays", "metadata.json"
+PATIENCE = 30  # seconds that are left to Orbax's other writes when one of them has failed
 
 Arrays = dict[str, Any]  # nested dicts with string keys; the leaves are arrays
 
@@ -75,7 +79,7 @@ def save(folder: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
             new.commit(replace=True)
     except (OSError, ValueError) as error:  # Orbax passes a failed write on as a ValueError
         raise InputError(
-            f"{folder}: checkpoint not saved: {_reason(error)}; {_mb(size)} needed, {_mb(_free(folder))} available: "
+            f"{folder}: checkpoint not saved: {_reason(error, folder)}; {_mb(size)} needed, {_mb(_free(folder))} available: "
             "free some space, lift the limit or choose another run directory (earlier checkpoints are untouched)"
         ) from error
 
@@ -262,22 +266,51 @@ def _maybe_permanent(folder: Path) -> bool:
         return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def _quiet_orbax() -> Iterator[None]:
-    """Silences Orbax: it logs each step of a save, and a failure with its traceback, which we report in one line."""
+    """Silences Orbax: it logs each step of a save, and a failure with its traceback, which we report in one line.
+
+    Orbax writes arrays side by side. Where one write fails, it closes its event loops while the other writes go on, and
+    each of these then prints that its loop is closed. So here a loop waits for its tasks before it closes, and a block
+    that failed waits for the threads that it began.
+    """
     logger = logging.getLogger("absl")
-    level = logger.level
+    level, others, new_event_loop = logger.level, set(threading.enumerate()), asyncio.new_event_loop
     logger.setLevel(logging.CRITICAL + 1)
+    asyncio.new_event_loop = _PatientLoop
     try:
         yield
+    except BaseException:
+        deadline = time.monotonic() + PATIENCE
+        for thread in set(threading.enumerate()) - others:
+            threading.Thread.join(thread, max(0.0, deadline - time.monotonic()))  # Orbax's own join raises
+        raise
     finally:
+        asyncio.new_event_loop = new_event_loop
         logger.setLevel(level)
 
 
-def _reason(error: Exception) -> str:
-    """Returns what the system or Orbax says, in one short line."""
+class _PatientLoop(asyncio.SelectorEventLoop):
+    """An event loop that waits for its tasks before it closes."""
+
+    def close(self) -> None:
+        tasks = set() if self.is_closed() else asyncio.all_tasks(self)
+        if tasks:
+            with contextlib.suppress(TimeoutError):
+                self.run_until_complete(asyncio.wait_for(_all_done(tasks), PATIENCE))
+        super().close()
+
+
+async def _all_done(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reason(error: Exception, folder: Path) -> str:
+    """Returns what the system or Orbax says, in one short line, where `folder` was to be saved."""
     if isinstance(error, OSError):
-        return f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
+        hidden = re.escape(f".{folder.name}.partial-") + "[0-9a-f]{8}"  # it is gone when the line is read
+        file = re.sub(hidden, folder.name, str(error.filename or ""))
+        return f"{error.strerror} ({file})" if file else str(error.strerror)
     if code := re.search(r"\[os_error_code='(\d+)'", str(error)):
         return os.strerror(int(code[1]))
     return str(error).partition("\n")[0][:200]

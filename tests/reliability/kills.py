@@ -133,8 +133,8 @@ def kill_all(folder: Path, args: argparse.Namespace, rng: random.Random, deadlin
             before = half_saved(run)
             found = kill(folder, [*train, run.name], target, rng, Watch(run, target, edges).reached, longest=8.0)
             done = not found
-            if half_saved(run) - before:  # surer than the stack: Orbax's own threads may be at work
-                found[0]["phase"] = "save"
+            if half_saved(run) - before and found[0]["phase"] != "removal of an old checkpoint":
+                found[0]["phase"] = "save"  # surer than the stack: Orbax's own threads may be at work
             of_training += [one | position(run, edges) for one in found]
         once(folder, [*train, run.name])
     for one in of_training:
@@ -314,8 +314,8 @@ class Watch:
 
 
 def half_saved(run: Path) -> set[Path]:
-    """The temporary folders of saves that are under way, or were cut off."""
-    return set((run / "checkpoints").glob(".tmp-checkpoint-*"))
+    """The hidden folders of saves, and of removals, that are under way or were cut off."""
+    return set((run / "checkpoints").glob(".*.partial-*"))
 
 
 def last_line(run: RunDirectory) -> dict:

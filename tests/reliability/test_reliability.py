@@ -2,14 +2,17 @@
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.reliability import full_disk, kills, rot
+from esnlm.runs.atomic import NewFolder
+from tests.reliability import faults, full_disk, kills, rot
 from tests.reliability.compare import REPOSITORY, compare_files
+from tests.reliability.fork_server import ForkServer
 
 
 def command(*arguments):
@@ -30,6 +33,12 @@ def test_a_kill_s_place_is_the_innermost_that_has_a_name():
     in_log = '  File "' + kills.log.__file__ + '", line 80 in whatever\n'
     assert kills.phase(main + in_log + frame(kills.train_run) + frame(kills.exit_with)) == "updates"
     assert kills.phase(waiting) == kills.phase("") == "start"
+
+
+def test_a_save_under_way_is_seen(tmp_path):
+    assert kills.half_saved(tmp_path) == set()
+    with NewFolder(tmp_path / "checkpoints" / "3") as new:
+        assert kills.half_saved(tmp_path) == {new.path}
 
 
 def test_what_differs_between_two_folders_is_found(tmp_path):
@@ -75,6 +84,44 @@ def test_a_refusal_is_one_line_with_advice():
     assert full_disk.judge(1, "Traceback\n")[0] == "status 1"
     assert full_disk.judge(2, "error: no\n") == ["no advice"]
     assert full_disk.judge(2, "error: free it\nmore\n")[0].startswith("not one line")
+
+
+def test_a_fault_is_told_in_one_line_beside_what_is_always_said():
+    usual = "epoch 1/1  update 1/3  train NLL 6.812  1,234 tokens/s  0:00 left\n"
+    error = "error: /r/checkpoints/3: checkpoint not saved: Input/output error\n"
+    assert faults.judge(2, usual.replace("6.812", "6.9") + error, usual) == []
+    assert faults.judge(0, usual + "warning: tracking csv failed: OSError\n", usual) == []
+    assert faults.judge(1, usual, usual) == ["status 1"]
+    assert faults.judge(2, error + usual, usual)[0].startswith("not one line: ")
+    assert faults.judge(2, error + error, usual)[0].startswith("not one line: ")
+    assert faults.judge(2, "RuntimeError: Event loop is closed\n" + error, usual)[0].startswith("also said: Runtime")
+    assert faults.judge(0, error, usual)[0].startswith("also said: error")
+
+
+needs_cc = pytest.mark.skipif(
+    shutil.which("cc") is None, reason="needs a C compiler, cc, for tests/reliability/faults.c"
+)
+
+
+@needs_cc
+def test_faults_of_a_save_and_of_a_preparation(tmp_path):
+    """Of Orbax's calls, a folder that is not made, a rename and an open; of Python's calls, a write and a sync."""
+    with ForkServer(faults.compile_library(tmp_path)) as server:
+        assert sum(faults.undisturbed(tmp_path, server, "saving").values()) > 80
+        assert sum(faults.undisturbed(tmp_path, server, "preparation").values()) > 30
+        kinds = [line.split()[1] for line in faults.read_log(tmp_path)]
+        calls = {"saving": [9, 29, 57], "preparation": [kinds.index(kind) + 1 for kind in ("write", "sync")]}
+        rows = [faults.try_case(tmp_path, server, faults.Case(name, n)) for name in calls for n in calls[name]]
+    assert [(row["status"], row["faults"]) for row in rows] == [(2, [])] * 5
+
+
+@needs_cc
+@pytest.mark.slow
+def test_faults_of_a_training_and_of_an_evaluation(tmp_path):
+    calls = ["4", "13", "22", "150", "300", "450", "600", "630"]
+    done = command("tests.reliability.faults", "--only", "training", "evaluation", "--calls", *calls, "--out", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads((tmp_path / "faults.json").read_text())["rows"]) == 11
 
 
 @pytest.mark.slow

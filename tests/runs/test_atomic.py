@@ -58,7 +58,8 @@ def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk
     replaced, replace = [], os.replace
 
     def note(partial, path):
-        assert len(list(tmp_path.glob(".*.partial-*"))) == 2 - len(replaced)
+        hidden = {file.name.split(".")[1] for file in tmp_path.glob(".*.partial-*")}
+        assert hidden == {"first", "last", "removed"} - set(replaced)  # of "removed", the old file
         replaced.append(path.name)
         replace(partial, path)
 
@@ -66,6 +67,19 @@ def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk
     monkeypatch.setattr(os, "replace", note)
     write_files({tmp_path / "first": "1", tmp_path / "removed": None, tmp_path / "last": "2"})
     assert replaced == ["first", "last"] and names(tmp_path) == ["first", "last"]
+
+
+def test_a_group_whose_last_file_cannot_take_its_name_is_as_it_was(tmp_path, monkeypatch):
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: fail() if b == tmp_path / "last" else replace(a, b))
+    for name in ("old", "removed"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "link").symlink_to("old")
+    group = {tmp_path / name: "new" for name in ("old", "fresh", "link")} | {tmp_path / "removed": None}
+    with pytest.raises(InputError, match=f"^{tmp_path}/last: No space left on device; "):
+        write_files(group | {tmp_path / "last": "new"})
+    assert names(tmp_path) == ["link", "old", "removed"] and (tmp_path / "link").is_symlink()
+    assert [(tmp_path / name).read_text() for name in ("old", "removed")] == ["old", "removed"]
 
 
 def test_a_group_killed_before_its_last_file_is_known_by_what_it_left(tmp_path):
@@ -115,6 +129,19 @@ def test_a_folder_is_replaced_only_where_it_is_empty_or_that_is_asked_for(tmp_pa
     with pytest.raises(OSError), NewFolder(tmp_path / "folder") as new:
         new.commit()
     assert (tmp_path / "folder" / "file").read_text() == "second" and names(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_folder_whose_name_does_not_reach_the_disk_is_as_it_was(tmp_path, monkeypatch, replace):
+    if replace:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "file").write_text("old")
+    before, sync = names(tmp_path), atomic._sync
+    monkeypatch.setattr(atomic, "_sync", lambda path: fail() if path == tmp_path else sync(path))
+    with pytest.raises(OSError, match="No space left"), NewFolder(tmp_path / "folder") as new:
+        (new.path / "file").write_text("new")
+        new.commit(replace)
+    assert names(tmp_path) == before and (not replace or (tmp_path / "folder" / "file").read_text() == "old")
 
 
 def test_an_error_within_names_the_target(tmp_path):

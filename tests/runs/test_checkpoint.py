@@ -577,6 +577,57 @@ def test_a_write_that_fails_half_way(checkpoints, monkeypatch, told, reason):
     assert leftovers(checkpoints) == []
 
 
+def test_the_line_names_no_hidden_folder(checkpoints, monkeypatch):
+    def fail(self, folder, arrays):
+        raise OSError(errno.EIO, "Input/output error", str(folder / "d"))
+
+    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointer.save", fail)
+    with pytest.raises(InputError) as caught:
+        save(checkpoints / "300", tree(), {})
+    reason = f"Input/output error ({checkpoints}/300/arrays/d)"
+    assert str(caught.value).startswith(f"{checkpoints}/300: checkpoint not saved: {reason}; 0.0 MB needed, ")
+
+
+def test_a_write_that_fails_beside_others_is_told_in_one_line(checkpoints):
+    """As Orbax does it: the first write that fails closes the event loop, while a thread is still at another one."""
+    line = run_python(
+        """
+        import asyncio, gc, sys, time, numpy as np, orbax.checkpoint
+        from esnlm.errors import InputError
+        from esnlm.runs.checkpoint import save
+
+        async def fail(folder):
+            raise OSError(5, "Input/output error")
+
+        async def write(folder):
+            slow = asyncio.to_thread(lambda: (time.sleep(0.3), folder.mkdir()))
+            await asyncio.gather(fail(folder), slow, slow_to_fail(folder))
+
+        async def slow_to_fail(folder):
+            await asyncio.sleep(0.1)
+            raise OSError(28, "No space left on device")
+
+        def orbax_save(self, folder, arrays):
+            loop = asyncio.new_event_loop()
+            try:
+                loop.run_until_complete(write(folder))
+            finally:
+                loop.close()
+
+        orbax.checkpoint.PyTreeCheckpointer.save = orbax_save
+        try:
+            save(f"{sys.argv[1]}/300", {"a": np.ones(3)}, {})
+        except InputError as error:
+            print(error)
+        gc.collect()
+        time.sleep(0.5)
+        """,
+        checkpoints,
+    )  # which has nothing on stderr
+    assert line.startswith(f"{checkpoints}/300: checkpoint not saved: Input/output error; 0.0 MB needed, ")
+    assert all_steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
+
+
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "notes").write_text("words")
     with pytest.raises(InputError) as caught:
