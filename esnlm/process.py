@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable
 
+from esnlm import background, compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.errors import InputError
 from esnlm.runs.atomic import ADVICE, refusal
@@ -15,9 +16,14 @@ def exit_with(main: Callable[[], int | None]) -> int:
     The status is that of `main` (None counts as 0), or 2 after one line on stderr for an InputError, a full disk and the
     like, or too little memory, or 130 for Ctrl-C.
     """
+    return background.leave(_status(main))
+
+
+def _status(main: Callable[[], int | None]) -> int:
     keep_freed_memory()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
+        compilation_cache.use()
         return main() or 0
     except InputError as error:
         message = str(error)
