@@ -8,7 +8,6 @@ once with that cache. A last run is sent SIGTERM while it compiles. Processor ti
 line of metrics, which the process itself is asked for by the system (/proc/PID/stat).
 """
 
-import json
 import os
 import shutil
 import signal
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import measure
+import measure
 
 ROOT = Path(__file__).parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -102,7 +101,6 @@ def main() -> dict:
         f"SIGTERM while it compiles: ended {record['stop']['wall_s']:.1f} s later, with status {record['stop']['status']}.",
     ]
     measure.write(options.out, "start_up", "Start-up", text, record)
-    print(json.dumps(found))
     return record
 
 

@@ -1,7 +1,7 @@
 """Runs work that cannot be interrupted in a thread, so that Ctrl-C and SIGTERM need not wait for it.
 
 XLA compiles without looking at signals. Python's handlers run in the main thread, which waits here and can leave at once.
-A thread inside XLA cannot be ended, and Python would crash or wait for it while it shuts down. So the process is then left
+A thread inside XLA cannot be ended, and Python would crash where it shuts down beside one. So the process is then left
 without Python's own end, by `leave`.
 """
 
@@ -15,7 +15,8 @@ Result = TypeVar("Result")
 
 SLOW = 2.0  # seconds after which a person wonders what is going on
 
-_running: set[threading.Thread] = set()
+# An interrupted Thread.join takes its thread for ended in Python 3.11. So events say what goes on.
+_unfinished: set[threading.Event] = set()
 
 
 def run(work: Callable[[], Result], slow: Callable[[], None] | None = None) -> Result:
@@ -26,22 +27,23 @@ def run(work: Callable[[], Result], slow: Callable[[], None] | None = None) -> R
         slow: is called once where the work takes longer than SLOW seconds.
     """
     outcome: dict[str, Any] = {}
+    done = threading.Event()
 
     def keep() -> None:
         try:
             outcome["result"] = work()
         except BaseException as error:
             outcome["error"] = error
+        finally:
+            _unfinished.discard(done)
+            done.set()
 
-    thread = threading.Thread(target=keep, daemon=True)
-    _running.add(thread)
-    thread.start()
-    thread.join(SLOW)
-    if thread.is_alive() and slow is not None:
+    _unfinished.add(done)
+    threading.Thread(target=keep, daemon=True).start()
+    if not done.wait(SLOW) and slow is not None:
         slow()
-    while thread.is_alive():
-        thread.join(1.0)  # A join without a time cannot be interrupted on every system.
-    _running.discard(thread)
+    while not done.wait(1.0):  # A wait without a limit cannot be interrupted on every system.
+        pass
     if "error" in outcome:
         raise outcome["error"]
     return outcome["result"]
@@ -49,7 +51,7 @@ def run(work: Callable[[], Result], slow: Callable[[], None] | None = None) -> R
 
 def leave(status: int) -> int:
     """Returns the exit status of a process; where work was left behind, it ends the process with it instead."""
-    if any(thread.is_alive() for thread in _running):
+    if _unfinished:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

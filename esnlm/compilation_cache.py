@@ -20,8 +20,6 @@ from pathlib import Path
 
 import filelock
 
-from esnlm.errors import InputError
-
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off"
 MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. The programs of a run take about 1 MB.
 SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
@@ -32,9 +30,6 @@ def use() -> Path | None:
 
     JAX reads these settings when it is imported, so this comes before. It changes nothing where JAX is imported already,
     or where JAX_COMPILATION_CACHE_DIR names a folder of the user's choice.
-
-    Raises:
-        InputError: the environment variable ESNLM_COMPILATION_CACHE is neither an absolute path nor "off".
     """
     # A program that cannot be read is compiled, and one that cannot be written is not kept. Neither matters to a run.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache|Cache value for key")
@@ -48,18 +43,12 @@ def use() -> Path | None:
 
 
 def choose_folder() -> Path | None:
-    """Returns the folder for this machine, which need not exist; None where the user chose another, or none.
-
-    Raises:
-        InputError: as `use` does.
-    """
+    """Returns the folder for this machine, which need not exist; None where the user chose another, or none."""
     chosen = os.environ.get(SWITCH, "")
     if chosen == "off" or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return None
-    if chosen and not Path(chosen).is_absolute():
-        raise InputError(f"{SWITCH} is {chosen!r}: give an absolute path of a folder, or off")
     try:
-        return Path(chosen or _user_folder()) / machine()
+        return Path(chosen or _user_folder()).absolute() / machine()
     except RuntimeError:  # There is no home folder.
         return None
 

@@ -20,10 +20,11 @@ def exit_with(main: Callable[[], int | None]) -> int:
 
 
 def _status(main: Callable[[], int | None]) -> int:
+    """Runs a command and returns the status that its process should end with."""
     keep_freed_memory()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    compilation_cache.use()
     try:
-        compilation_cache.use()
         return main() or 0
     except InputError as error:
         message = str(error)
