@@ -65,13 +65,13 @@ def stopped_while_compiling(arguments: list[str], run: Path, after: float) -> di
     return {"wall_s": time.perf_counter() - began, "status": process.returncode}
 
 
-def main() -> dict:
+def main(words: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--train", required=True)
     parser.add_argument("--validation", required=True)
     parser.add_argument("--state-size", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     record = measure.begin()
     arguments = ["--config", "configs/esn_at_scale/esn.yaml", "--data.train", str(Path(options.train).resolve())]
     arguments += ["--data.validation", str(Path(options.validation).resolve())]
