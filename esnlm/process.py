@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+from esnlm import background, compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.errors import InputError
 from esnlm.runs.atomic import ADVICE, refusal
@@ -38,6 +39,11 @@ def exit_with(main: Callable[[], int | None]) -> int:
     like, or too little memory, or 130 for Ctrl-C. Where it would be 0 and standard output or standard error did not take
     everything, it is OUTPUT_LOST.
     """
+    return background.leave(_status(main))
+
+
+def _status(main: Callable[[], int | None]) -> int:
+    """Runs a command and returns the status that its process should end with."""
     keep_freed_memory()
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     _fill_standard_files()
@@ -56,6 +62,7 @@ def _run(main: Callable[[], int | None]) -> int:
     try:
         _allow_open_files()
         _keep_jax_defaults()
+        compilation_cache.use()
         return main() or 0
     except SystemExit as end:  # of --help and wrong arguments
         return int(end.code or 0)

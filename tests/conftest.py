@@ -12,6 +12,15 @@ import pytest
 from tests import peers
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_compilation_cache(tmp_path_factory):
+    """Keeps the compiled programs of the processes that tests start away from the user's, and shares them in a session."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("ESNLM_COMPILATION_CACHE", str(tmp_path_factory.mktemp("compiled")))
+        here.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled():
     """Frees the compiled programs of a module: all of them together take gigabytes and slow every later test down."""

@@ -17,6 +17,8 @@ ROOMS = [
     "errors",
     "rng",
     "allocator",
+    "compilation_cache",
+    "background",
     "ops",
     "runs",
     "process",

@@ -1,11 +1,15 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
 import math
+import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import optax
 
+from esnlm import background
+from esnlm.compute import in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -15,7 +19,7 @@ from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.regression.base import Fitter
-from esnlm.runs.console import Progress
+from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, readout_regression
@@ -23,9 +27,9 @@ from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.schedule import Schedule, steps_at_words
+from esnlm.training.schedule import Call, Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
-from esnlm.training.update import Updates, make_optimizer
+from esnlm.training.update import CallResult, Updates, make_optimizer
 
 
 def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
@@ -131,14 +135,18 @@ def _train_by_gradients(
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
     log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions)
+    first_step = state.step
     for call in schedule.calls(state.step, log.updates_per_call):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
+        # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
-        if call.opens_window:
-            updates.load(call.epoch, epoch, call.window)
-
-        # 3. Updates, as many as fit between here and what is due next.
-        state.params, state.optimizer, result = updates.run(state.params, state.optimizer, *call.in_window)
+        if state.step == first_step:
+            with interruption.at_once():
+                state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
+        else:
+            if call.opens_window:
+                updates.load(call.epoch, epoch, call.window)
+            state.params, state.optimizer, result = updates.run(state.params, state.optimizer, *call.in_window)
         state.step = call.step
         state.tokens += int(epoch.predictions[done].sum())
         state.words += int(words[call.epoch][done].sum())
@@ -166,6 +174,27 @@ def _train_by_gradients(
                 return validation
             _log_validation(metrics, state.step, call.epoch + 1, validation)
     return validation
+
+
+def _first_call(updates: Updates, state: State, call: Call, epoch: batches.EpochPlan) -> tuple[dict, Any, CallResult]:
+    """Returns what `updates.run` returns for the first call of a process, and says so where it takes long to compile.
+
+    A signal handler may raise KeyboardInterrupt meanwhile. The work is then left behind (background.py). It runs in another
+    thread, to which `in_float32` of the caller does not reach.
+    """
+    began: float | None = None
+
+    def say_compiling() -> None:
+        nonlocal began
+        began = time.monotonic() - background.SLOW
+        say(f"compiling the update{updates.sizes()}")
+
+    background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
+    run = partial(updates.run, state.params, state.optimizer, *call.in_window)
+    result = background.run(in_float32(run), say_compiling)
+    if began is not None:
+        say(f"compiled in {time.monotonic() - began:.0f} s")
+    return result
 
 
 def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What a run will need, before it is begun: parameters, memory, disk and time."""
 
 import math
+import os
 import time
 from functools import cache
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
 from esnlm.training import readout_regression
 from esnlm.training.update import make_optimizer
+
+# Updates of 32 sentences of real text have 33 or 36 padded sizes, measured at V = 50,257 and 8,192 (results/start_up.md).
+SIZES, SECONDS_PER_SIZE = 35, 0.85
 
 
 def show(experiment: Experiment) -> int:
@@ -55,6 +59,7 @@ def show(experiment: Experiment) -> int:
         f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(frozen)}",
         "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
         " expect half as much again",
+        "compilation": _compilation(experiment),
         "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
         f" {compute.window_tokens:,} tokens",
     }
@@ -63,6 +68,18 @@ def show(experiment: Experiment) -> int:
         table.add_row(*line)
     Console(width=None if Console().is_terminal else 150, highlight=False).print(table)
     return 0
+
+
+def _compilation(experiment: Experiment) -> str:
+    """Returns what the compiler takes before the first update, and where its programs are kept for the next start."""
+    if isinstance(experiment.training, Fitter):
+        needed = "a few seconds"
+    elif experiment.model.features_are_frozen:
+        needed = f"about {SECONDS_PER_SIZE * SIZES:.0f} s of processor time before the first update"
+    else:
+        needed = "a few seconds for each new size of a batch"
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")  # esnlm/compilation_cache.py has chosen it
+    return f"{needed}; {f'kept in {folder} for the next start' if folder else 'not kept for the next start'}"
 
 
 def flops(experiment: Experiment) -> int:

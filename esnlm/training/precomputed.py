@@ -82,6 +82,9 @@ class PrecomputedUpdates(Updates):
             return self._run_in_parts(self.too_large, params, optimizer_state)
         return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last)
 
+    def sizes(self) -> str:
+        return f" for {len(self.shapes.buckets)} padded sizes"
+
     def features_with(self, params: dict) -> FeatureStream:
         """Returns the features of the model, on which the trained arrays have no influence."""
         return self.stream

@@ -365,6 +365,10 @@ class Updates(ABC):
     ) -> tuple[dict, optax.OptState, CallResult]:
         """Runs the updates first .. last - 1 of the window, counted from its beginning."""
 
+    def sizes(self) -> str:
+        """Returns for how many padded sizes the first call compiles, as the end of "compiling the update"."""
+        return ""
+
     @abstractmethod
     def features_with(self, params: dict) -> FeatureStream | PackedStream:
         """Returns the features, without a gradient, of the model with these trained arrays."""

@@ -26,6 +26,27 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
     assert re.search(r"updates +4 of 32 sentences, by AdamW\b", planned)
 
 
+@pytest.mark.parametrize(
+    "model, kept, line",
+    [
+        ("family: esn", None, "about 30 s of processor time before the first update; not kept for the next start"),
+        (
+            "family: esn",
+            "/cache",
+            "about 30 s of processor time before the first update; kept in /cache for the next start",
+        ),
+        ("train_input: true", None, "a few seconds for each new size of a batch; not kept for the next start"),
+    ],
+)
+def test_the_plan_names_the_compilation(model, kept, line, tmp_path, monkeypatch):
+    path = tmp_path / "small.yaml"
+    path.write_text(f"run: {tmp_path / 'run'}\ndata: {{kind: grammar, sentences: 100}}\nmodel: {{{model}}}")
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    if kept:
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", kept)
+    assert plan._compilation(config_io.read(path)) == line
+
+
 @pytest.mark.parametrize("optimizer, name, arrays", [("adamw", "AdamW", 2), ("sgd", "SGD", 1)])
 def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arrays):
     fit = plan._gradient_fit(TrainingConfig(optimizer=optimizer), trainable=1000)

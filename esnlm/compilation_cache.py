@@ -1,0 +1,99 @@
+"""Keeps compiled programs between processes, in a folder of the user's.
+
+XLA compiles the program of an update for half a minute, and a resumed run needs the same program again. JAX can keep such
+programs in a folder, and reads them in a fraction of a second. The commands own their process and switch this on. The
+library by itself does not. A program that was read computes the same bits as one that was compiled.
+
+JAX finds a program by what it computes and by the versions of JAX and XLA, but not by the processor that it was compiled for.
+A home folder may be shared by different machines, and code for another processor may end the process or round otherwise. So
+each kind of machine has a folder of its own.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+import warnings
+from pathlib import Path
+
+import filelock
+
+SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off"
+MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. The programs of a run take about 1 MB.
+SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
+
+
+def use() -> Path | None:
+    """Lets JAX keep compiled programs, and returns their folder; None where none is used, or not by this choice.
+
+    JAX reads these settings when it is imported, so this comes before. It changes nothing where JAX is imported already,
+    or where JAX_COMPILATION_CACHE_DIR names a folder of the user's choice.
+    """
+    # A program that cannot be read is compiled, and one that cannot be written is not kept. Neither matters to a run.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache|Cache value for key")
+    folder = choose_folder()
+    if folder is None or "jax" in sys.modules or not _repair(folder):
+        return None
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(MOST_BYTES))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", SHORTEST_SECONDS)
+    return folder
+
+
+def choose_folder() -> Path | None:
+    """Returns the folder for this machine, which need not exist; None where the user chose another, or none."""
+    chosen = os.environ.get(SWITCH, "")
+    if chosen == "off" or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return None
+    try:
+        return Path(chosen or _user_folder()).absolute() / machine()
+    except RuntimeError:  # There is no home folder.
+        return None
+
+
+def machine() -> str:
+    """Returns a name for all that decides which code XLA makes here, beside the program: processor, cores, jaxlib."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = [os.environ.get(name) for name in ("NPROC", "PJRT_NPROC")]  # XLA divides loops among so many.
+    facts = (_processor(), platform.machine(), platform.system(), cores, threads, importlib.metadata.version("jaxlib"))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _user_folder() -> Path:
+    """Returns the place for caches by the XDG specification, which ignores a relative path."""
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "esnlm" / "compiled"
+
+
+def _processor() -> str:
+    """Returns what the system says of the first processor, its instruction sets among it; elsewhere the machine's name."""
+    try:
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return f"{platform.processor()} {platform.node()}"
+    # The clock and the like change from one reading to the next.
+    lasting = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ", "isa", "cpu\t")
+    return "\n".join(line for line in first if line.startswith(lasting)) or platform.node()
+
+
+def _repair(folder: Path) -> bool:
+    """Makes the folder, removes programs that were not written to their end, and returns whether it can be used.
+
+    JAX writes the time of use (-atime) after a program (-cache). Where a process ended between them, JAX would never
+    replace the program, and would keep nothing more once it looks for what to remove.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            return False
+        # JAX's own lock: no other process is writing while it is held. One that holds it will do without this repair.
+        with contextlib.suppress(filelock.Timeout), filelock.FileLock(folder / ".lockfile", timeout=0.2):
+            for program in folder.glob("*-cache"):
+                used = program.with_name(program.name.removesuffix("-cache") + "-atime")
+                if not used.exists():
+                    program.unlink(missing_ok=True)
+    except (OSError, NotImplementedError):
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""Compiled programs are kept where the user's caches lie, apart for each kind of machine, and never change a number."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import compilation_cache
+from esnlm.runs.directory import RunDirectory
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_folder_is_the_users_choice(monkeypatch, tmp_path):
+    for name in ("ESNLM_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/someone")
+    machine = compilation_cache.machine()
+    assert compilation_cache.choose_folder() == Path("/home/someone/.cache/esnlm/compiled", machine)
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    assert compilation_cache.choose_folder() == Path("/home/someone/.cache/esnlm/compiled", machine)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert compilation_cache.choose_folder() == Path("/cache/esnlm/compiled", machine)
+    monkeypatch.setenv("ESNLM_COMPILATION_CACHE", "/other")
+    assert compilation_cache.choose_folder() == Path("/other", machine)
+    monkeypatch.setenv("ESNLM_COMPILATION_CACHE", "off")
+    assert compilation_cache.choose_folder() is None
+    monkeypatch.delenv("ESNLM_COMPILATION_CACHE")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/jax")
+    assert compilation_cache.choose_folder() is None
+
+
+def test_machines_whose_code_may_differ_have_folders_of_their_own(monkeypatch):
+    names = {compilation_cache.machine(), compilation_cache.machine()}
+    assert len(names) == 1, "the clock of a processor and the like do not count"
+    monkeypatch.setattr(compilation_cache, "_processor", lambda: "flags\t: sse avx512f")
+    names.add(compilation_cache.machine())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4}, raising=False)
+    names.add(compilation_cache.machine())
+    monkeypatch.setenv("NPROC", "1")
+    names.add(compilation_cache.machine())
+    monkeypatch.setattr(compilation_cache.importlib.metadata, "version", lambda _: "0.99")
+    names.add(compilation_cache.machine())
+    assert len(names) == 5
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux says so much of its processor")
+def test_the_processor_is_known_by_its_instruction_sets():
+    said = compilation_cache._processor()
+    assert "\nflags" in said or "Features" in said or "isa" in said
+    assert "MHz" not in said
+
+
+def test_a_program_that_was_not_written_to_its_end_is_removed(tmp_path):
+    for name in ("whole-cache", "whole-atime", "half-cache"):
+        (tmp_path / name).write_bytes(b"12345678")
+    with filelock.FileLock(tmp_path / ".lockfile"):
+        assert compilation_cache._repair(tmp_path)
+    assert (tmp_path / "half-cache").exists(), "another process may be writing it"
+    assert compilation_cache._repair(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lockfile") == [
+        "whole-atime",
+        "whole-cache",
+    ]
+
+
+def test_a_folder_that_cannot_be_used_is_no_mistake(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert not compilation_cache._repair(tmp_path / "file")
+    assert not compilation_cache._repair(tmp_path / "file" / "below")
+
+
+# Large enough that JAX keeps the program of the update: it takes longer than SHORTEST_SECONDS to compile.
+DATA = "data: {kind: grammar, sentences: 300, validation_sentences: 40, pairs: 4}\ntraining: {log_every: 2}\n"
+MODELS = {
+    "esn": "model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}",
+    "esn_i": "model: {train_input: true, reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}",
+    "lstm": "model: {family: lstm, hidden_size: 24, embedding_size: 16}",
+}
+UPDATE = {"esn": "jit_update_loop", "esn_i": "jit_loss_and_gradient", "lstm": "jit_loss_and_gradient"}
+
+
+def train(folder: Path, name: str, cache: Path | str) -> tuple[dict[str, np.ndarray], list[dict], str]:
+    """The arrays, the metrics and what was said of a run in a process of its own."""
+    run = folder / name
+    command = [sys.executable, "train.py", "--config", str(folder / "small.yaml"), "--run", str(run)]
+    environment = os.environ | {"ESNLM_COMPILATION_CACHE": str(cache)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in RunDirectory(run).metrics.read_text().splitlines()]
+    for line in lines:
+        line.pop("tokens_per_second", None)
+    return esnlm.load(run).arrays(), lines, done.stderr
+
+
+@pytest.mark.parametrize("model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("esn_i", "lstm"))])
+def test_no_cold_warm_and_damaged_cache_end_in_the_same_bits(model, tmp_path):
+    (tmp_path / "small.yaml").write_text(DATA + MODELS[model])
+    cache = tmp_path / "cache"
+    ends = {"none": train(tmp_path, "none", "off"), "cold": train(tmp_path, "cold", cache)}
+
+    kept = {path: path.read_bytes() for path in cache.glob(f"*/{UPDATE[model]}*-cache")}
+    used = {path: path.read_bytes() for path in cache.glob(f"*/{UPDATE[model]}*-atime")}
+    assert kept and len(used) == len(kept)
+    ends["warm"] = train(tmp_path, "warm", cache)
+    assert all(path.read_bytes() != before for path, before in used.items()), "they were read"
+    assert {path: path.read_bytes() for path in cache.glob(f"*/{UPDATE[model]}*-cache")} == kept, (
+        "none was compiled anew"
+    )
+
+    if model != "esn":  # The rest is slow.
+        for path in cache.glob("*/*-cache"):
+            path.write_bytes(path.read_bytes()[:-20])
+        ends["damaged"] = train(tmp_path, "damaged", cache)
+
+    arrays, lines, _ = ends["none"]
+    for other, other_lines, said in ends.values():
+        assert all(np.array_equal(arrays[name], other[name]) for name in arrays | other)
+        assert other_lines == lines
+        assert "cache" not in said and "Traceback" not in said and "machine" not in said
