@@ -8,6 +8,8 @@ of updates. Where all sentences begin with the same token (BOS) and nothing is d
 an update has this row once, with all the first targets beside it.
 """
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -98,6 +100,10 @@ def split_update(whole: Sentences, most: int) -> list[Sentences]:
 
 # ---- buckets ----
 
+# Compiling the program of an update for one more bucket takes as long as about so many updates: less than one where the
+# vocabulary is GPT-2's, some with one of 8,192, a hundred in the quickstart.
+COMPILATION = 4
+
 
 class WindowShapes(NamedTuple):
     """The shapes of all windows of a run. They are known before it begins, so that one compilation serves all of it."""
@@ -115,15 +121,44 @@ def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
         window_tokens: rows of features that may exist at once.
         shares_first_row: all sentences have the same features after their first token.
     """
-    found = {
+    found = Counter(
         (int(predictions), len(update))
         for epoch in epochs
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
-    }
-    buckets = {bucket_size(row_count(*update, shares_first_row)) for update in found if update[0] <= window_tokens}
+    )
+    rows = [
+        (row_count(*update, shares_first_row), count) for update, count in found.items() if update[0] <= window_tokens
+    ]
     updates = max(len(window) for epoch in epochs for window in epoch.windows)
     most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
-    return WindowShapes(tuple(sorted(buckets or {bucket_size(1)})), updates, most_first_targets)
+    return WindowShapes(choose_buckets(rows or [(1, 1)]), updates, most_first_targets)
+
+
+def choose_buckets(rows: list[tuple[int, int]]) -> tuple[int, ...]:
+    """Returns the buckets that cost least: the rows that they pad, and the time that each takes to compile.
+
+    A run of few updates gets few buckets, and a long one up to 32 between a power of two and the next. They depend on the
+    data and the seed alone, so a resumed run has the same ones.
+
+    Args:
+        rows: how many rows updates have, and how many updates have so many.
+    """
+    updates = Counter[int]()  # by the finest bucket
+    for count, times in rows:
+        updates[bucket_size(count)] += times
+    sizes = sorted(updates)
+    compilation = COMPILATION * sum(size * updates[size] for size in sizes) / updates.total()
+    # least[j]: the cost of all updates up to sizes[j - 1], the last of the buckets chosen for them, and the buckets.
+    least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for j, size in enumerate(sizes):
+        padded = 0
+        choices = []
+        for i in range(j, -1, -1):  # sizes[i], ..., sizes[j] share the bucket sizes[j]
+            padded += (size - sizes[i]) * updates[sizes[i]]
+            before, chosen = least[i]
+            choices.append((before + padded + compilation, (*chosen, size)))
+        least.append(min(choices))
+    return least[-1][1]
 
 
 def row_count(predictions: int, sentences: int, shares_first_row: bool) -> int:
@@ -211,6 +246,6 @@ def pack_window(updates: list[tuple[Sentences, list[np.ndarray]]], shapes: Windo
     counts = [row_count(some.predictions(), len(some.targets), shapes.most_first_targets > 0) for some, _ in updates]
     missing = shapes.updates - len(updates)
     packed += [PackedTargets(*map(np.zeros_like, packed[0]))] * missing
-    bucket = [shapes.buckets.index(bucket_size(count)) for count in counts] + [0] * missing
+    bucket = [bisect_left(shapes.buckets, count) for count in counts] + [0] * missing  # the smallest that has room
     stacked = PackedTargets(*(np.stack(parts) for parts in zip(*packed, strict=True)))
     return WindowTargets(stacked, np.array(bucket, np.int32))
