@@ -140,7 +140,9 @@ class NewFolder:
                     self.target.rename(self.path)
                 if replaced:
                     former.rename(self.target)
-            raise
+            if self.path.exists():
+                raise
+            # The disk does not take the name back. All that is in the folder is on the disk, so it stays, whole.
         shutil.rmtree(former, ignore_errors=True)
 
 

@@ -144,6 +144,24 @@ def test_a_folder_whose_name_does_not_reach_the_disk_is_as_it_was(tmp_path, monk
     assert names(tmp_path) == before and (not replace or (tmp_path / "folder" / "file").read_text() == "old")
 
 
+def test_a_folder_that_cannot_give_its_name_back_stays_whole(tmp_path, monkeypatch):
+    """As where a disk fails for good just after the folder took its name, with all of its content on the disk."""
+    sync, rename = atomic._sync, Path.rename
+
+    def fails_for_good(path):
+        if path == tmp_path:
+            monkeypatch.setattr(Path, "rename", lambda *_: fail())
+            fail()
+        sync(path)
+
+    monkeypatch.setattr(atomic, "_sync", fails_for_good)
+    with NewFolder(tmp_path / "folder") as new:
+        (new.path / "file").write_text("new")
+        new.commit()
+    assert names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "new"
+    monkeypatch.setattr(Path, "rename", rename)
+
+
 def test_an_error_within_names_the_target(tmp_path):
     line = f"^{tmp_path}/folder/file: No space left"
     with pytest.raises(InputError, match=line), NewFolder(tmp_path / "folder") as new, writing(new.path / "file"):
