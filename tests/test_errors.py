@@ -75,6 +75,7 @@ TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
 IMPORT = "python -m esnlm import gpt2 --out new"
 SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
+TOKENS = "python -m esnlm score --run run --tokens"
 BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
 TABLE = {
     "Text and token stores": [
@@ -446,6 +447,93 @@ TABLE = {
             "no length",
             "python -m esnlm generate --run run --length 0",
             "count 1, length 0, temperature 1.0, top_k None: count, length and top_k must be at least 1, temperature at least 0",
+        ),
+    ],
+    "Surprisals": [
+        Row(
+            "another convention",
+            f"{TOKENS} --input text.txt --scoring babylm",
+            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper or lm-eval",
+        ),
+        Row(
+            "no text",
+            f"{TOKENS} --input text.txt",
+            "text.txt: no sentence to score: all of it is white space",
+            write("text.txt", "\n \n"),
+        ),
+        Row(
+            "no such table",
+            f"{TOKENS} --input none.tsv --column text",
+            "none.tsv: cannot be read: No such file or directory",
+        ),
+        Row(
+            "an empty table",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv: empty: the first line of a table names its columns",
+            write("items.tsv", ""),
+        ),
+        Row(
+            "a table without rows",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv: no row below the names of its columns",
+            write("items.tsv", "item\ttext\n"),
+        ),
+        Row(
+            "a column twice",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv:1: column 'text' stands twice: give each its own name",
+            write("items.tsv", "text\ttext\na\tb\n"),
+        ),
+        Row(
+            "no such column",
+            f"{TOKENS} --input items.tsv --column sentence",
+            "items.tsv: no column 'sentence': choose from item, text",
+            write("items.tsv", "item\ttext\n1\tThe cats sleep.\n"),
+        ),
+        Row(
+            "a row of too few cells",
+            f"{TOKENS} --input items.csv --column text",
+            "items.csv:3: 1 cells where the first line names 2 columns",
+            write("items.csv", "item,text\n1,The cats sleep.\n2\n"),
+        ),
+        Row(
+            "a quotation mark that is not closed",
+            f"{TOKENS} --input items.csv --column text",
+            "items.csv:2: not a row of a table (unexpected end of data): a cell that begins with a quotation mark ends with one, and "
+            "marks inside it are doubled",
+            write("items.csv", 'item,text\n1,"The cats sleep.\n'),
+        ),
+        Row(
+            "a column of ours",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv: column 'word' would stand twice in the table, which has sentence, position, word, start, end, surprisal_bits of its "
+            "own: give it another name",
+            write("items.tsv", "word\ttext\n1\tThe cats sleep.\n"),
+        ),
+        Row(
+            "documents without a table",
+            f"{TOKENS} --input text.txt --document story",
+            "--document names a column that tells documents apart: give --column and --context document with it",
+        ),
+        Row(
+            "a table of no known format",
+            f"{TOKENS} --input text.txt --out rows.xlsx",
+            "rows.xlsx: its name does not say which table to write: end it in .tsv, .csv or .jsonl, or give --format",
+        ),
+        Row(
+            "a plot that is no PNG",
+            f"{TOKENS} --input text.txt --plot a.pdf",
+            "a.pdf: the plot's name must end in .png",
+        ),
+        Row(
+            "the table exists",
+            f"{TOKENS} --input text.txt --out text.txt --format tsv",
+            "text.txt: exists: name another file, or replace it with --overwrite",
+        ),
+        Row(
+            "an option without the table",
+            "python -m esnlm score --run run --input text.txt --by word --no-eos",
+            "--by, --no-eos: for the table of surprisals, so give --tokens too",
         ),
     ],
     "Minimal pairs": [
