@@ -70,6 +70,14 @@ def damage_checkpoints() -> None:
         file.write_bytes(b"{}" + file.read_bytes()[2:])
 
 
+def suite(formula: str, metric: str = "sum") -> Callable[[], object]:
+    """A test suite of one item with one condition of one region."""
+    condition = {"condition_name": "a", "regions": [{"region_number": 1, "content": "The cats"}]}
+    items = [{"item_number": 1, "conditions": [condition]}]
+    tree = {"meta": {"name": "suite", "metric": metric}, "predictions": [{"formula": formula}], "items": items}
+    return write("suite.json", json.dumps(tree))
+
+
 PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
 TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
@@ -77,6 +85,8 @@ IMPORT = "python -m esnlm import gpt2 --out new"
 SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
 TOKENS = "python -m esnlm score --run run --tokens"
 BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
+ZORRO = "python eval_blimp.py --run run --data case-pronoun.txt"
+SUITE = "python eval_blimp.py --run run --data suite.json"
 TABLE = {
     "Text and token stores": [
         Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
@@ -567,6 +577,109 @@ TABLE = {
             BLIMP,
             "pairs.jsonl:1: field 'sentence_bad' has half a surrogate pair, which is no text",
             write("pairs.jsonl", r'{"sentence_good": "a", "sentence_bad": "\ud83d"}'),
+        ),
+        Row(
+            "no such name in a folder",
+            "python eval_blimp.py --run run --data run/minimal_pairs/npi_3",
+            "run/minimal_pairs/npi_3: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in run/minimal_pairs has "
+            "this name: name one of those in its files",
+        ),
+        Row(
+            "columns without a file",
+            "python eval_blimp.py --run run --good right",
+            "--good: for pairs that --data names",
+        ),
+        Row(
+            "a missing field",
+            f"{BLIMP} --bad wrong",
+            "pairs.jsonl:1: field 'wrong' is missing",
+            write("pairs.jsonl", '{"sentence_good": "a", "sentence_bad": "b"}'),
+        ),
+        Row(
+            "a missing column",
+            "python eval_blimp.py --run run --data pairs.tsv --group kind",
+            "pairs.tsv: no column 'kind': choose from sentence_good, sentence_bad",
+            write("pairs.tsv", "sentence_good\tsentence_bad\na\tb\n"),
+        ),
+        Row(
+            "a row of too few cells",
+            "python eval_blimp.py --run run --data pairs.tsv",
+            "pairs.tsv:2: 1 cells where the first line names 2 columns",
+            write("pairs.tsv", "sentence_good\tsentence_bad\na\n"),
+        ),
+        Row(
+            "a set of one sentence",
+            BLIMP,
+            "pairs.jsonl:1: field 'sentence_bad' is an empty list: give at least one sentence",
+            write("pairs.jsonl", '{"sentence_good": "a", "sentence_bad": []}'),
+        ),
+        Row(
+            "half a pair of lines",
+            ZORRO,
+            "case-pronoun.txt: 3 lines, an odd number: each ungrammatical sentence is followed by its grammatical one",
+            write("case-pronoun.txt", "a\nb\nc\n"),
+        ),
+        Row(
+            "a blank line in a pair of lines",
+            ZORRO,
+            "case-pronoun.txt:1: a blank line in a pair: each has two sentences, the ungrammatical one first",
+            write("case-pronoun.txt", "a\n\n"),
+        ),
+        Row(
+            "no pair of lines",
+            ZORRO,
+            "case-pronoun.txt: the file is empty: two lines a pair are needed, the ungrammatical sentence first",
+            write("case-pronoun.txt", ""),
+        ),
+        Row(
+            "no test suite",
+            SUITE,
+            "suite.json: not a test suite: it needs meta, predictions with formulas, and items with conditions and regions, as SyntaxGym's "
+            "have them",
+            write("suite.json", '{"meta": {}, "predictions": []}'),
+        ),
+        Row(
+            "a statistic of regions other than the sum",
+            SUITE,
+            'suite.json: meta.metric is "mean": only sum is known',
+            suite("(1;%a%) > 0", metric="mean"),
+        ),
+        Row(
+            "no formula",
+            SUITE,
+            "suite.json: predictions[0]: formula '(1;%a%) > * 2' cannot be read at character 11: a region such as (6;%match%), a number, an "
+            "operator or a bracket is wanted there",
+            suite("(1;%a%) > * 2"),
+        ),
+        Row(
+            "a formula that compares nothing",
+            SUITE,
+            "suite.json: predictions[0]: formula '(1;%a%) - 2' compares nothing: it needs one of < > =",
+            suite("(1;%a%) - 2"),
+        ),
+        Row(
+            "brackets within each other",
+            SUITE,
+            "suite.json: predictions[0]: the formula has more than 30 brackets within each other",
+            suite("(" * 40),
+        ),
+        Row(
+            "a formula without end",
+            SUITE,
+            "suite.json: predictions[0]: the formula has 1002 symbols: at most 400 are read",
+            suite("1+" * 500 + "1"),
+        ),
+        Row(
+            "a missing condition",
+            SUITE,
+            "suite.json: item 1: no condition 'b', which the formula names: it has a",
+            suite("(1;%a%) > (1;%b%)"),
+        ),
+        Row(
+            "a missing region",
+            SUITE,
+            "suite.json: item 1, condition 'a': no region 7, which the formula names: it has 1",
+            suite("(7;%a%) > 0"),
         ),
         Row(
             "another model's report is there",

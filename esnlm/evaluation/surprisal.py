@@ -120,7 +120,6 @@ def read(
     Raises:
         InputError: a sequence is too long for the model or for the memory.
     """
-    convention = conventions.get(scoring)
     # A stream is the ids of a document: its sentences end to end, each with BOS and, where the convention has it, EOS.
     documents = [document for document in documents if len(document)]
     encoded = iter(encode([text for document in documents for text in document], run.tokenizer, scoring))
@@ -139,14 +138,30 @@ def read(
             here = slice(first, first + len(sequence) - 1)  # the predictions of this sentence's tokens after BOS
             first += len(sequence)
             nats = 0.0 - log_probs[number][here]
-            ids = sequence[1 : len(sequence) - convention.eos]
-            spans = alignment.token_spans(" " * convention.space + text, ids, run.tokenizer)
-            if convention.space:  # the space is not a character of the given sentence
-                spans = [(max(0, start - 1), end - 1) for start, end in spans]
+            ids, spans = tokens_of(text, sequence, run.tokenizer, scoring)
             if log_moved is not None:
                 nats = _move_white_space(nats, log_moved[number][here], ids, run.tokenizer)
             sentences.append(Sentence(text, ids, spans, nats))
     return sentences
+
+
+def tokens_of(text: str, sequence: np.ndarray, tokenizer: Any, scoring: str) -> tuple[np.ndarray, list[Span]]:
+    """Returns the tokens (n,) of a sentence, without BOS and EOS, and the characters of each.
+
+    Args:
+        text: the sentence.
+        sequence: what `encode` made of it under the convention.
+        tokenizer, scoring: as there.
+
+    Raises:
+        InputError: the tokens do not spell the text.
+    """
+    convention = conventions.get(scoring)
+    ids = sequence[int(convention.bos) : len(sequence) - convention.eos]
+    spans = alignment.token_spans(" " * convention.space + text, ids, tokenizer)
+    if convention.space:  # the space is not a character of the given sentence
+        spans = [(max(0, start - 1), end - 1) for start, end in spans]
+    return ids, spans
 
 
 def word_ends(tokenizer: Any) -> np.ndarray:
