@@ -623,7 +623,7 @@ TABLE = {
             "a blank line in a pair of lines",
             ZORRO,
             "case-pronoun.txt:1: a blank line in a pair: each has two sentences, the ungrammatical one first",
-            write("case-pronoun.txt", "a\n\n"),
+            write("case-pronoun.txt", "a\n\nb\nc\n"),
         ),
         Row(
             "no pair of lines",

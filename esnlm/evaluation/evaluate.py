@@ -155,7 +155,8 @@ def evaluate(
         result["units"] += ", in sets one over the number of sentences at the top; surprisals of regions in bits"
         result["chance"] = None if np.isnan(chances).any() else 100 * float(np.mean(chances))
     good, bad, details = judge.good, judge.bad(log_prob), judge.details(log_prob, token_log_probs)
-    found = Evaluation(result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome, details)
+    good_score, bad_score = (np.where(judge.has_good, log_prob[numbers], np.nan) for numbers in (good, bad))
+    found = Evaluation(result, list(pairs), good_score, bad_score, tokens[good], tokens[bad], outcome, details)
     if compare_with is not None:
         other, other_right = compare_with
         differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)

@@ -41,6 +41,7 @@ class Judge:
                 for item in items
             ]
         ).T  # (n,) (n,)
+        self.has_good = np.array([isinstance(item, Pair) for item in items])  # (n,)
         self.identical = self.good == self._first_bad
         for row, wrong in self._sets.items():
             self.identical[row] = self.good[row] in wrong

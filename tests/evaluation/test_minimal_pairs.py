@@ -137,7 +137,7 @@ def test_several_wrong_sentences_are_a_set(tmp_path):
 
 
 def test_zorro_has_the_ungrammatical_sentence_first(tmp_path):
-    (tmp_path / "island-effects-adjunct_island.txt").write_text("bad one .\ngood one .\nbad two .\ngood two .\n")
+    (tmp_path / "island-effects-adjunct_island.txt").write_text("bad one .\ngood one .\nbad two .\ngood two .\n\n \n")
     assert minimal_pairs.load(tmp_path) == [
         ("island-effects-adjunct_island", 0, "good one .", "bad one .", "island-effects", "unknown", "0"),
         ("island-effects-adjunct_island", 1, "good two .", "bad two .", "island-effects", "unknown", "1"),

@@ -119,6 +119,10 @@ def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half():
         assert first == 0 or t - first > longest // 2
         expected.append(-float(run.token_log_probs_of([stream[first : t + 1]])[0][-1]))
     np.testing.assert_allclose(column(found, "surprisal_nats"), expected, rtol=1e-5)
+    options = {"unit": "nats", "context": "document", "whitespace": "trailing"}
+    moved = run.surprisal(sentences, **options)
+    assert sums(moved, len(sentences)) == pytest.approx(sums(found, len(sentences)), rel=1e-12)
+    assert min(column(moved, "surprisal_nats")) > -TOLERANCE
 
 
 @settings(max_examples=25, deadline=None)
