@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_const", const=True, help="replace these files")
 
 
+# The options that --tokens alone takes: each is None where it is not given.
 TABLE = [
     "by",
     "unit",

@@ -93,10 +93,10 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
     found: set[str] = set()
     for number, (file, names) in enumerate(sources):
         for where, item in _items(file, columns or Columns()):
-            if names and not (matching := {name for name in names if _is_called(item, name)}):
+            matching = {name for name in names if _is_called(item, name)}
+            if names and not matching:
                 continue
-            if names:
-                found |= matching
+            found |= matching
             first_number, first_phenomenon = home.setdefault(item.uid, (number, item.phenomenon))
             if first_number != number:
                 raise InputError(
