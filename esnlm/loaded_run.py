@@ -6,6 +6,7 @@ Example:
     run.generate("The cats", count=3)
     run.states(["The cats sleep."])[0].shape                # (T, N) of an echo state network
     run.likelihood("stores/dev").bits_per_byte
+    run.surprisal(["The cats sleep."])                      # a row a word, in bits
 """
 
 import dataclasses
@@ -15,6 +16,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from esnlm.data.encoded_text import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require
-from esnlm.evaluation import generation, scoring
+from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.features.packed_stream import PackedStream
@@ -169,6 +172,77 @@ class Run:
             raise InputError(f"{store.folder}: sentence {i} has {problem}")
 
     @in_float32
+    def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]:
+        """Returns log p(w_{t+1} is in a group of tokens | w_1 .. w_t) in nats of token ids.
+
+        Args:
+            sequences: as in `token_log_probs_of`.
+            group: which tokens are in the group, (V,) bool.
+
+        Returns:
+            One float32 array a sequence, (T - 1,), empty where T < 2.
+
+        Raises:
+            InputError: as in `token_log_probs_of`.
+        """
+        self._require_readable(sequences)
+        compute = self.config.compute
+        assert compute.window_tokens is not None  # `load` has chosen it for this machine
+        readout, chunk = self.config.model.readout_arrays(self.model.params), min(256, compute.chunk_tokens)
+        return scoring.group_log_probs(
+            self._stream, readout, sequences, group, compute.precision, chunk, compute.window_tokens
+        )
+
+    @in_float32
+    def surprisal(
+        self,
+        sentences: list[str],
+        by: str = "word",
+        unit: str = "bits",
+        *,
+        context: str = "sentence",
+        documents: Sequence | None = None,
+        punctuation: str = "attached",
+        whitespace: str = "leading",
+        eos: bool = True,
+        scoring: str = "paper",
+        progress: bool = False,
+    ) -> list[dict]:
+        """Returns the surprisal of each word or token, -log p given all that stands before it, as the rows of a table.
+
+        A row has `sentence` (its number, from 0), `position` (of the word in it, from 0), `word` or `token`, `start` and
+        `end` (sentence[start:end] is the word), and `surprisal_bits` or `surprisal_nats`. The rows of a sentence sum to
+        -log p of it. docs/surprisal.md says how white space, punctuation and documents are treated.
+
+        Args:
+            sentences: n texts.
+            by: "word" (what stands between white space) or "token".
+            unit: "bits" or "nats".
+            context: "sentence" begins each sentence with a fresh state; "document" carries the state from one sentence to
+                the next one of its document.
+            documents: what each sentence belongs to, n values: neighbours of one value are one document. None: all n are.
+            punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
+            whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
+            eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
+            scoring: the convention; "paper" or "lm-eval".
+            progress: whether to show how far the scoring is, on stderr.
+
+        Raises:
+            InputError: an argument is unknown, or a sentence or document is too long for the memory.
+
+        Example:
+            rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
+        """
+        groups = _documents(sentences, context, documents)
+        options: dict[str, Any] = {"by": by, "unit": unit, "punctuation": punctuation, "whitespace": whitespace}
+        rows = surprisal.surprisals(self, groups, **options, eos=eos, scoring=scoring, progress=progress)
+        sums = [0.0] * len(sentences)
+        for row in rows:
+            sums[row["sentence"]] -= row[f"surprisal_{unit}"]
+        self._warn_of_undefined(sums)
+        return rows
+
+    @in_float32
     def states(self, sentences: list[str]) -> list[np.ndarray]:
         """Returns the states h_1 .. h_T of the model, for analyses: h_1 is the state after BOS, h_T that after EOS.
 
@@ -269,6 +343,11 @@ class Run:
         require_training_store(store, directory)
         return BigramModel.fit(store, self.tokenizer.vocab_size)
 
+    @property
+    def longest(self) -> int | None:
+        """The ids that the model can read at once; None where any number will do."""
+        return self.config.model.longest
+
     @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
         return self.model.for_device(self.config.compute).stream(self.config.compute)
@@ -363,6 +442,21 @@ def _require_choices(*, count: int, length: int, temperature: float, top_k: int 
             " at least 1, temperature at least 0"
         )
     require(seed >= 0, f"seed is {seed}: it must be at least 0")
+
+
+def _documents(sentences: list[str], context: str, documents: Sequence | None) -> list[list[str]]:
+    """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
+    require(context in ("sentence", "document"), f"context is {context!r}: choose sentence or document")
+    if context == "sentence":
+        return [[sentence] for sentence in sentences]
+    names = [None] * len(sentences) if documents is None else list(documents)
+    require(
+        len(names) == len(sentences),
+        f"{len(names)} documents are named for {len(sentences)} sentences: name one for each",
+    )
+    return [
+        [sentence for sentence, _ in group] for _, group in groupby(zip(sentences, names, strict=True), itemgetter(1))
+    ]
 
 
 def _require_same_shapes(expected: dict, found: dict, where: str) -> None:

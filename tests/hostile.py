@@ -21,10 +21,10 @@ import safetensors.numpy
 
 from esnlm import config, config_io, loaded_run
 from esnlm.compute import choose_compute
-from esnlm.data import encode, prepare, store, text_files, tokenizer
+from esnlm.data import encode, prepare, store, tables, text_files, tokenizer
 from esnlm.data.sources.grammar import GrammarData
 from esnlm.errors import InputError
-from esnlm.evaluation import conventions, minimal_pairs, sequences
+from esnlm.evaluation import conventions, formula, minimal_pairs, region_tests, sequences
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.models import gpt2, huggingface
 from esnlm.reporting import blimp_report, run_table
@@ -222,6 +222,31 @@ def _read_pairs(folder: Path) -> None:
     minimal_pairs.digest(pairs)
     for scoring in conventions.CONVENTIONS:
         sequences.encode([pair.good for pair in pairs], small_tokenizer(), scoring)
+
+
+def _make_items(folder: Path) -> None:
+    table = 'sentence_good\tsentence_bad\tUID\nThe cats sleep.\t"The ""cats"" sleeps."\tx\nA dog.\tDog a.\tx\n'
+    (folder / "table.tsv").write_text(table)
+    (folder / "case-pronoun.txt").write_text("The cats sleeps.\nThe cats sleep.\nDog a.\nA dog.\n")
+    (folder / "sets.jsonl").write_text('{"sentence_good": "A dog.", "sentence_bad": ["Dog a.", "Dog."]}\n' * 2)
+    regions = [{"region_number": 1, "content": "The cats"}, {"region_number": 2, "content": "sleep"}]
+    conditions = [{"condition_name": name, "regions": regions} for name in ("match", "mismatch")]
+    suite = {
+        "meta": {"name": "number", "metric": "sum"},
+        "predictions": [{"formula": "[(2;%mismatch%) > (2;%match%)] & ((*;%match%) - 0.5 + 1 < 99)"}],
+        "items": [{"item_number": 1, "conditions": conditions}],
+    }
+    (folder / "suite.json").write_text(json.dumps(suite))
+
+
+def _read_items(folder: Path) -> None:
+    for file in sorted(folder.iterdir()):
+        if file.name == "config.yaml":
+            continue
+        found = minimal_pairs.load(file)
+        minimal_pairs.digest(found)
+        evaluation = evaluate(_Run(folder), found, scoring="babylm")
+        list(blimp_report._pair_lines(evaluation))
 
 
 REPORTED = [
@@ -455,6 +480,7 @@ def _hashed(tree, key, content) -> None:
 TARGETS = {
     "config": Target((config, yaml_file), _make_configuration, _read_configuration),
     "pairs": Target((minimal_pairs,), _make_pairs, _read_pairs),
+    "items": Target((minimal_pairs, region_tests, formula, tables), _make_items, _read_items),
     "report": Target((blimp_report,), _make_report, _read_report, _seal_report),
     "store": Target((store, tokenizer), _make_store, _use_store, _seal_store),
     "tokenizer": Target((tokenizer,), _make_saved, _use_tokenizer, _seal_saved),

@@ -79,13 +79,24 @@ def claim_a_billion() -> None:
     Path("store/manifest.json").write_text(json.dumps(manifest))
 
 
+def suite(formula: str, metric: str = "sum") -> Callable[[], object]:
+    """A test suite of one item with one condition of one region."""
+    condition = {"condition_name": "a", "regions": [{"region_number": 1, "content": "The cats"}]}
+    items = [{"item_number": 1, "conditions": [condition]}]
+    tree = {"meta": {"name": "suite", "metric": metric}, "predictions": [{"formula": formula}], "items": items}
+    return write("suite.json", json.dumps(tree))
+
+
 PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
 TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
 IMPORT = "python -m esnlm import gpt2 --out new"
 SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
 LIKELIHOOD = "python -m esnlm likelihood --run run"
+TOKENS = "python -m esnlm score --run run --tokens"
 BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
+ZORRO = "python eval_blimp.py --run run --data case-pronoun.txt"
+SUITE = "python eval_blimp.py --run run --data suite.json"
 TABLE = {
     "Text and token stores": [
         Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
@@ -589,6 +600,93 @@ TABLE = {
             "table.md: no name for a JSON file; give one such as dev.json",
         ),
     ],
+    "Surprisals": [
+        Row(
+            "another convention",
+            f"{TOKENS} --input text.txt --scoring babylm",
+            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper, no-eos or lm-eval",
+        ),
+        Row(
+            "no text",
+            f"{TOKENS} --input text.txt",
+            "text.txt: no sentence to score: all of it is white space",
+            write("text.txt", "\n \n"),
+        ),
+        Row(
+            "no such table",
+            f"{TOKENS} --input none.tsv --column text",
+            "none.tsv: cannot be read: No such file or directory",
+        ),
+        Row(
+            "an empty table",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv: empty: the first line of a table names its columns",
+            write("items.tsv", ""),
+        ),
+        Row(
+            "a table without rows",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv: no row below the names of its columns",
+            write("items.tsv", "item\ttext\n"),
+        ),
+        Row(
+            "a column twice",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv:1: column 'text' stands twice: give each its own name",
+            write("items.tsv", "text\ttext\na\tb\n"),
+        ),
+        Row(
+            "no such column",
+            f"{TOKENS} --input items.tsv --column sentence",
+            "items.tsv: no column 'sentence': choose from item, text",
+            write("items.tsv", "item\ttext\n1\tThe cats sleep.\n"),
+        ),
+        Row(
+            "a row of too few cells",
+            f"{TOKENS} --input items.csv --column text",
+            "items.csv:3: 1 cells where the first line names 2 columns",
+            write("items.csv", "item,text\n1,The cats sleep.\n2\n"),
+        ),
+        Row(
+            "a quotation mark that is not closed",
+            f"{TOKENS} --input items.csv --column text",
+            "items.csv:2: not a row of a table (unexpected end of data): a cell that begins with a quotation mark ends with one, and "
+            "marks inside it are doubled",
+            write("items.csv", 'item,text\n1,"The cats sleep.\n'),
+        ),
+        Row(
+            "a column of ours",
+            f"{TOKENS} --input items.tsv --column text",
+            "items.tsv: column 'word' would stand twice in the table, which has sentence, position, word, start, end, surprisal_bits of its "
+            "own: give it another name",
+            write("items.tsv", "word\ttext\n1\tThe cats sleep.\n"),
+        ),
+        Row(
+            "documents without a table",
+            f"{TOKENS} --input text.txt --document story",
+            "--document names a column that tells documents apart: give --column and --context document with it",
+        ),
+        Row(
+            "a table of no known format",
+            f"{TOKENS} --input text.txt --out rows.xlsx",
+            "rows.xlsx: its name does not say which table to write: end it in .tsv, .csv or .jsonl, or give --format",
+        ),
+        Row(
+            "a plot that is no PNG",
+            f"{TOKENS} --input text.txt --plot a.pdf",
+            "a.pdf: the plot's name must end in .png",
+        ),
+        Row(
+            "the table exists",
+            f"{TOKENS} --input text.txt --out text.txt --format tsv",
+            "text.txt: exists: name another file, or replace it with --overwrite",
+        ),
+        Row(
+            "an option without the table",
+            "python -m esnlm score --run run --input text.txt --by word --no-eos",
+            "--by, --no-eos: for the table of surprisals, so give --tokens too",
+        ),
+    ],
     "Minimal pairs": [
         Row("no such file", BLIMP, "pairs.jsonl: no such file or folder of minimal pairs"),
         Row(
@@ -620,6 +718,109 @@ TABLE = {
             BLIMP,
             "pairs.jsonl:1: field 'sentence_bad' has half a surrogate pair, which is no text",
             write("pairs.jsonl", r'{"sentence_good": "a", "sentence_bad": "\ud83d"}'),
+        ),
+        Row(
+            "no such name in a folder",
+            "python eval_blimp.py --run run --data run/minimal_pairs/npi_3",
+            "run/minimal_pairs/npi_3: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in run/minimal_pairs has "
+            "this name: name one of those in its files",
+        ),
+        Row(
+            "columns without a file",
+            "python eval_blimp.py --run run --good right",
+            "--good: for pairs that --data names",
+        ),
+        Row(
+            "a missing field",
+            f"{BLIMP} --bad wrong",
+            "pairs.jsonl:1: field 'wrong' is missing",
+            write("pairs.jsonl", '{"sentence_good": "a", "sentence_bad": "b"}'),
+        ),
+        Row(
+            "a missing column",
+            "python eval_blimp.py --run run --data pairs.tsv --group kind",
+            "pairs.tsv: no column 'kind': choose from sentence_good, sentence_bad",
+            write("pairs.tsv", "sentence_good\tsentence_bad\na\tb\n"),
+        ),
+        Row(
+            "a row of too few cells",
+            "python eval_blimp.py --run run --data pairs.tsv",
+            "pairs.tsv:2: 1 cells where the first line names 2 columns",
+            write("pairs.tsv", "sentence_good\tsentence_bad\na\n"),
+        ),
+        Row(
+            "a set of one sentence",
+            BLIMP,
+            "pairs.jsonl:1: field 'sentence_bad' is an empty list: give at least one sentence",
+            write("pairs.jsonl", '{"sentence_good": "a", "sentence_bad": []}'),
+        ),
+        Row(
+            "half a pair of lines",
+            ZORRO,
+            "case-pronoun.txt: 3 lines, an odd number: each ungrammatical sentence is followed by its grammatical one",
+            write("case-pronoun.txt", "a\nb\nc\n"),
+        ),
+        Row(
+            "a blank line in a pair of lines",
+            ZORRO,
+            "case-pronoun.txt:1: a blank line in a pair: each has two sentences, the ungrammatical one first",
+            write("case-pronoun.txt", "a\n\nb\nc\n"),
+        ),
+        Row(
+            "no pair of lines",
+            ZORRO,
+            "case-pronoun.txt: the file is empty: two lines a pair are needed, the ungrammatical sentence first",
+            write("case-pronoun.txt", ""),
+        ),
+        Row(
+            "no test suite",
+            SUITE,
+            "suite.json: not a test suite: it needs meta, predictions with formulas, and items with conditions and regions, as SyntaxGym's "
+            "have them",
+            write("suite.json", '{"meta": {}, "predictions": []}'),
+        ),
+        Row(
+            "a statistic of regions other than the sum",
+            SUITE,
+            'suite.json: meta.metric is "mean": only sum is known',
+            suite("(1;%a%) > 0", metric="mean"),
+        ),
+        Row(
+            "no formula",
+            SUITE,
+            "suite.json: predictions[0]: formula '(1;%a%) > * 2' cannot be read at character 11: a region such as (6;%match%), a number, an "
+            "operator or a bracket is wanted there",
+            suite("(1;%a%) > * 2"),
+        ),
+        Row(
+            "a formula that compares nothing",
+            SUITE,
+            "suite.json: predictions[0]: formula '(1;%a%) - 2' compares nothing: it needs one of < > =",
+            suite("(1;%a%) - 2"),
+        ),
+        Row(
+            "brackets within each other",
+            SUITE,
+            "suite.json: predictions[0]: the formula has more than 30 brackets within each other",
+            suite("(" * 40),
+        ),
+        Row(
+            "a formula without end",
+            SUITE,
+            "suite.json: predictions[0]: the formula has 1002 symbols: at most 400 are read",
+            suite("1+" * 500 + "1"),
+        ),
+        Row(
+            "a missing condition",
+            SUITE,
+            "suite.json: item 1: no condition 'b', which the formula names: it has a",
+            suite("(1;%a%) > (1;%b%)"),
+        ),
+        Row(
+            "a missing region",
+            SUITE,
+            "suite.json: item 1, condition 'a': no region 7, which the formula names: it has 1",
+            suite("(7;%a%) > 0"),
         ),
         Row(
             "another model's report is there",

@@ -1,4 +1,7 @@
-"""Scores minimal pairs (BLiMP) with a trained run."""
+"""Scores minimal pairs (BLiMP) with a trained run.
+
+docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's files, sets of sentences, SyntaxGym's suites.
+"""
 
 import argparse
 
@@ -10,7 +13,15 @@ HELP = "scores minimal pairs (BLiMP) with a trained run"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--data", nargs="+", metavar="PATH", help="folders of .jsonl files, or files (default: the run's own pairs)")
+    add(
+        "--data",
+        nargs="+",
+        metavar="PATH",
+        help="folders or files, or FOLDER/NAME of a paradigm (default: the run's own)",
+    )
+    add("--good", metavar="COLUMN", help="the column or field of the right sentence (default: sentence_good)")
+    add("--bad", nargs="+", metavar="COLUMN", help="that of the wrong one, or of several (default: sentence_bad)")
+    add("--group", metavar="COLUMN", help="that of the paradigm (default: UID, or the file's name)")
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
     add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
     which = parser.add_mutually_exclusive_group()

@@ -1,11 +1,15 @@
-"""Prints the log-probability of each sentence under a trained run, in nats, and the sentence."""
+"""Prints the log-probability of each sentence under a trained run, in nats, and the sentence.
+
+With --tokens it makes a table of the surprisal of each word or token instead; docs/surprisal.md describes it.
+"""
 
 import argparse
 from pathlib import Path
 
+from esnlm.errors import require
 from esnlm.evaluation.conventions import CONVENTIONS
 
-HELP = "prints log-probabilities of sentences under a trained run"
+HELP = "prints log-probabilities of sentences, or surprisals of words, under a trained run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,11 +18,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--input", type=Path, metavar="FILE", help="one sentence a line (default: standard input)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
     add("--step", type=int, help="checkpoint (default: the newest that is good)")
+    add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")
+    table = parser.add_argument_group("with --tokens")
+    add = table.add_argument
+    add("--by", choices=("word", "token"), help="a row a word, or a row a token (default: word)")
+    add("--unit", choices=("bits", "nats"), help="of surprisals (default: bits)")
+    add("--column", metavar="NAME", help="read sentences from this column of a TSV or CSV, and repeat the others")
+    add("--context", choices=("sentence", "document"), help="begin each with a fresh state (default: sentence)")
+    add(
+        "--document",
+        metavar="NAME",
+        help="the column that tells documents apart (default: all is one; in plain text a blank line ends one)",
+    )
+    add(
+        "--punctuation",
+        choices=("attached", "separate"),
+        help="part of the word it touches, or a word (default: attached)",
+    )
+    add("--whitespace", choices=("leading", "trailing"), help="part of the word it begins, or ends (default: leading)")
+    add("--no-eos", action="store_const", const=False, dest="eos", help="no row for the end of each sentence")
+    add("--out", type=Path, metavar="FILE", help="the table's file, .tsv, .csv or .jsonl (default: standard output)")
+    add("--format", choices=("tsv", "csv", "jsonl"), help="of the table (default: by the name of --out, else tsv)")
+    add("--plot", type=Path, metavar="FILE.png", help="draw the words with their surprisals too")
+    add("--overwrite", action="store_const", const=True, help="replace these files")
+
+
+# The options that --tokens alone takes: each is None where it is not given.
+TABLE = [
+    "by",
+    "unit",
+    "column",
+    "context",
+    "document",
+    "punctuation",
+    "whitespace",
+    "eos",
+    "out",
+    "format",
+    "plot",
+    "overwrite",
+]
 
 
 def run(options: argparse.Namespace) -> None:
+    given = {name: getattr(options, name) for name in TABLE if getattr(options, name) is not None}
+    if options.tokens:
+        from esnlm.workflows.surprisal import tabulate
+
+        table = tabulate(options.run, options.input, step=options.step, scoring=options.scoring, **given)
+        print(table or "", end="")
+        return
+    names = ["--no-eos" if name == "eos" else f"--{name}" for name in given]
+    require(not given, f"{', '.join(names)}: for the table of surprisals, so give --tokens too")
     from esnlm.data.text_files import read_lines
-    from esnlm.errors import require
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)

@@ -78,6 +78,12 @@ def split_lines(text: str) -> list[str]:
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 
+def read_text(path: Path | None) -> str:
+    """Returns the whole text of a file, or of standard input for None; see `read_chunks`."""
+    require(bool(path) or sys.stdin is not None, "standard input is closed: name a file with --input")
+    return "".join(read_chunks(path) if path else read_stream(sys.stdin.buffer, "standard input"))
+
+
 def read_lines(path: Path | None) -> list[str]:
     """Returns all lines of a text file, or of standard input for None, without white space at either end.
 
@@ -85,8 +91,7 @@ def read_lines(path: Path | None) -> list[str]:
 
     Raises InputError where the file cannot be read or is not UTF-8 text.
     """
-    require(bool(path) or sys.stdin is not None, "standard input is closed: name a file with --input")
-    text = "".join(read_chunks(path) if path else read_stream(sys.stdin.buffer, "standard input"))
+    text = read_text(path)
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 

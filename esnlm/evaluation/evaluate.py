@@ -15,7 +15,8 @@ from esnlm.errors import require
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.conventions import Convention
-from esnlm.evaluation.minimal_pairs import Pair
+from esnlm.evaluation.judge import Judge
+from esnlm.evaluation.minimal_pairs import Item, sentences_of
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.models.ngrams import NgramModel
 
@@ -43,12 +44,13 @@ class Evaluation:
     """What one run makes of n pairs."""
 
     result: dict  # the report, ready for JSON
-    pairs: list[Pair]
-    log_prob_good: np.ndarray  # (n,) float64, nats
+    pairs: list[Item]
+    log_prob_good: np.ndarray  # (n,) float64, nats; NaN where regions are compared
     log_prob_bad: np.ndarray  # (n,)
     tokens_good: np.ndarray  # (n,) all ids of a sequence, BOS and EOS included where the convention has them
     tokens_bad: np.ndarray  # (n,)
     outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
+    details: dict[int, dict]  # of items that are no pairs, by their row: what is reported of them beside that
 
     @property
     def right(self) -> np.ndarray:
@@ -58,7 +60,7 @@ class Evaluation:
 
 def evaluate(
     run: ScorableRun,
-    pairs: Sequence[Pair],
+    pairs: Sequence[Item],
     scoring: str = "paper",
     baselines: Mapping[str, NgramModel] | None = None,
     compare_with: tuple[dict, np.ndarray] | None = None,
@@ -91,21 +93,22 @@ def evaluate(
     phenomenon_of = {pair.uid: pair.phenomenon for pair in pairs}
 
     # From pairs to sequences of ids: each distinct sentence is scored once.
-    sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in (pair.good, pair.bad)))
-    number_of = {sentence: i for i, sentence in enumerate(sentences)}
-    good, bad = np.array([(number_of[pair.good], number_of[pair.bad]) for pair in pairs]).T  # (n,) (n,)
-    identical = good == bad
+    sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in sentences_of(pair)))
     sequences = encode(sentences, run.tokenizer, scoring)
+    judge = Judge(pairs, sentences, sequences, run.tokenizer, scoring)
+    identical = judge.identical
     tokens = np.array([len(ids) for ids in sequences])
 
-    # From sequences to log-probabilities, the run's and those of the baselines, (sentences,) each.
-    log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
+    # From sequences to log-probabilities of tokens and sentences, the run's and those of the baselines.
+    token_log_probs = run.token_log_probs_of(sequences, progress=progress)
+    log_prob = sum_log_probs(token_log_probs)
     unigram = run.unigram()
     models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines or {})
-    scores = {"length": -tokens.astype(float)} | {name: _log_probs(model, sequences) for name, model in models.items()}
+    guesses = {"length": [np.full(len(ids), -1.0) for ids in sequences]}
+    guesses |= {name: _token_log_probs(model, sequences) for name, model in models.items()}
 
     # From log-probabilities to outcomes and accuracies.
-    outcome = statistics.outcomes(log_prob[good], log_prob[bad])
+    outcome = judge.outcomes(log_prob, token_log_probs)
     tie_is_right = float(convention.tie_is_right)
     accuracies = statistics.accuracies(outcome, identical, rows_of, phenomenon_of, ties_count_as=tie_is_right)
     for uid, entry in accuracies["paradigms"].items():
@@ -116,12 +119,14 @@ def evaluate(
     if status == "collapsed":
         _withhold_accuracies(accuracies)
 
-    # `guess` is the outcome of each pair for a baseline, whose scores are (sentences,). `above` is by how much the run is
-    # above it, paired; it is None where an outcome of the run is undefined.
-    def baseline(score: np.ndarray) -> dict:
-        guess = statistics.outcomes(score[good], score[bad])
-        above = None if np.isnan(outcome).any() else statistics.compare(outcome, guess, rows_of, phenomenon_of)
-        found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=0.5)
+    # `guess` is the outcome of each pair for a baseline, given its log-probabilities of tokens. `above` is by how much the
+    # run is above it, paired; it is None where an outcome of the run is undefined.
+    def baseline(its: list[np.ndarray]) -> dict:
+        score = sum_log_probs(its)  # (sentences,)
+        guess, tie = judge.outcomes(score, its), judge.tie_worth(score)
+        worth = np.where(guess == 0.5, tie, guess)
+        above = None if np.isnan(outcome).any() else statistics.compare(outcome, worth, rows_of, phenomenon_of)
+        found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=tie)
         return found | {"run_above": above}
 
     result = {
@@ -141,10 +146,17 @@ def evaluate(
         "units": "accuracies and intervals in percent, log-probabilities in nats; ties count half in baselines",
         "intervals": statistics.INTERVALS,
         **accuracies,
-        "baselines": {name: baseline(score) for name, score in scores.items()},
+        "baselines": {name: baseline(its) for name, its in guesses.items()},
         "anchors": anchors(phenomenon_of),
     }
-    found = Evaluation(result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome)
+    if not judge.only_pairs:
+        chances = [float(judge.chances()[rows].mean()) for rows in rows_of.values()]
+        result["data"] |= {"kinds": judge.kinds}
+        result["units"] += ", in sets one over the number of sentences at the top; surprisals of regions in bits"
+        result["chance"] = None if np.isnan(chances).any() else 100 * float(np.mean(chances))
+    good, bad, details = judge.good, judge.bad(log_prob), judge.details(log_prob, token_log_probs)
+    good_score, bad_score = (np.where(judge.has_good, log_prob[numbers], np.nan) for numbers in (good, bad))
+    found = Evaluation(result, list(pairs), good_score, bad_score, tokens[good], tokens[bad], outcome, details)
     if compare_with is not None:
         other, other_right = compare_with
         differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)
@@ -177,9 +189,9 @@ def _summary(result: dict) -> dict:
     return {"run": result["run"], "step": result["step"], "accuracy": result["overall"]["accuracy"]}
 
 
-def _log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns log p of each sequence under a baseline, (sentences,); 0 where nothing is scored."""
-    return sum_log_probs(model.token_log_probs(ids) if len(ids) > 1 else np.empty(0) for ids in sequences)
+def _token_log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns the log-probabilities of the tokens of each sequence under a baseline, (T - 1,), empty where T < 2."""
+    return [model.token_log_probs(ids) if len(ids) > 1 else np.empty(0) for ids in sequences]
 
 
 def _verdict(

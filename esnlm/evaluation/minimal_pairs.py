@@ -1,7 +1,8 @@
-"""Minimal pairs: read from files, checked, and grouped by paradigm.
+"""Minimal pairs, and items of other shapes: read from files, checked, and grouped by paradigm.
 
 BLiMP (Warstadt et al. 2020) is 67 files of 1,000 pairs, one JSON object a line: `sentence_good`, `sentence_bad` and
-`UID`, the name of the paradigm. Any pairs of this form will do.
+`UID`, the name of the paradigm. Any pairs of this form will do, and the other forms of docs/minimal_pairs.md: tables, sets
+of more than two sentences, Zorro's text files, and SyntaxGym's test suites.
 """
 
 import hashlib
@@ -13,71 +14,115 @@ from typing import NamedTuple
 
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.data.tables import read_table
+from esnlm.data.text_files import read_lines
+from esnlm.errors import InputError, require
+from esnlm.evaluation.region_tests import RegionTest, read_suite
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import read_small
 
 LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
 
+# Of a folder the files of one kind are read: the first of these that it has.
+SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
+# The phenomena as the tables of Warstadt et al. 2020 abbreviate them, without marks and in lower case.
+ABBREVIATIONS = {
+    "anaagr": "anaphor_agreement",
+    "argstr": "argument_structure",
+    "ctrlrais": "control_raising",
+    "dnagr": "determiner_noun_agreement",
+    "fillergap": "filler_gap_dependency",
+    "irregular": "irregular_forms",
+    "island": "island_effects",
+    "npi": "npi_licensing",
+    "svagr": "subject_verb_agreement",
+}
+
+
+class Columns(NamedTuple):
+    """Where in a JSON object or a table what makes a pair is found."""
+
+    good: str = "sentence_good"
+    bad: tuple[str, ...] = ("sentence_bad",)  # several, or a list in one of them: a set of more than two sentences
+    group: str | None = None  # the paradigm; None: "UID", or the file's name where there is none
+
 
 class Pair(NamedTuple):
-    """Two sentences of which a model should find the first more probable."""
+    """Two sentences of which a model should find the first more probable, or one that should be above all of several."""
 
     uid: str  # the paradigm
     number: int  # in its paradigm, from 0
     good: str
-    bad: str
+    bad: str | tuple[str, ...]  # a tuple in a set of more than two sentences
     phenomenon: str
     field: str  # of linguistics
     pair_id: str
 
 
-def load(data: str | Path | Sequence[str | Path]) -> list[Pair]:
-    """Reads pairs, sorted by paradigm and in the order of their file within a paradigm.
+Item = Pair | RegionTest
+
+
+def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None) -> list[Item]:
+    """Reads pairs and other items, sorted by paradigm and in the order of their file within a paradigm.
 
     A missing `UID` is the file's stem; a missing `linguistics_term` (the phenomenon) or `field` is "unknown".
 
     Args:
-        data: JSONL files and folders; of a folder, all its *.jsonl files.
+        data: files and folders, and FOLDER/NAME for what has this name in a folder: a paradigm, a phenomenon, as BLiMP
+            names or abbreviates it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt Zorro's
+            pairs of lines, .json a test suite, and anything else JSON lines.
+        columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
         InputError: something is not a pair (the message has file, line and field), a paradigm is in two files or under
             two phenomena, or a file or folder is empty.
     """
     paths = [data] if isinstance(data, str | Path) else data
-    files = [file for path in paths for file in _files(Path(path))]
-    pairs: list[Pair] = []
+    sources: list[tuple[Path, set[str]]] = []  # a file, and the names of what is taken from it; none: all
+    picked: dict[Path, set[str]] = {}  # those of the files that names pick from: such a file is read once
+    for path in map(Path, paths):
+        files, name = _files(path)
+        for file in files:
+            if name is None:
+                sources.append((file, set()))
+            elif file in picked:
+                picked[file].add(name)
+            else:
+                picked[file] = {name}
+                sources.append((file, picked[file]))
+    items: list[Item] = []
     home: dict[str, tuple[int, str]] = {}  # paradigm -> (number of its file, its phenomenon)
     size: Counter[str] = Counter()
-    for number, file in enumerate(files):
-        for where, record in _records(file):
-            uid = _text(record, "UID", where, default=file.stem)
-            phenomenon = _text(record, "linguistics_term", where, default="unknown")
-            if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
-                phenomenon = "argument_structure"
-            first_number, first_phenomenon = home.setdefault(uid, (number, phenomenon))
+    found: set[str] = set()
+    for number, (file, names) in enumerate(sources):
+        for where, item in _items(file, columns or Columns()):
+            matching = {name for name in names if _is_called(item, name)}
+            if names and not matching:
+                continue
+            found |= matching
+            first_number, first_phenomenon = home.setdefault(item.uid, (number, item.phenomenon))
             if first_number != number:
-                raise InputError(f"{where}: UID {uid!r} is also in {files[first_number]}: give every paradigm once")
-            if first_phenomenon != phenomenon:
                 raise InputError(
-                    f"{where}: field 'linguistics_term' is {phenomenon!r}, and {first_phenomenon!r} earlier for the "
-                    f"same UID {uid!r}: a paradigm belongs to one phenomenon"
+                    f"{where}: UID {item.uid!r} is also in {sources[first_number][0]}: give every paradigm once"
                 )
-            pair = Pair(
-                uid=uid,
-                number=size[uid],
-                good=_text(record, "sentence_good", where),
-                bad=_text(record, "sentence_bad", where),
-                phenomenon=phenomenon,
-                field=_text(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics"),
-                pair_id=str(record.get("pairID", size[uid])),
-            )
-            pairs.append(pair)
-            size[uid] += 1
-    return sorted(pairs, key=lambda pair: pair.uid)
+            if first_phenomenon != item.phenomenon:
+                raise InputError(
+                    f"{where}: field 'linguistics_term' is {item.phenomenon!r}, and {first_phenomenon!r} earlier for the "
+                    f"same UID {item.uid!r}: a paradigm belongs to one phenomenon"
+                )
+            item_id = item.pair_id if item.pair_id else str(size[item.uid])
+            items.append(item._replace(number=size[item.uid], pair_id=item_id))
+            size[item.uid] += 1
+    for path in map(Path, paths):
+        require(
+            path.exists() or path.name in found,
+            f"{path}: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in {path.parent} has this"
+            " name: name one of those in its files",
+        )
+    return sorted(items, key=lambda item: item.uid)
 
 
-def rows_by_paradigm(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
+def rows_by_paradigm(pairs: Sequence[Item]) -> dict[str, np.ndarray]:
     """Returns the pairs of each paradigm, as indices into `pairs`."""
     rows: dict[str, list[int]] = {}
     for i, pair in enumerate(pairs):
@@ -85,23 +130,138 @@ def rows_by_paradigm(pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
     return {uid: np.array(indices) for uid, indices in rows.items()}
 
 
-def digest(pairs: Sequence[Pair]) -> str:
+def wrong_of(pair: Pair) -> tuple[str, ...]:
+    """Returns the sentences that should be less probable."""
+    return (pair.bad,) if isinstance(pair.bad, str) else pair.bad
+
+
+def sentences_of(item: Item) -> tuple[str, ...]:
+    """Returns all sentences of an item."""
+    if isinstance(item, RegionTest):
+        return tuple(condition.sentence for condition in item.conditions.values())
+    return (item.good, *wrong_of(item))
+
+
+def digest(items: Sequence[Item]) -> str:
     """Returns the sha256 of the paradigms and sentences, which does not depend on how they are spread over files."""
     content = hashlib.sha256()
-    for pair in pairs:
-        content.update(json.dumps([pair.uid, pair.good, pair.bad]).encode() + b"\n")
+    for item in items:
+        parts: list = (
+            [item.uid, item.good, item.bad] if isinstance(item, Pair) else [item.uid, item.text, item.conditions]
+        )
+        content.update(json.dumps(parts).encode() + b"\n")
     return content.hexdigest()
 
 
-def _files(path: Path) -> list[Path]:
+def _is_called(item: Item, name: str) -> bool:
+    """Tells whether a name is that of an item's paradigm, phenomenon or field, or BLiMP's abbreviation of it."""
+    plain = _plain(ABBREVIATIONS.get(_plain(name), name))
+    return plain in (_plain(item.uid), _plain(item.phenomenon), _plain(item.field))
+
+
+def _plain(name: str) -> str:
+    """Returns a name as names are compared: letters and digits in lower case."""
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+def _files(path: Path) -> tuple[list[Path], str | None]:
+    """Returns the files of a path, and the name of what is picked from them, or None where all is taken."""
     if path.is_file():
-        return [path]
-    if not path.is_dir():
+        return [path], None
+    if path.is_dir():
+        files = _in_folder(path)
+        if not files:
+            raise InputError(
+                f"{path}: no .jsonl file in this folder: give the folder that holds the pairs, or its files"
+            )
+        return files, None
+    named = [] if path.suffix in SUFFIXES else _in_folder(path.parent)
+    if not named:
         raise InputError(f"{path}: no such file or folder of minimal pairs")
-    files = sorted(file for file in path.glob("*.jsonl") if not file.name.startswith("."))
-    if not files:
-        raise InputError(f"{path}: no .jsonl file in this folder: give the folder that holds the pairs, or its files")
-    return files
+    return named, path.name
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """Returns the files of items in a folder: those of the first kind that it has."""
+    for suffix in SUFFIXES if folder.is_dir() else ():
+        files = sorted(file for file in folder.glob(f"*{suffix}") if not file.name.startswith("."))
+        if files:
+            return files
+    return []
+
+
+def _items(file: Path, columns: Columns) -> Iterator[tuple[str, Item]]:
+    """Yields "file:line" and each item of a file, not yet numbered."""
+    suffix = file.suffix.lower()
+    if suffix in (".txt", ".json") and _begins_with_object(file):
+        suffix = ".jsonl"
+    if suffix == ".txt":
+        yield from _alternate_lines(file)
+    elif suffix == ".json":
+        yield from ((str(file), test) for test in read_suite(file))
+    else:
+        records = _rows(file, columns) if suffix in (".tsv", ".csv") else _records(file)
+        yield from ((where, _pair(record, where, file, columns)) for where, record in records)
+
+
+def _begins_with_object(file: Path) -> bool:
+    """Tells whether the first line of a file is a JSON object, and no test suite: then all of its lines are."""
+    with open(file, "rb") as lines:
+        try:
+            first = parse_json(next((line for line in lines if line.strip()), b""))
+        except ValueError:
+            return False
+    return isinstance(first, dict) and "predictions" not in first
+
+
+def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
+    """Returns the pair of a JSON object or of a row of a table."""
+    uid = _text(record, columns.group or "UID", where, default=None if columns.group else file.stem)
+    phenomenon = _text(record, "linguistics_term", where, default="unknown")
+    if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
+        phenomenon = "argument_structure"
+    good = _text(record, columns.good, where)
+    bad: list[str] = []
+    for name in columns.bad:
+        value = record.get(name)
+        if isinstance(value, list):
+            require(bool(value), f"{where}: field {name!r} is an empty list: give at least one sentence")
+            bad += [_text({name: each}, name, where) for each in value]
+        else:
+            bad.append(_text(record, name, where))
+    field = _text(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics")
+    return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, str(record.get("pairID", "")))
+
+
+def _rows(file: Path, columns: Columns) -> Iterator[tuple[str, dict]]:
+    """Yields "file:line" and the cells of each row of a table, which has all columns that were named."""
+    table = read_table(file)
+    for name in (columns.good, *columns.bad, *([columns.group] if columns.group else [])):
+        table.column(name)
+    for line, row in zip(table.lines, table.others([]), strict=True):
+        yield f"{file}:{line}", row
+
+
+def _alternate_lines(file: Path) -> Iterator[tuple[str, Pair]]:
+    """Yields the pairs of a text file as Zorro has them (Huebner et al. 2021).
+
+    Of each two lines the first is ungrammatical and the second grammatical. The file is called PHENOMENON-PARADIGM.txt.
+    """
+    lines = read_lines(file)
+    while lines and not lines[-1]:
+        lines.pop()
+    require(bool(lines), f"{file}: the file is empty: two lines a pair are needed, the ungrammatical sentence first")
+    require(
+        len(lines) % 2 == 0,
+        f"{file}: {len(lines)} lines, an odd number: each ungrammatical sentence is followed by its grammatical one",
+    )
+    phenomenon = file.stem.rpartition("-")[0] or "unknown"
+    for number, (bad, good) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
+        where = f"{file}:{2 * number + 1}"
+        require(
+            bool(bad and good), f"{where}: a blank line in a pair: each has two sentences, the ungrammatical one first"
+        )
+        yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")
 
 
 def _records(file: Path) -> Iterator[tuple[str, dict]]:

@@ -103,6 +103,38 @@ def token_log_probs(
     return [found[key] for key in keys]
 
 
+def group_log_probs(
+    stream: FeatureStream | PackedStream,
+    params: dict,
+    sequences: list[np.ndarray],
+    group: np.ndarray,
+    precision: str,
+    chunk: int,
+    window_tokens: int = 1 << 16,
+) -> list[np.ndarray]:
+    """Computes log p(w_{t+1} is in the group | w_1 .. w_t) for each sequence, in nats.
+
+    Args:
+        group: which tokens are in it, (V,) bool.
+        stream, params, sequences, precision, chunk, window_tokens: as in `token_log_probs`.
+
+    Returns:
+        One float32 array (T - 1,) a sequence.
+    """
+    found = [np.empty(0, np.float32)] * len(sequences)
+    numbers = [n for n, sequence in enumerate(sequences) if len(sequence) > 1]
+    to_fill = iter(numbers)
+    for window in _groups([sequences[n] for n in numbers], window_tokens):
+        buffer, rows = stream.read([sequence[:-1] for sequence in window])
+        every = np.concatenate(rows)
+        size = _chunk_size(len(every), chunk)
+        chunks = [_pad(every[first : first + size], size) for first in range(0, len(every), size)]
+        values = np.concatenate([_group_log_probs(params, buffer, rows, group, precision) for rows in chunks])
+        for log_probs in np.split(values[: len(every)], np.cumsum([len(each) for each in rows])[:-1]):
+            found[next(to_fill)] = log_probs
+    return found
+
+
 def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator[list]:
     """Yields groups of neighbours: at most `most` sequences, and at most `size` tokens unless one alone has more."""
     group: list = []
@@ -167,6 +199,11 @@ def _pair_log_probs(
     params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
 ) -> jax.Array:
     return linear.pair_log_probs(params, buffer[rows], sources, targets, precision)  # (P,)
+
+
+@partial(jax.jit, static_argnames="precision")
+def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: jax.Array, precision: str) -> jax.Array:
+    return linear.group_log_probs(params, buffer[rows], group, precision)  # (C,)
 
 
 def _collect(launched: _Launched) -> list[np.ndarray]:

@@ -62,7 +62,7 @@ def accuracies(
     identical: np.ndarray,
     rows_of: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
-    ties_count_as: float,
+    ties_count_as: float | np.ndarray,
 ) -> dict:
     """Computes accuracies by paradigm, by phenomenon and overall, with their intervals and counts.
 
@@ -71,7 +71,7 @@ def accuracies(
         identical: which pairs are twice the same sentence, (n,) bool.
         rows_of: the pairs of each paradigm, as indices.
         phenomenon_of: the phenomenon of each paradigm.
-        ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1.
+        ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1, or (n,) one for each pair.
 
     Returns:
         {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its

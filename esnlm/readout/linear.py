@@ -135,6 +135,12 @@ def pair_log_probs(
     return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision)
 
 
+def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:
+    """Returns log p(the next token is one of a group) in nats, (C,), for features (C, N) and a group (V,) bool."""
+    found = logits(params, features, precision)  # (C, V)
+    return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(found, axis=1)
+
+
 def _last_layer(params: dict, features: jax.Array, precision: str) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns z (C, r), w (V, r) and the bias (V,) such that the logits are z w^T + bias; r is N at full rank."""
     if "w" in params:

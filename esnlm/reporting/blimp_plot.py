@@ -50,7 +50,9 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
         beside = axes.get_yaxis_transform()
         axes.text(1.01, height, f"{value:.1f}", transform=beside, va="center", color=RUN, fontsize=9)
     axes.scatter(own, y, s=40, color=RUN, zorder=7, label="this run, 95 % interval")
-    axes.axvline(50, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2, label="chance")
+    chance = result.get("chance", 50)  # reports of pairs do not name it, and tests of regions have none
+    if chance is not None:
+        axes.axvline(chance, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2, label="chance")
     baselines = result["baselines"]
     for i, (name, baseline) in enumerate(baselines.items()):
         shown.append(column(baseline, "accuracy"))
@@ -69,7 +71,8 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     labels = ["".join(c if c.isprintable() else "?" for c in name) for name in titles]  # no font has the others
     axes.set_yticks(y, labels, parse_math=False)
     axes.get_yticklabels()[0].set_fontweight("bold")
-    axes.set_xlabel("accuracy, % (in baselines a tie counts half)", color=INK)
+    tie = "is left to a coin" if "kinds" in result["data"] else "counts half"
+    axes.set_xlabel(f"accuracy, % (in baselines a tie {tie})", color=INK)
     axes.tick_params(length=0, labelcolor=INK)
     axes.spines[:].set_visible(False)
     title = f"{result['run']}, step {result['step']}, {result['scoring']['name']} scoring"

@@ -19,7 +19,7 @@ from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
 from esnlm.runs.atomic import abandoned, write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, seal
+from esnlm.runs.json_file import parse_json, seal, spell_nonfinite
 from esnlm.runs.small_file import read_small
 
 LARGEST_PAIRS = 512 << 20  # bytes of NAME.pairs.jsonl: over a million pairs
@@ -79,7 +79,7 @@ def read(path: str | Path) -> dict:
     return result
 
 
-def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair]) -> tuple[dict, np.ndarray]:
+def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Item]) -> tuple[dict, np.ndarray]:
     """Reads a report of the same pairs under the same convention.
 
     Args:
@@ -119,7 +119,7 @@ def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Pair])
 
 
 def require_place(
-    path: Path, run: ScorableRun, scoring: str, pairs: Sequence[minimal_pairs.Pair], overwrite: bool
+    path: Path, run: ScorableRun, scoring: str, pairs: Sequence[minimal_pairs.Item], overwrite: bool
 ) -> None:
     """Makes the folder of a report.
 
@@ -195,19 +195,19 @@ def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:
     """Yields what NAME.pairs.jsonl says of each pair. A number that JSON has no word for is None."""
     right = evaluation.right
     for i, pair in enumerate(evaluation.pairs):
-        yield {
-            "UID": pair.uid,
-            "index": pair.number,
-            "pairID": pair.pair_id,
-            "sentence_good": pair.good,
-            "sentence_bad": pair.bad,
-            "log_prob_good": _finite(evaluation.log_prob_good[i]),
-            "log_prob_bad": _finite(evaluation.log_prob_bad[i]),
-            "tokens_good": int(evaluation.tokens_good[i]),
-            "tokens_bad": int(evaluation.tokens_bad[i]),
-            "right": None if np.isnan(evaluation.outcome[i]) else bool(right[i]),
-            "tie": bool(evaluation.outcome[i] == 0.5),
-        }
+        line: dict = {"UID": pair.uid, "index": pair.number, "pairID": pair.pair_id}
+        if isinstance(pair, minimal_pairs.Pair):
+            line |= {
+                "sentence_good": pair.good,
+                "sentence_bad": pair.bad,
+                "log_prob_good": _finite(evaluation.log_prob_good[i]),
+                "log_prob_bad": _finite(evaluation.log_prob_bad[i]),
+                "tokens_good": int(evaluation.tokens_good[i]),
+                "tokens_bad": int(evaluation.tokens_bad[i]),
+            }
+        line |= spell_nonfinite(evaluation.details.get(i, {}))
+        line["right"] = None if np.isnan(evaluation.outcome[i]) else bool(right[i])
+        yield line | {"tie": bool(evaluation.outcome[i] == 0.5)}
 
 
 def _finite(value: float) -> float | None:

@@ -89,20 +89,22 @@ def _headline(result: dict) -> list[str]:
     data, overall = result["data"], result["overall"]
     scoring = result["scoring"]
     lines = [
-        f"{result['run']}, step {result['step']}: {data['pairs']:,} minimal pairs, {scoring['name']} scoring",
+        f"{result['run']}, step {result['step']}: {_items(data)}, {scoring['name']} scoring",
         f"scoring: {scoring['description']}",
     ]
     lines += [f"{result['status']}: {warning}" for warning in result["warnings"]]
     mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
     if overall["accuracy"] is not None:
         lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
+    if result.get("chance") is not None:
+        lines.append(f"chance {result['chance']:.2f} %")
     ties = f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
     if overall["accuracy"] is not None:
         ties += f"; accuracy with ties as half {_figure(overall['accuracy_ties_half'], 2)}"
         ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
     lines.append(ties)
     by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())
-    lines.append(f"baselines, ties as half: {by}")
+    lines.append(f"baselines, ties as {'a coin decides them' if 'kinds' in data else 'half'}: {by}")
     if result["status"] == "ok":
         above = {name: its["run_above"]["overall"] for name, its in result["baselines"].items()}
         by = ", ".join(
@@ -113,6 +115,13 @@ def _headline(result: dict) -> list[str]:
         by = ", ".join(f"{ANCHORS[model]} {value:.1f}" for model, value in result["anchors"]["overall"].items())
         lines.append(f"published with BLiMP: {by}")
     return lines
+
+
+def _items(data: dict) -> str:
+    """Returns how many items of which kinds there are."""
+    kinds = {"pairs": "minimal pairs", "sets": "sets of sentences", "region_tests": "tests of regions"}
+    counts = data.get("kinds", {"pairs": data["pairs"]})
+    return ", ".join(f"{count:,} {kinds[kind]}" for kind, count in counts.items() if count)
 
 
 def _rows(result: dict, level: str) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ import jax
 
 from esnlm import loaded_run
 from esnlm.compute import in_float32
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.reporting import blimp_report, blimp_text
@@ -21,6 +21,9 @@ from esnlm.runs.directory import RunDirectory
 def evaluate_run(
     run: str | Path,
     data: Sequence[str | Path] | None = None,
+    good: str | None = None,
+    bad: Sequence[str] | None = None,
+    group: str | None = None,
     scoring: str = "paper",
     out: str | Path | None = None,
     step: int | None = None,
@@ -33,7 +36,9 @@ def evaluate_run(
 
     Args:
         run: the run directory.
-        data: folders and files of pairs; None: the run's own pairs.
+        data: folders and files of items; None: the run's own pairs.
+        good, bad, group: the columns or fields of the right sentence, of the wrong one or ones, and of the paradigm; None:
+            those of BLiMP.
         scoring: the name of the convention.
         out: the JSON file; None: RUN/evaluation/blimp-SCORING.json, with -untrained or -step-N where one was asked for.
         step: the checkpoint of this step; None: the newest.
@@ -46,7 +51,12 @@ def evaluate_run(
         InputError: the run, the pairs, the report to compare with or the place of the report is not usable.
     """
     conventions.get(scoring)
-    pairs = minimal_pairs.load(data) if data else None
+    named = {"--good": good, "--bad": bad, "--group": group}
+    options = ", ".join(option for option, value in named.items() if value is not None)
+    require(bool(data) or not options, f"{options}: for pairs that --data names")
+    usual = minimal_pairs.Columns()
+    columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
+    pairs = minimal_pairs.load(data, columns) if data else None
     loaded = loaded_run.load(run, step=step, untrained=untrained)
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
@@ -63,7 +73,7 @@ def evaluate_run(
     return evaluation
 
 
-def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Pair]:
+def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Item]:
     """Returns the run's own minimal pairs. Raises InputError where it has none, or they have changed."""
     if not directory.minimal_pairs.is_dir():
         raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")

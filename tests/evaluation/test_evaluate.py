@@ -157,3 +157,26 @@ def test_length_alone_on_blimp(blimp_dir, data):
     good = np.array([len(ids) for ids in encode([one.good for one in blimp], gpt2, "paper")])
     bad = np.array([len(ids) for ids in encode([one.bad for one in blimp], gpt2, "paper")])
     assert (np.sum(good != bad), np.sum(good < bad)) == (8674, 5054)
+
+
+def choice(good, *bad, uid="sets", index=0):
+    return minimal_pairs.Pair(uid, index, good, bad, "choice", "syntax", str(index))
+
+
+def test_in_a_set_the_right_sentence_is_above_all_others(tmp_path):
+    model = says({"a": -1.0, "b": -2.0, "c": -4.0, "d": -2.0})
+    items = [choice("a", "b", "c"), choice("b", "c", "a"), choice("b", "d", "c"), choice("c", "c", "b")]
+    found = evaluate(fake_run(tmp_path, model), items)
+    assert found.outcome.tolist() == [1, 0, 0.5, 0]
+    assert found.log_prob_bad.tolist() == [-2, -1, -2, -2]
+    overall = found.result["overall"]
+    assert (overall["accuracy"], overall["accuracy_ties_half"], overall["ties"]) == (25, 37.5, 1)
+    assert found.result["chance"] == pytest.approx(100 / 3)
+    # All sentences are equally long, and a coin that is thrown among three is right once in three.
+    assert found.result["baselines"]["length"]["overall"]["accuracy"] == pytest.approx(100 / 3)
+    assert found.details[1] == {"sentence_bad": "a", "sentences_bad": ["c", "a"], "log_probs_bad": [-4.0, -1.0]}
+
+
+def test_a_report_of_pairs_alone_has_no_more_keys_than_before(tmp_path):
+    result = evaluate(fake_run(tmp_path, says({"a": -1.0, "b": -2.0})), [pair("x", "a", "b")]).result
+    assert "chance" not in result and "kinds" not in result["data"]

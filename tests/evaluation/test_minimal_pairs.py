@@ -109,3 +109,101 @@ def test_blimp_has_67_paradigms_12_phenomena_and_7_identical_pairs(blimp):
     assert identical == {"principle_A_case_2": 5, "passive_1": 2}
     assert len(phenomena) == 12 and len(phenomena["argument_structure"]) == 9
     assert {one.field for one in blimp} == {"morphology", "semantics", "syntax", "syntax/semantics"}
+
+
+# Other forms than BLiMP's.
+
+
+def test_columns_of_tables_and_fields_can_be_named(tmp_path):
+    columns = minimal_pairs.Columns("right", ("wrong",), "kind")
+    expected = [("b", 0, "He left.", "Him left.", "unknown", "unknown", "0")]
+    (tmp_path / "a.tsv").write_text("kind\tright\twrong\nb\tHe left.\tHim left.\n")
+    (tmp_path / "a.csv").write_text("right,wrong,kind\nHe left.,Him left.,b\n")
+    write(tmp_path / "a.jsonl", {"right": "He left.", "wrong": "Him left.", "kind": "b"})
+    for name in ("a.tsv", "a.csv", "a.jsonl"):
+        assert minimal_pairs.load(tmp_path / name, columns) == expected
+    (tmp_path / "b.tsv").write_text("sentence_good\tsentence_bad\nHe left.\tHim left.\n")
+    assert [pair.uid for pair in minimal_pairs.load(tmp_path / "b.tsv")] == ["b"]
+
+
+def test_several_wrong_sentences_are_a_set(tmp_path):
+    (tmp_path / "a.csv").write_text("good,one,two\na,b,c\n")
+    write(tmp_path / "b.jsonl", {"sentence_good": "a", "sentence_bad": ["b", "c"]})
+    table = minimal_pairs.load(tmp_path / "a.csv", minimal_pairs.Columns("good", ("one", "two")))
+    [found] = minimal_pairs.load(tmp_path / "b.jsonl")
+    assert table[0].bad == found.bad == ("b", "c") and minimal_pairs.sentences_of(found) == ("a", "b", "c")
+    [pair] = minimal_pairs.load(write(tmp_path / "c.jsonl", {"sentence_good": "a", "sentence_bad": ["b"]}))
+    assert pair.bad == "b"
+
+
+def test_zorro_has_the_ungrammatical_sentence_first(tmp_path):
+    (tmp_path / "island-effects-adjunct_island.txt").write_text("bad one .\ngood one .\nbad two .\ngood two .\n\n \n")
+    assert minimal_pairs.load(tmp_path) == [
+        ("island-effects-adjunct_island", 0, "good one .", "bad one .", "island-effects", "unknown", "0"),
+        ("island-effects-adjunct_island", 1, "good two .", "bad two .", "island-effects", "unknown", "1"),
+    ]
+
+
+def test_json_lines_may_be_in_a_text_file(tmp_path):
+    for name in ("a.txt", "a.json"):
+        assert [pair.good for pair in minimal_pairs.load(write(tmp_path / name, GOOD))] == ["He left."]
+
+
+def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
+    for uid, phenomenon, field in [
+        *(("wh_island", "island_effects", "syntax"), ("npi_1", "npi_licensing", "semantics")),
+        *(("npi_2", "npi_licensing", "syntax_semantics"), ("case", "anaphor_agreement", "morphology")),
+    ]:
+        write(tmp_path / f"{uid}.jsonl", GOOD | {"UID": uid, "linguistics_term": phenomenon, "field": field})
+
+    def uids(*names):
+        return [pair.uid for pair in minimal_pairs.load([tmp_path / name for name in names])]
+
+    assert uids("wh_island") == ["wh_island"]
+    assert uids("NPI") == uids("npi_licensing") == uids("npi licensing") == ["npi_1", "npi_2"]
+    assert uids("ANA. AGR", "island", "npi_2") == ["case", "npi_2", "wh_island"]
+    assert uids("syntax_semantics") == ["npi_2"] and uids("syntax") == ["wh_island"]
+    with pytest.raises(InputError) as error:
+        uids("npi_3")
+    assert str(error.value) == (
+        f"{tmp_path}/npi_3: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in {tmp_path} has "
+        "this name: name one of those in its files"
+    )
+
+
+@pytest.mark.parametrize(
+    "name, text, line",
+    [
+        ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good': choose from good, sentence_bad"),
+        ("a.csv", "sentence_good,sentence_bad\nx\n", ":2: 1 cells where the first line names 2 columns"),
+        (
+            *("a.jsonl", '{"sentence_good": "a", "sentence_bad": []}'),
+            ":1: field 'sentence_bad' is an empty list: give at least one sentence",
+        ),
+        ("a.jsonl", '{"sentence_good": "a", "sentence_bad": ["b", 3]}', ":1: field 'sentence_bad' is 3, not a string"),
+        (
+            *("a.txt", "a\nb\nc\n"),
+            ": 3 lines, an odd number: each ungrammatical sentence is followed by its grammatical one",
+        ),
+        ("a.txt", "a\nb\n\nd\n", ":3: a blank line in a pair: each has two sentences, the ungrammatical one first"),
+        (
+            *("a.txt", ""),
+            ": the file is empty: two lines a pair are needed, the ungrammatical sentence first",
+        ),
+    ],
+)
+def test_what_is_no_item_is_named_by_line(tmp_path, name, text, line):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError) as error:
+        minimal_pairs.load(tmp_path / name)
+    assert str(error.value) == f"{tmp_path / name}{line}"
+
+
+def test_a_group_that_is_named_must_be_there(tmp_path):
+    with pytest.raises(InputError, match="field 'kind' is missing$"):
+        minimal_pairs.load(write(tmp_path / "a.jsonl", GOOD), minimal_pairs.Columns(group="kind"))
+
+
+def test_blimp_s_names_resolve_in_its_folder(blimp_dir):
+    size = {name: len(minimal_pairs.load(blimp_dir / name)) for name in ("NPI", "S-V AGR", "wh_island", "morphology")}
+    assert size == {"NPI": 7000, "S-V AGR": 6000, "wh_island": 1000, "morphology": 18000}

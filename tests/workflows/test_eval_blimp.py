@@ -227,3 +227,48 @@ assert not {{"jax", "numpy"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "{" + ",".join(conventions.CONVENTIONS) + "}" in done.stdout
+
+
+def test_columns_of_a_table_are_named_on_the_command_line(run, tmp_path, capsys):
+    table = tmp_path / "items.csv"
+    table.write_text("kind,right,wrong,worse\nx,a,b,c\nx,c,b,d\ny,a,b,b\n")
+    names = ["--good", "right", "--bad", "wrong", "worse", "--group", "kind"]
+    assert call("--run", run, "--data", table, *names, "--out", tmp_path / "sets.json") == 0
+    result = json.loads((tmp_path / "sets.json").read_text())
+    assert {name: entry["accuracy"] for name, entry in result["paradigms"].items()} == {"x": 50, "y": 100}
+    lines = [json.loads(line) for line in (tmp_path / "sets.pairs.jsonl").read_text().splitlines()]
+    assert [(line["sentence_bad"], line["sentences_bad"], line["right"]) for line in lines] == [
+        *(("b", ["b", "c"], True), ("b", ["b", "d"], False), ("b", ["b", "b"], True)),
+    ]
+    out = capsys.readouterr().out
+    assert out.startswith("small, step 100: 3 sets of sentences, paper scoring\n") and "chance 33.33 %\n" in out
+    assert call("--run", run, "--data", table, *names, "--compare", tmp_path / "sets.json") == 0
+    capsys.readouterr()
+    assert refusal(capsys, "--run", run, *names) == "error: --good, --bad, --group: for pairs that --data names"
+
+
+def test_a_test_suite_is_reported_with_the_surprisals_of_its_regions(run, tmp_path, capsys, monkeypatch):
+    def load(directory, step=None, untrained=False):
+        loaded = fake_load(directory, step, untrained)
+        loaded.tokenizer.decode_bytes = lambda ids: "".join(map(chr, ids)).encode()
+        return loaded
+
+    monkeypatch.setattr(loaded_run, "load", load)
+    regions = {"match": ["a", "b"], "mismatch": ["a", "z"]}
+    conditions = [
+        {"condition_name": name, "regions": [{"region_number": n, "content": c} for n, c in enumerate(its, 1)]}
+        for name, its in regions.items()
+    ]
+    suite = {
+        "meta": {"name": "number", "metric": "sum"},
+        "predictions": [{"type": "formula", "formula": "(2;%mismatch%) > (2;%match%)"}],
+        "items": [{"item_number": 1, "conditions": conditions}],
+    }
+    (tmp_path / "number.json").write_text(json.dumps(suite))
+    assert call("--run", run, "--data", tmp_path / "number.json", "--out", tmp_path / "report.json") == 0
+    assert "1 tests of regions, paper scoring\n" in capsys.readouterr().out
+    assert (tmp_path / "report.png").exists() and accuracy(tmp_path / "report.json") == 100
+    line = json.loads((tmp_path / "report.pairs.jsonl").read_text())
+    assert line["conditions"] == {"match": "a b", "mismatch": "a z"} and line["formula"].startswith("(2;%mismatch%)")
+    space = 32 / np.log(2)  # the space belongs to the region that it begins
+    assert line["surprisals_bits"]["mismatch"]["2"] == pytest.approx(space + ord("z") / np.log(2))

@@ -1,0 +1,73 @@
+"""Tables of text: tab-separated (TSV) and comma-separated (CSV) files whose first line names the columns."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from esnlm.data.text_files import read_text
+from esnlm.errors import InputError, require
+
+LONGEST_CELL = 1 << 22  # characters
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a table, all cells as text."""
+
+    name: str  # of the file
+    columns: list[str]
+    rows: list[list[str]]  # a cell for each column
+    lines: list[int]  # of the file, from 1, at which each row begins
+
+    def column(self, name: str) -> list[str]:
+        """Returns the cells of a column. Raises InputError where there is none of this name."""
+        require(name in self.columns, f"{self.name}: no column {name!r}: choose from {', '.join(self.columns)}")
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def others(self, without: Sequence[str]) -> list[dict[str, str]]:
+        """Returns the cells of each row by column, without those of some columns."""
+        kept = [(place, name) for place, name in enumerate(self.columns) if name not in without]
+        return [{name: row[place] for place, name in kept} for row in self.rows]
+
+
+def read_table(path: Path | None) -> Table:
+    """Reads a table: CSV where the name ends in .csv, else TSV. None is standard input, and TSV.
+
+    A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled,
+    as spreadsheets and pandas write it. Blank lines are left out.
+
+    Raises:
+        InputError: the file cannot be read, is not UTF-8 text, names no columns or one of them twice, has no row, has a row
+            of more or fewer cells, or a quotation mark is not closed.
+    """
+    name = str(path) if path else "standard input"
+    text = read_text(path)
+    separator = "," if path and path.suffix.lower() == ".csv" else "\t"
+    csv.field_size_limit(LONGEST_CELL)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    found: list[tuple[int, list[str]]] = []
+    line = 1
+    try:
+        for row in reader:
+            if row:
+                found.append((line, row))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            f"{name}:{line}: not a row of a table ({error}): a cell that begins with a quotation mark ends with one, and marks"
+            " inside it are doubled"
+        ) from None
+    require(bool(found), f"{name}: empty: the first line of a table names its columns")
+    (_, columns), *rows = found
+    for column in columns:
+        require(columns.count(column) == 1, f"{name}:1: column {column!r} stands twice: give each its own name")
+    for line, row in rows:
+        require(
+            len(row) == len(columns),
+            f"{name}:{line}: {len(row)} cells where the first line names {len(columns)} columns",
+        )
+    require(bool(rows), f"{name}: no row below the names of its columns")
+    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])

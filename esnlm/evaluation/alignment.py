@@ -1,0 +1,108 @@
+"""Which characters of a text belong to which token and to which word.
+
+A span is a pair (start, end) of character numbers, Unicode code points from 0, such that text[start:end] is what it covers.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from esnlm.errors import InputError
+
+Span = tuple[int, int]
+
+PUNCTUATION = ("attached", "separate")
+
+
+def token_spans(text: str, ids: Sequence[int] | np.ndarray, tokenizer: Any) -> list[Span]:
+    """Returns the characters of each token of a text, the white space that it begins with included.
+
+    A token of bytes that are only a part of a character covers that character, and so do its neighbours that hold the rest.
+
+    Args:
+        text: what was encoded.
+        ids: its tokens, without BOS and EOS.
+        tokenizer: has `name` and `decode_bytes`.
+
+    Raises:
+        InputError: the tokens do not spell the text, as with a tokenizer that changes what it reads.
+    """
+    width = _bytes_of_characters(text)
+    sizes: dict[int, int] = {}
+    for i in map(int, ids):
+        if i not in sizes:
+            sizes[i] = len(tokenizer.decode_bytes([i]))
+    ends = np.cumsum([sizes[int(i)] for i in ids], dtype=np.int64)  # (tokens,) in bytes
+    if (ends[-1] if len(ends) else 0) != width.sum():
+        raise InputError(
+            f"tokenizer {tokenizer.name} does not give this text back: its characters have no tokens: {text[:80]!r}"
+        )
+    begins = np.concatenate([[0], ends[:-1]])[: len(ends)]
+    character_ends = np.cumsum(width)
+    first = np.searchsorted(character_ends, begins, side="right")
+    beyond = np.searchsorted(character_ends - width, ends, side="left")
+    return list(zip(first.tolist(), beyond.tolist(), strict=True))
+
+
+def word_spans(text: str, punctuation: str = "attached") -> list[Span]:
+    """Returns the words of a text: what stands between white space.
+
+    Args:
+        text: any text.
+        punctuation: "attached" leaves it at the word that it touches, as the regions of reading-time studies do.
+            "separate" makes a word of the marks before a word, and one of those behind it; marks inside a word (don't) stay.
+    """
+    regions = [match.span() for match in re.finditer(r"\S+", text)]
+    if punctuation == "attached":
+        return regions
+    found = []
+    for start, end in regions:
+        marks = [unicodedata.category(character)[0] in "PS" for character in text[start:end]]
+        if all(marks):
+            found.append((start, end))
+            continue
+        first, last = start + marks.index(False), end - marks[::-1].index(False)
+        found += [span for span in ((start, first), (first, last), (last, end)) if span[0] < span[1]]
+    return found
+
+
+def owners(tokens: Sequence[Span], spans: Sequence[Span]) -> list[int]:
+    """Returns for each token the number of the span that it belongs to: that of its first character that is in one.
+
+    A token of nothing but white space belongs to the span after it, or to the last one. There is at least one span.
+    """
+    ends = [end for _, end in spans]
+    return [min(bisect_right(ends, start), len(spans) - 1) for start, _ in tokens]
+
+
+def join_words(tokens: Sequence[Span], words: Sequence[Span]) -> list[Span]:
+    """Returns the words, with those joined to one that share a token: no probability tells them apart."""
+    starts = [start for start, _ in words]
+    joined: set[int] = set()  # words that are joined to the one before
+    for owner, (_, end) in zip(owners(tokens, words), tokens, strict=True):
+        joined |= set(range(owner + 1, bisect_left(starts, end)))
+    found: list[Span] = []
+    for number, (start, end) in enumerate(words):
+        found.append((found.pop()[0] if number in joined else start, end))
+    return found
+
+
+def begins_word(token: bytes) -> bool:
+    """Tells whether a token begins with white space, so that the word before it has ended."""
+    return token.decode("utf-8", errors="ignore")[:1].isspace()
+
+
+def _bytes_of_characters(text: str) -> np.ndarray:
+    """Returns how many bytes each character has in UTF-8 as the tokenizer reads it, (characters,).
+
+    The tokenizer reads a surrogate pair as one character of 4 bytes, and a lone surrogate as U+FFFD, which has 3.
+    """
+    code = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    width = 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
+    pair = np.flatnonzero((code[:-1] >> 10 == 0xD800 >> 10) & (code[1:] >> 10 == 0xDC00 >> 10))
+    width[pair], width[pair + 1] = 4, 0
+    return width

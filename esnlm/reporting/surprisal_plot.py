@@ -1,0 +1,80 @@
+"""The plot of a text's surprisals: its words along lines, with a bar over each."""
+
+import warnings
+from collections.abc import Sequence
+
+from esnlm.reporting import plots
+from esnlm.reporting.plots import FAINT, INK
+
+BAR, END_BAR = plots.COLOURS[1], "#9aa5b1"
+WIDTH = 96  # characters in a line
+LINES = 30  # at most
+BAR_WIDTH = 1.6  # characters, the same for all words, so that a bar's area is its height too
+END = "EOS"
+
+
+def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
+    """Plots the rows of a table of surprisals.
+
+    Args:
+        rows: of `Run.surprisal`; the values are in the last of its own columns, surprisal_bits or surprisal_nats.
+        title: what stands above.
+
+    Returns:
+        A PNG, or None, and then the line that says why there is no plot; the line also says where only the first of the
+        words are drawn.
+    """
+    unit = "bits" if "surprisal_bits" in rows[0] else "nats"
+    by = "word" if "word" in rows[0] else "token"
+    words = [
+        (END if row["start"] == row["end"] and row[by] else _shown(row[by]), row[f"surprisal_{unit}"]) for row in rows
+    ]
+    lines = _lines(words)
+    shown = lines[:LINES]
+    made = plots.figure(11, 0.5 + 1.15 * len(shown), rows=len(shown), sharex=True, sharey=True)
+    if made is None:
+        return None, f"no plot: {plots.NO_MATPLOTLIB}"
+    figure, axes = made
+    finite = [value for line in shown for _, _, value in line if abs(value) < float("inf")]
+    top = 1.18 * max([*finite, 1e-9])
+    for axis, line in zip(axes[:, 0], shown, strict=True):
+        for start, word, value in line:
+            middle = start + len(word) / 2
+            value = min(max(value, 0.0), top) if value == value else 0.0
+            colour = END_BAR if word == END else BAR
+            axis.bar(middle, value, width=BAR_WIDTH, color=colour, linewidth=0)
+            axis.text(middle, value + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
+            style = {"family": "monospace", "fontsize": 10, "color": INK if word != END else END_BAR}
+            axis.text(middle, -0.05 * top, word, ha="center", va="top", parse_math=False, **style)
+        axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])
+        axis.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
+        axis.set_axisbelow(True)
+        axis.spines["left"].set_visible(False)
+        axis.spines["bottom"].set_color(FAINT)
+        axis.tick_params(length=0, labelsize=8, labelcolor=INK)
+        axis.set_ylabel(unit, fontsize=8, color=INK)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK, parse_math=False)
+    drawn = sum(map(len, shown))
+    note = None if drawn == len(words) else f"the first {drawn:,} of {len(words):,} {by}s are drawn"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
+        return plots.png(figure), note
+
+
+def _shown(word: str) -> str:
+    """Returns a word as it is drawn: at most half a line, and without what no font has."""
+    word = "".join(character if character.isprintable() else " " for character in word).strip() or " "
+    return word if len(word) <= WIDTH // 2 else word[: WIDTH // 2 - 1] + "…"
+
+
+def _lines(words: Sequence[tuple[str, float]]) -> list[list[tuple[int, str, float]]]:
+    """Returns lines of (first character in the line, word, value), broken between words."""
+    lines: list[list[tuple[int, str, float]]] = []
+    at = WIDTH + 1
+    for word, value in words:
+        if at + len(word) > WIDTH:
+            lines.append([])
+            at = 0
+        lines[-1].append((at, word, value))
+        at += len(word) + 1
+    return lines

@@ -1,0 +1,54 @@
+"""Tables as people save them, and what is no table."""
+
+import pytest
+
+from esnlm.data.tables import read_table
+from esnlm.errors import InputError
+
+
+def save(folder, text, name="items.tsv"):
+    (folder / name).write_bytes(text.encode())
+    return folder / name
+
+
+def test_tsv_and_csv(tmp_path):
+    for name, mark in {"items.tsv": "\t", "items.csv": ",", "items.txt": "\t"}.items():
+        lines = [["item", "text"], ["1", '"The ""cats"" sleep, or\nrest."'], ["2", " The dog "]]
+        table = read_table(save(tmp_path, "\ufeff" + "\r\n".join(map(mark.join, lines)) + "\r\n\r\n", name))
+        assert table.columns == ["item", "text"] and table.lines == [2, 4]
+        assert table.column("text") == ['The "cats" sleep, or\nrest.', " The dog "]
+        assert table.others(["text"]) == [{"item": "1"}, {"item": "2"}]
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("", ": empty: the first line of a table names its columns"),
+        ("a\tb\n", ": no row below the names of its columns"),
+        ("a\ta\n1\t2\n", ":1: column 'a' stands twice: give each its own name"),
+        ("a\tb\n1\t2\n\n3\n", ":4: 1 cells where the first line names 2 columns"),
+        ("a\tb\n1\t2\t3\n", ":2: 3 cells where the first line names 2 columns"),
+        (
+            'a\tb\n1\t"Yes", he said\n',
+            ":2: not a row of a table ('\\t' expected after '\"'): a cell that begins with a quotation mark ends with one, "
+            "and marks inside it are doubled",
+        ),
+        (
+            'a\tb\n1\t"Yes\n',
+            ":2: not a row of a table (unexpected end of data): a cell that begins with a quotation mark ends with one, and "
+            "marks inside it are doubled",
+        ),
+    ],
+)
+def test_what_is_no_table_is_named_by_its_line(tmp_path, text, line):
+    file = save(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        read_table(file)
+    assert str(error.value) == f"{file}{line}"
+
+
+def test_a_missing_column_is_named(tmp_path):
+    file = save(tmp_path, "a\tb\n1\t2\n")
+    with pytest.raises(InputError) as error:
+        read_table(file).column("text")
+    assert str(error.value) == f"{file}: no column 'text': choose from a, b"

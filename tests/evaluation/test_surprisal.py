@@ -1,0 +1,173 @@
+"""Surprisals of words and tokens, against the oracle's float64 and against the log-probabilities of sentences."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esnlm.errors import InputError
+from esnlm.evaluation.surprisal import word_ends
+from tests.evaluation import small_run
+from tests.evaluation.small_run import TOKENIZER, TOLERANCE, log_distributions, log_probs
+
+TEXT = "The  cats sleep."  # The, a space, " cats", " sleep", "."
+EOS = TOKENIZER.eos
+SENTENCES = [TEXT, "", "The cat", " that run ", "Zoë 😀.", "  "]
+
+
+@pytest.fixture(scope="module")
+def run():
+    return small_run.small_run()
+
+
+def framed(text):
+    return [EOS, *TOKENIZER.encode(text), EOS]
+
+
+def column(rows, name):
+    return [row[name] for row in rows]
+
+
+def sums(rows, count, name="surprisal_nats"):
+    return [math.fsum(row[name] for row in rows if row["sentence"] == i) for i in range(count)]
+
+
+def test_words_have_the_sum_of_their_tokens(run):
+    rows = run.surprisal([TEXT], unit="nats")
+    the, space, cats, sleep, stop, eos = -log_probs(run, framed(TEXT))
+    np.testing.assert_allclose(column(rows, "surprisal_nats"), [the, space + cats, sleep + stop, eos], rtol=TOLERANCE)
+    assert [tuple(row.values())[:5] for row in rows] == [
+        (0, 0, "The", 0, 3),
+        (0, 1, "cats", 5, 9),
+        (0, 2, "sleep.", 10, 16),
+        (0, 3, "<|endoftext|>", 16, 16),
+    ]
+
+
+def test_tokens_in_bits(run):
+    rows = run.surprisal([TEXT], by="token")
+    assert column(rows, "token") == ["The", " ", " cats", " sleep", ".", "<|endoftext|>"]
+    expected = -log_probs(run, framed(TEXT)) / math.log(2)
+    np.testing.assert_allclose(column(rows, "surprisal_bits"), expected, rtol=TOLERANCE)
+
+
+def test_a_mark_can_be_a_word(run):
+    rows = run.surprisal([TEXT], punctuation="separate", eos=False)
+    assert column(rows, "word") == ["The", "cats", "sleep", "."]
+
+
+def test_white_space_can_be_paid_for_by_the_word_before(run):
+    """p(word ends) is moved from the first token of the next word, or from EOS, to the word that ends."""
+    rows = run.surprisal([TEXT], unit="nats", whitespace="trailing")
+    ids = framed(TEXT)
+    ends = np.array(
+        [
+            i == EOS or TOKENIZER.decode_bytes([i])[:1] in (b" ", b"\n", b"\t", b"\r", b"\x0b", b"\x0c")
+            for i in range(EOS + 1)
+        ]
+    )
+    ends[[0x1C, 0x1D, 0x1E, 0x1F]] = True  # white space to Python, as ids of bytes
+    assert np.array_equal(word_ends(TOKENIZER), ends)
+    the, space, cats, sleep, stop, eos = -log_probs(run, ids)
+    moved = -np.log(np.exp(log_distributions(run, ids))[:, ends].sum(axis=1))
+    expected = [the + moved[1], space + cats - moved[1] + moved[3], sleep + stop - moved[3] + moved[5], eos - moved[5]]
+    np.testing.assert_allclose(column(rows, "surprisal_nats"), expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("scoring", ["paper", "lm-eval"])
+@pytest.mark.parametrize("options", [{}, {"by": "token"}, {"whitespace": "trailing"}, {"punctuation": "separate"}])
+def test_rows_sum_to_the_log_probability_of_the_sentence(run, options, scoring):
+    rows = run.surprisal(SENTENCES, unit="nats", scoring=scoring, **options)
+    expected = -run.log_probs(SENTENCES, scoring)
+    np.testing.assert_allclose(sums(rows, len(SENTENCES)), expected, rtol=1e-12)
+
+
+def test_the_space_of_a_convention_is_no_character_of_the_sentence(run):
+    rows = run.surprisal(["cats sleep"], scoring="lm-eval")
+    assert [(row["word"], row["start"], row["end"]) for row in rows] == [("cats", 0, 4), ("sleep", 5, 10)]
+
+
+def test_a_document_is_read_on_with_its_state(run):
+    sentences = ["The cats", "The cat", "that run"]
+    one = run.surprisal(sentences, unit="nats", by="token", context="document")
+    stream = [i for sentence in sentences for i in framed(sentence)]
+    expected = -log_probs(run, stream)
+    begins = np.flatnonzero(
+        (np.array(stream[1:]) == EOS) & (np.array(stream[:-1]) == EOS)
+    )  # BOS is given, not predicted
+    np.testing.assert_allclose(column(one, "surprisal_nats"), np.delete(expected, begins), rtol=TOLERANCE)
+    two = run.surprisal(sentences, by="token", context="document", documents=["a", "b", "b"])
+    first, rest = run.surprisal(sentences[:1], by="token"), run.surprisal(sentences[1:], by="token", context="document")
+    np.testing.assert_allclose(column(two, "surprisal_bits"), column([*first, *rest], "surprisal_bits"), rtol=1e-6)
+    assert column(two, "sentence") == [0, 0, 0, 1, 1, 1, *[2] * (len(two) - 6)]
+
+
+def test_a_model_of_a_longest_length_reads_in_windows_that_slide_by_half():
+    run = small_run.small_run(small_run.GPT2)
+    sentences = ["The cats sleep.", "The cat sleep.", "cats that run", "cats that sleep."]
+    found = run.surprisal(sentences, unit="nats", by="token", context="document")
+    stream = np.array([i for sentence in sentences for i in framed(sentence)], np.int32)
+    longest, expected = 10, []
+    assert len(stream) > 2 * longest
+    for t in range(1, len(stream)):
+        if stream[t] == EOS == stream[t - 1]:
+            continue
+        window = max(0, -(-(t - longest) // (longest // 2)))  # the first one in which token t is predicted
+        first = window * longest // 2
+        assert first == 0 or t - first > longest // 2
+        expected.append(-float(run.token_log_probs_of([stream[first : t + 1]])[0][-1]))
+    np.testing.assert_allclose(column(found, "surprisal_nats"), expected, rtol=1e-5)
+    options = {"unit": "nats", "context": "document", "whitespace": "trailing"}
+    moved = run.surprisal(sentences, **options)
+    assert sums(moved, len(sentences)) == pytest.approx(sums(found, len(sentences)), rel=1e-12)
+    assert min(column(moved, "surprisal_nats")) > -TOLERANCE
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(st.sampled_from("The cats.,ë😀 \t"), max_size=12), max_size=3))
+def test_any_text_has_whole_rows(run, sentences):
+    for options in ({"by": "word"}, {"by": "token"}):
+        rows = run.surprisal(sentences, unit="nats", **options)
+        assert all(0 <= row["start"] <= row["end"] <= len(sentences[row["sentence"]]) for row in rows)
+        assert all(
+            sentences[row["sentence"]][row["start"] : row["end"]] == row[options["by"]]
+            for row in rows
+            if row["start"] < row["end"]
+        )
+        np.testing.assert_allclose(sums(rows, len(sentences)), -run.log_probs(sentences), rtol=1e-12)
+
+
+def test_no_sentences_give_no_rows(run):
+    assert run.surprisal([]) == [] == run.surprisal([], context="document", whitespace="trailing")
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        ({"by": "letter"}, "by is 'letter': choose word or token"),
+        ({"unit": "hartley"}, "unit is 'hartley': choose bits or nats"),
+        ({"punctuation": "none"}, "punctuation is 'none': choose attached or separate"),
+        ({"whitespace": "none"}, "whitespace is 'none': choose leading or trailing"),
+        ({"context": "book"}, "context is 'book': choose sentence or document"),
+        ({"context": "document", "documents": [1, 2]}, "2 documents are named for 1 sentences: name one for each"),
+        (
+            {"scoring": "babylm"},
+            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper"
+            " or lm-eval",
+        ),
+    ],
+)
+def test_an_unknown_argument_is_refused(run, options, line):
+    with pytest.raises(InputError) as error:
+        run.surprisal(["The cats"], **options)
+    assert str(error.value) == line
+
+
+def test_a_surprisal_that_is_no_number_is_warned_of(run):
+    params = run.model.params["readout"]
+    broken = {"readout": params | {"bias": np.full_like(params["bias"], np.nan)}}
+    other = type(run)(run.directory, run.config, 0, run.model.with_params(broken), run.tokenizer)
+    with pytest.warns(UserWarning, match="1 of 1 sentences have a log-probability that is not a number: readout.bias"):
+        assert math.isnan(other.surprisal(["The cats"])[0]["surprisal_bits"])
