@@ -604,7 +604,7 @@ TABLE = {
         Row(
             "another convention",
             f"{TOKENS} --input text.txt --scoring babylm",
-            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper, no-eos or lm-eval",
+            "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper or no-eos or lm-eval",
         ),
         Row(
             "no text",

@@ -155,7 +155,7 @@ def test_no_sentences_give_no_rows(run):
         (
             {"scoring": "babylm"},
             "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper"
-            " or lm-eval",
+            " or no-eos or lm-eval",
         ),
     ],
 )
