@@ -1,6 +1,10 @@
-"""The one writer of Markdown tables."""
+"""The one writer of Markdown tables, and tables in the terminal."""
 
+import sys
 from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
 
 LINES = {"l": "---", "r": "---:"}
 
@@ -19,3 +23,14 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], alig
     letters = align + align[-1] * (len(header) - len(align))
     cells = [[str(cell).replace("|", "&#124;") for cell in row] for row in (header, *rows)]
     return [f"| {' | '.join(line)} |" for line in (cells[0], [LINES[letter] for letter in letters], *cells[1:])]
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table on standard output. The first column is text, and the others are numbers."""
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for i, name in enumerate(header):
+        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # rich assumes 80 columns where there is no terminal, and would cut the figures of the tables.
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False).print(table)
