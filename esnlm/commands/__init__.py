@@ -26,7 +26,7 @@ COMMANDS = {
     "generate": "esnlm.commands.generate",
     "study": "esnlm.commands.study",
     "lm-eval": "esnlm.commands.lm_eval",
-    # "babylm": "esnlm.commands.babylm",
+    "babylm": "esnlm.commands.babylm",
     "diagnose": "esnlm.commands.diagnose",
     "report": "esnlm.commands.report",
     "import": "esnlm.commands.import_gpt2",

@@ -47,9 +47,9 @@ def load(data: str | Path | Sequence[str | Path]) -> list[Pair]:
     home: dict[str, tuple[int, str]] = {}  # paradigm -> (number of its file, its phenomenon)
     size: Counter[str] = Counter()
     for number, file in enumerate(files):
-        for where, record in _records(file):
-            uid = _text(record, "UID", where, default=file.stem)
-            phenomenon = _text(record, "linguistics_term", where, default="unknown")
+        for where, record in records(file):
+            uid = text_of(record, "UID", where, default=file.stem)
+            phenomenon = text_of(record, "linguistics_term", where, default="unknown")
             if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
                 phenomenon = "argument_structure"
             first_number, first_phenomenon = home.setdefault(uid, (number, phenomenon))
@@ -63,10 +63,12 @@ def load(data: str | Path | Sequence[str | Path]) -> list[Pair]:
             pair = Pair(
                 uid=uid,
                 number=size[uid],
-                good=_text(record, "sentence_good", where),
-                bad=_text(record, "sentence_bad", where),
+                good=text_of(record, "sentence_good", where),
+                bad=text_of(record, "sentence_bad", where),
                 phenomenon=phenomenon,
-                field=_text(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics"),
+                field=text_of(record, "field", where, default="unknown").replace(
+                    "syntax_semantics", "syntax/semantics"
+                ),
                 pair_id=str(record.get("pairID", size[uid])),
             )
             pairs.append(pair)
@@ -101,8 +103,16 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _records(file: Path) -> Iterator[tuple[str, dict]]:
-    """Yields "file:line" and the object of each line. Only \\n ends a line: a sentence may hold other separators."""
+def records(file: Path, needed: str = "sentence_good, sentence_bad") -> Iterator[tuple[str, dict]]:
+    """Yields "file:line" and the object of each line. Only \\n ends a line: a sentence may hold other separators.
+
+    Args:
+        file: JSONL.
+        needed: the names of the fields that an object should have, for the message where a line holds something else.
+
+    Raises:
+        InputError: the file is empty, or a line is no JSON object.
+    """
     empty = True
     for number, line in enumerate(file.read_bytes().split(b"\n"), start=1):
         if not line.strip():
@@ -117,13 +127,14 @@ def _records(file: Path) -> Iterator[tuple[str, dict]]:
         except ValueError as error:
             raise InputError(f"{where}: not JSON ({error}): one object a line") from None
         if not isinstance(record, dict):
-            raise InputError(f"{where}: a JSON {type(record).__name__}, not an object with sentence_good, sentence_bad")
+            raise InputError(f"{where}: a JSON {type(record).__name__}, not an object with {needed}")
         yield where, record
     if empty:
         raise InputError(f"{file}: the file is empty: one JSON object a line is needed")
 
 
-def _text(record: dict, field: str, where: str, default: str | None = None) -> str:
+def text_of(record: dict, field: str, where: str, default: str | None = None) -> str:
+    """Returns a field that holds text. Raises InputError where it is missing, or is no text."""
     if field not in record and default is not None:
         return default
     if field not in record:

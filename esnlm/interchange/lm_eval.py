@@ -161,7 +161,9 @@ class EsnLM(TemplateLM):
         run, temperature, top_k = self.run, sampling.get("temperature", 0.0), sampling.get("top_k") or None
         if sampling.get("do_sample"):
             unknown = sorted(sampling.keys() - SAMPLING)
-            require(not unknown, f"a task samples with {', '.join(unknown)}: a run knows {', '.join(sorted(SAMPLING))} only")
+            require(
+                not unknown, f"a task samples with {', '.join(unknown)}: a run knows {', '.join(sorted(SAMPLING))} only"
+            )
         require(
             max_gen_toks < self.max_length,
             f"max_gen_toks is {max_gen_toks}: it must be below the {self.max_length} tokens that this model reads",
