@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +113,10 @@ def test_results_of_something_else_are_not_overwritten(run, tmp_path, capsys):
     assert commands.main([*task, "--limit", "1", "--overwrite"]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["n-samples"]["blimp_wh_island"]["effective"] == 1
     assert {file.name for file in tmp_path.iterdir()} == {"run", "pairs", "a.json", "a.samples.jsonl"}
+
+
+def test_without_the_harness_one_line_says_what_to_install(run, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    assert commands.main(["lm-eval", "--run", "run", "--tasks", "blimp"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: lm-evaluation-harness is needed") and line.endswith("pip install 'esnlm[lm-eval]'")
