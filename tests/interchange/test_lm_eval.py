@@ -154,3 +154,33 @@ assert not {{"torch", "transformers"}} & sys.modules.keys()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "blimp_adjunct_island" in done.stdout
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_the_harness_evaluates_a_run(run, adapter, by_name):
+    from lm_eval.tasks import TaskManager
+
+    def documents(**_):
+        import datasets
+
+        rows = [{"question": "the cats", "answer": word} for word in ("sleep", "sleeps")]
+        return {"test": datasets.Dataset.from_list(rows)}
+
+    shared = {"custom_dataset": documents, "test_split": "test", "doc_to_text": "question", "doc_to_target": "answer"}
+    tasks = [
+        {"task": "scored", "output_type": "loglikelihood", **shared},
+        {"task": "generated", "output_type": "generate_until", "generation_kwargs": {"until": ["."]}, **shared},
+    ]
+    model = (
+        {"model": "esnlm", "model_args": {"run": str(run.directory), "max_gen_toks": 5}}
+        if by_name
+        else {"model": adapter}
+    )
+    manager = TaskManager(include_defaults=False)
+    found = lm_eval.simple_evaluate(**model, tasks=tasks, task_manager=manager, bootstrap_iters=0)
+    expected = adapter.loglikelihood(requests(("the cats", "sleep"), ("the cats", "sleeps")))
+    answers = [sample["filtered_resps"][0] for sample in found["samples"]["scored"]]
+    assert [tuple(answer) for answer in answers] == expected
+    assert found["results"]["scored"]["acc,none"] == np.mean([greedy for _, greedy in expected])
+    assert "exact_match,none" in found["results"]["generated"]
+    assert found["config"]["step"] == run.step
