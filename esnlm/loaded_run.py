@@ -98,15 +98,19 @@ class Run:
         return found
 
     @in_float32
-    def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]:
+    def token_log_probs_of(
+        self, sequences: list[np.ndarray], progress: bool = False, with_likeliest: bool = False
+    ) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
 
         Args:
             sequences: int arrays (T,). The first id of each is only a condition.
             progress: whether to show how far the scoring is, on stderr.
+            with_likeliest: whether to say, too, which tokens are those that the model finds likeliest.
 
         Returns:
-            One float32 array a sequence, (T - 1,), empty where T < 2.
+            One float32 array a sequence, (T - 1,), empty where T < 2; with `with_likeliest` (T - 1, 2), where the second
+            column is 1 for the likeliest token and 0 for any other.
 
         Raises:
             InputError: an id is not in the vocabulary, or a sequence is too long for the model or for the memory.
@@ -129,6 +133,7 @@ class Run:
             chunk=min(256, compute.chunk_tokens),
             window_tokens=compute.window_tokens,
             on_progress=on_progress if progress else None,
+            with_likeliest=with_likeliest,
         )
 
     @in_float32

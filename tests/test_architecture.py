@@ -56,6 +56,8 @@ HEAVY = {
     "pyarrow",
     "backports",
 }
+# A class that inherits from one of theirs. These modules themselves are imported only inside functions.
+ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval")}
 
 
 def read(package: Path) -> dict[str, ast.Module]:
@@ -167,7 +169,7 @@ def test_what_is_heavy_is_imported_where_it_is_used(trees):
         if isinstance(node, ast.Import | ast.ImportFrom | ast.Try)  # `if TYPE_CHECKING` imports nothing
         for name in imports(node, set(trees))
     }
-    assert {(module, name) for module, name in at_the_top if name in HEAVY} == set()
+    assert {(module, name) for module, name in at_the_top if name in HEAVY} == ADAPTERS
 
 
 def test_every_function_is_annotated(trees):

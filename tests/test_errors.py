@@ -19,6 +19,7 @@ import safetensors.numpy
 
 from esnlm import commands, config, config_io
 from esnlm.data import store
+from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
 from esnlm.process import exit_with
 from esnlm.runs.directory import FORMAT
 from esnlm.signals import network
@@ -67,6 +68,12 @@ def gpt2_says(**settings) -> Callable[[], object]:
     return change("gpt2/config.json", lambda content: json.dumps(json.loads(content) | settings).encode())
 
 
+def babylm(name: str, content: str) -> Callable[[], object]:
+    """One file of BabyLM's evaluation data."""
+    file = Path("full_eval", name)
+    return lambda: (file.parent.mkdir(parents=True), file.write_text(content))
+
+
 def damage_checkpoints() -> None:
     for file in Path("run/checkpoints").glob("*/metadata.json"):
         file.write_bytes(b"{}" + file.read_bytes()[2:])
@@ -97,6 +104,10 @@ TOKENS = "python -m esnlm score --run run --tokens"
 BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
 ZORRO = "python eval_blimp.py --run run --data case-pronoun.txt"
 SUITE = "python eval_blimp.py --run run --data suite.json"
+LM_EVAL = "python -m esnlm lm-eval --run run --data pairs.jsonl --tasks"
+PAIR = '{"sentence_good": "a", "sentence_bad": "b", "UID": "wh_island"}'
+BABYLM = "python -m esnlm babylm --run run --data full_eval"
+COLUMNS = ["item", "word", "prev_item", "prev_word", *EYE_TRACKING, SELF_PACED, *PROPERTIES, "prev_length"]
 TABLE = {
     "Text and token stores": [
         Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
@@ -829,6 +840,144 @@ TABLE = {
             lambda: (write("pairs.jsonl", '{"sentence_good": "a", "sentence_bad": "b"}')(), write("old.json", "{}")()),
         ),
     ],
+    "lm-evaluation-harness": [
+        Row(
+            "no such task",
+            f"{LM_EVAL} blimp_subject",
+            "task 'blimp_subject': lm-evaluation-harness … has no such task: `lm-eval ls tasks` lists them",
+            write("pairs.jsonl", PAIR),
+        ),
+        Row(
+            "no pairs of a task",
+            f"{LM_EVAL} blimp_passive_1",
+            "task 'blimp_passive_1': the data has no pairs of the paradigm 'passive_1': give its file too",
+            write("pairs.jsonl", PAIR),
+        ),
+        Row(
+            "no document",
+            f"{LM_EVAL} blimp_wh_island --limit 0",
+            "limit is 0: it must be at least 1",
+            write("pairs.jsonl", PAIR),
+        ),
+        Row(
+            "something else is there",
+            f"{LM_EVAL} blimp_wh_island --out old.json",
+            "old.json: exists and holds something else: name another file with --out, or replace it with --overwrite",
+            lambda: (write("pairs.jsonl", PAIR)(), write("old.json", "{}")()),
+        ),
+        Row(
+            "results that are no JSON file",
+            f"{LM_EVAL} blimp_wh_island --out old.txt",
+            "old.txt: no name for the results; give one that ends in .json",
+            write("pairs.jsonl", PAIR),
+        ),
+    ],
+    "BabyLM's evaluation data": [
+        Row("no such folder", BABYLM, "full_eval: no such folder: give the pipeline's full_eval or fast_eval"),
+        Row(
+            "another folder",
+            f"{BABYLM} --data store",
+            "store: none of the pipeline's sets is here: give its full_eval or fast_eval",
+        ),
+        Row(
+            "no such set",
+            f"{BABYLM} --sets glue",
+            f"set 'glue' is not known: choose {', '.join([*FOLDERS, 'reading', 'aoa'])}",
+            babylm("comps/comps_base.jsonl", "{}"),
+        ),
+        Row(
+            "a set is missing",
+            f"{BABYLM} --sets reading",
+            "full_eval/reading/reading_data.csv: missing: the set reading lies there in the pipeline's data",
+            babylm("comps/comps_base.jsonl", "{}"),
+        ),
+        Row(
+            "a folder without files",
+            BABYLM,
+            "full_eval/comps: no .jsonl file in this folder: copy the pipeline's data again",
+            babylm("comps/comps.txt", ""),
+        ),
+        Row(
+            "a field is missing",
+            BABYLM,
+            "full_eval/comps/comps_base.jsonl:1: field 'property_phrase' is missing",
+            babylm("comps/comps_base.jsonl", "{}"),
+        ),
+        Row(
+            "no JSON",
+            BABYLM,
+            "full_eval/comps/comps_base.jsonl:1: not JSON (Expecting value, column 1): one object a line",
+            babylm("comps/comps_base.jsonl", "a b"),
+        ),
+        Row(
+            "one sentence to choose from",
+            BABYLM,
+            "full_eval/wug_past_tense/a.jsonl:1: field 'sentences' has 1 parts: it must be two, with a tab between",
+            babylm("wug_past_tense/a.jsonl", '{"sentences": "a", "ratio": 0.5}'),
+        ),
+        Row(
+            "a ratio that is no number",
+            BABYLM,
+            "full_eval/wug_past_tense/a.jsonl:1: field 'ratio' is missing or no number",
+            babylm("wug_past_tense/a.jsonl", '{"sentences": "a\\tb"}'),
+        ),
+        Row(
+            "no options",
+            BABYLM,
+            "full_eval/entity_tracking/regular.jsonl:1: field 'options' is missing, or no list of two and more texts",
+            babylm("entity_tracking/regular.jsonl", '{"input_prefix": "a", "options": ["b"]}'),
+        ),
+        Row(
+            "no number of operations",
+            BABYLM,
+            "full_eval/entity_tracking/regular.jsonl:1: field 'numops' is missing or no whole number",
+            babylm("entity_tracking/regular.jsonl", '{"input_prefix": "a", "options": ["b", "c"]}'),
+        ),
+        Row(
+            "a column is missing",
+            BABYLM,
+            "full_eval/reading/reading_data.csv: column 'prev_item' is missing: copy the pipeline's data again",
+            babylm("reading/reading_data.csv", "item,word\na,b\n"),
+        ),
+        Row(
+            "a reading time that is no number",
+            BABYLM,
+            "full_eval/reading/reading_data.csv: row 1: column 'RTfirstfix' is 'fast', no number",
+            babylm("reading/reading_data.csv", f"{','.join(COLUMNS)}\na,b,a,b,{','.join(['fast'] * 9)}\n"),
+        ),
+        Row(
+            "no checkpoint at a number of words",
+            f"{BABYLM} --all-checkpoints",
+            "run/checkpoints: no checkpoint at a number of words that BabyLM's pipeline asks for (1M, 2M, ...): save them in"
+            " training with training.checkpoint_words",
+            babylm("aoa/cdi_childes.json", "[]"),
+        ),
+        Row(
+            "one checkpoint for the age of acquisition",
+            f"{BABYLM} --sets aoa",
+            "set 'aoa' needs the checkpoints of a training: give --all-checkpoints",
+            babylm("aoa/cdi_childes.json", "{}"),
+        ),
+        Row(
+            "predictions are there",
+            f"{BABYLM} --out old",
+            "old/run/main/zero_shot/causal/comps/comps/predictions.json: exists: name another folder with --out, or replace it"
+            " with --overwrite",
+            lambda: (
+                babylm(
+                    "comps/comps_base.jsonl",
+                    '{"prefix_acceptable": "a", "prefix_unacceptable": "b", "property_phrase": "c"}',
+                )(),
+                Path("old/run/main/zero_shot/causal/comps/comps").mkdir(parents=True),
+                write("old/run/main/zero_shot/causal/comps/comps/predictions.json", "{}")(),
+            ),
+        ),
+        Row(
+            "a path in place of a name",
+            f"{BABYLM} --model-name a/b",
+            "model name 'a/b': it names a folder of the results: give one word",
+        ),
+    ],
     "Folders in Hugging Face's format": [
         Row(
             "another architecture",
@@ -924,6 +1073,8 @@ ROWS = [pytest.param(row, id=f"{part}: {row.wrong}") for part, rows in TABLE.ite
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkeypatch, capsys):
+    if row.command.startswith(LM_EVAL):
+        pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
     here = tmp_path / "here"
     shutil.copytree(world, here)
     monkeypatch.chdir(here)

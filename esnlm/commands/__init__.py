@@ -26,6 +26,8 @@ COMMANDS = {
     "likelihood": "esnlm.commands.likelihood",
     "generate": "esnlm.commands.generate",
     "study": "esnlm.commands.study",
+    "lm-eval": "esnlm.commands.lm_eval",
+    "babylm": "esnlm.commands.babylm",
     "diagnose": "esnlm.commands.diagnose",
     "report": "esnlm.commands.report",
     "import": "esnlm.commands.import_gpt2",

@@ -1,6 +1,6 @@
 """Generation: text from a model, token by token."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
@@ -46,10 +46,7 @@ def generate(
     chosen, going = np.zeros((count, 0), np.int32), np.ones(count, bool)
     while going.any() and chosen.shape[1] < length:
         logits = np.asarray(_logits(readout, found, precision), np.float64)
-        if not np.isfinite(logits.max(axis=1)[going]).all():
-            raise InputError(
-                f"the model's logits are not finite after {chosen.shape[1]} tokens: it has diverged; try another --step"
-            )
+        _require_finite(logits.max(axis=1)[going], chosen.shape[1])
         chosen_next = [_choose(row, temperature, top_k, rng) for row, rng in zip(logits, rngs, strict=True)]
         tokens = np.where(going, chosen_next, eos).astype(np.int32)
         going &= tokens != eos
@@ -58,9 +55,69 @@ def generate(
     return [row[: np.argmax(row == eos)] if (row == eos).any() else row for row in chosen]
 
 
+def generate_each(
+    features: Callable[[np.ndarray], jax.Array],
+    readout: dict,
+    prompts: Sequence[np.ndarray],
+    eos: int,
+    *,
+    length: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    precision: str,
+    is_finished: Callable[[list[int]], bool],
+) -> list[list[int]]:
+    """Continues several prompts once each, side by side.
+
+    All slots read their tokens at the same time. A slot whose prompt is longer reads on while others choose already.
+
+    Args:
+        features: a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).
+        readout: the arrays of the readout, for readout/linear.py.
+        prompts: B arrays of ids to begin with, each with at least one.
+        eos: the id that ends a continuation.
+        length, temperature, top_k: as in `Run.generate`.
+        seed: of the choices. Those of a slot depend on nothing but the seed and the number of the slot.
+        precision: of the products.
+        is_finished: asked after each token whether the ids chosen so far need no further one.
+
+    Returns:
+        The ids chosen for each prompt, without EOS.
+
+    Raises:
+        InputError: a logit is not a number, so that nothing can be chosen.
+    """
+    rngs = [np.random.default_rng((seed, slot)) for slot in range(len(prompts))]
+    read = [prompt.tolist() for prompt in prompts]  # what each slot reads: its prompt, and then its own choices
+    chosen: list[list[int]] = [[] for _ in prompts]
+    going, time = set(range(len(prompts))), 0
+    while going:
+        found = features(np.array([ids[time] if time < len(ids) else eos for ids in read], np.int32))
+        time += 1
+        choosing = sorted(slot for slot in going if time >= len(read[slot]))
+        logits = np.asarray(_logits(readout, found, precision), np.float64) if choosing else np.empty(0)
+        for slot in choosing:
+            _require_finite(logits[slot].max(), len(chosen[slot]))
+            token = _choose(logits[slot], temperature, top_k, rngs[slot])
+            if token != eos:
+                chosen[slot].append(token)
+                read[slot].append(token)
+            if token == eos or len(chosen[slot]) == length or is_finished(chosen[slot]):
+                going.remove(slot)
+    return chosen
+
+
 @partial(jax.jit, static_argnames="precision")
 def _logits(readout: dict, features: jax.Array, precision: str) -> jax.Array:
     return linear.logits(readout, features, precision)
+
+
+def _require_finite(largest_logits: np.ndarray, tokens: int) -> None:
+    if not np.isfinite(largest_logits).all():
+        raise InputError(
+            f"the model's logits are not finite after {tokens} tokens: it has diverged; try another --step"
+        )
 
 
 def _choose(logits: np.ndarray, temperature: float, top_k: int | None, rng: np.random.Generator) -> int:

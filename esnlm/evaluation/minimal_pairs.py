@@ -200,8 +200,8 @@ def _items(file: Path, columns: Columns) -> Iterator[tuple[str, Item]]:
     elif suffix == ".json":
         yield from ((str(file), test) for test in read_suite(file))
     else:
-        records = _rows(file, columns) if suffix in (".tsv", ".csv") else _records(file)
-        yield from ((where, _pair(record, where, file, columns)) for where, record in records)
+        found = _rows(file, columns) if suffix in (".tsv", ".csv") else records(file)
+        yield from ((where, _pair(record, where, file, columns)) for where, record in found)
 
 
 def _begins_with_object(file: Path) -> bool:
@@ -216,20 +216,20 @@ def _begins_with_object(file: Path) -> bool:
 
 def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     """Returns the pair of a JSON object or of a row of a table."""
-    uid = _text(record, columns.group or "UID", where, default=None if columns.group else file.stem)
-    phenomenon = _text(record, "linguistics_term", where, default="unknown")
+    uid = text_of(record, columns.group or "UID", where, default=None if columns.group else file.stem)
+    phenomenon = text_of(record, "linguistics_term", where, default="unknown")
     if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
         phenomenon = "argument_structure"
-    good = _text(record, columns.good, where)
+    good = text_of(record, columns.good, where)
     bad: list[str] = []
     for name in columns.bad:
         value = record.get(name)
         if isinstance(value, list):
             require(bool(value), f"{where}: field {name!r} is an empty list: give at least one sentence")
-            bad += [_text({name: each}, name, where) for each in value]
+            bad += [text_of({name: each}, name, where) for each in value]
         else:
-            bad.append(_text(record, name, where))
-    field = _text(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics")
+            bad.append(text_of(record, name, where))
+    field = text_of(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics")
     return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, str(record.get("pairID", "")))
 
 
@@ -264,8 +264,16 @@ def _alternate_lines(file: Path) -> Iterator[tuple[str, Pair]]:
         yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")
 
 
-def _records(file: Path) -> Iterator[tuple[str, dict]]:
-    """Yields "file:line" and the object of each line. Only \\n ends a line: a sentence may hold other separators."""
+def records(file: Path, needed: str = "sentence_good, sentence_bad") -> Iterator[tuple[str, dict]]:
+    """Yields "file:line" and the object of each line. Only \\n ends a line: a sentence may hold other separators.
+
+    Args:
+        file: JSONL.
+        needed: the names of the fields that an object should have, for the message where a line holds something else.
+
+    Raises:
+        InputError: the file is empty, or a line is no JSON object.
+    """
     empty = True
     for number, line in enumerate(read_small(file, LARGEST_FILE).split(b"\n"), start=1):
         if not line.strip():
@@ -280,13 +288,14 @@ def _records(file: Path) -> Iterator[tuple[str, dict]]:
         except ValueError as error:
             raise InputError(f"{where}: not JSON ({error}): one object a line") from None
         if not isinstance(record, dict):
-            raise InputError(f"{where}: a JSON {type(record).__name__}, not an object with sentence_good, sentence_bad")
+            raise InputError(f"{where}: a JSON {type(record).__name__}, not an object with {needed}")
         yield where, record
     if empty:
         raise InputError(f"{file}: the file is empty: one JSON object a line is needed")
 
 
-def _text(record: dict, field: str, where: str, default: str | None = None) -> str:
+def text_of(record: dict, field: str, where: str, default: str | None = None) -> str:
+    """Returns a field that holds text. Raises InputError where it is missing, or is no text."""
     if field not in record and default is not None:
         return default
     if field not in record:

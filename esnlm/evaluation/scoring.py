@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from esnlm.features.packed_stream import PackedStream
@@ -68,6 +69,7 @@ def token_log_probs(
     chunk: int,
     on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
+    with_likeliest: bool = False,
 ) -> list[np.ndarray]:
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
@@ -79,13 +81,17 @@ def token_log_probs(
         chunk: states whose logits exist at once.
         on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
+        with_likeliest: whether to say, too, which of the tokens are those that the model finds likeliest.
 
     Returns:
-        One float32 array (T - 1,) a sequence.
+        One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
+        that no other one is more probable than (the first of several), and 0 otherwise.
     """
+    score = _pair_log_probs_with_likeliest if with_likeliest else _pair_log_probs
+    shape = (0, 2) if with_likeliest else (0,)
     keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
     distinct = sorted(key for key in set(keys) if len(key) > 1)
-    found = {key: np.empty(0, np.float32) for key in keys}
+    found = {key: np.empty(shape, np.float32) for key in keys}
     done, previous = 0, None
     for block in [*_groups(distinct, window_tokens, most=stream.slots), None]:
         # A block is collected after the next one is launched, so that the device never waits for the host.
@@ -93,7 +99,7 @@ def token_log_probs(
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
             buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            launched = block, _launch(params, buffer, rows, ids, precision, chunk)
+            launched = block, _launch(params, buffer, rows, ids, precision, chunk, score)
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
             done += len(previous[0])
@@ -158,12 +164,19 @@ class _Launched(NamedTuple):
 
 
 def _launch(
-    params: dict, buffer: jax.Array, rows: list[np.ndarray], sequences: list[np.ndarray], precision: str, chunk: int
+    params: dict,
+    buffer: jax.Array,
+    rows: list[np.ndarray],
+    sequences: list[np.ndarray],
+    precision: str,
+    chunk: int,
+    score: Callable[..., jax.Array] | None = None,
 ) -> _Launched:
     """Starts the readout of what sequences (T,) predict, and does not wait for it.
 
     The features before each predicted token of a sequence are in its `rows` (T - 1,) of the buffer. Each row is read
-    once, and so is each token that is predicted from it, however many sequences share them.
+    once, and so is each token that is predicted from it, however many sequences share them. `score` is what is computed
+    of a chunk of them, by default `_pair_log_probs`.
     """
     # A pair of a row and a token is one integer of 64 bits, the row in the upper 32: row 3 and token 7 are 3 * 2**32 + 7, of
     # which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers, and sorts the pairs by row.
@@ -183,7 +196,7 @@ def _launch(
             _pad(sources[here] - first, width),
             _pad(targets[here], width),
         )
-        chunks.append((_pair_log_probs(params, buffer, *padded, precision), real))
+        chunks.append(((score or _pair_log_probs)(params, buffer, *padded, precision), real))
     return _Launched(chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1])
 
 
@@ -206,8 +219,18 @@ def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: ja
     return linear.group_log_probs(params, buffer[rows], group, precision)  # (C,)
 
 
+@partial(jax.jit, static_argnames="precision")
+def _pair_log_probs_with_likeliest(
+    params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+) -> jax.Array:
+    features = buffer[rows]
+    likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
+    log_probs = linear.pair_log_probs(params, features, sources, targets, precision)
+    return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)  # (P, 2)
+
+
 def _collect(launched: _Launched) -> list[np.ndarray]:
-    """Waits for the device, and returns one float32 array (T - 1,) a sequence."""
+    """Waits for the device, and returns one float32 array (T - 1,) a sequence, or (T - 1, 2)."""
     values = np.concatenate([np.asarray(log_probs)[:real] for log_probs, real in launched.chunks])
     return np.split(values[launched.place], launched.bounds)
 

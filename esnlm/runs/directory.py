@@ -54,7 +54,7 @@ class RunDirectory:
         "summary.json", "The results and how they were made, or the step at which training was interrupted."
     )
     plots = Entry("plots/", "The plot of the losses.")
-    evaluation = Entry("evaluation/", "The reports on minimal pairs.")
+    evaluation = Entry("evaluation/", "The reports on minimal pairs, and the results of other programs' tasks.")
     diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")
     manifest_file = Entry("manifest.json", "The sha256 of the files that no longer change.")
     lock = Entry(".lock", "An empty file that a training holds locked, so that a second one stays out.")

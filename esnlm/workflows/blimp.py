@@ -1,12 +1,7 @@
 """Scoring minimal pairs with a run, from the run directory to the written report."""
 
-import os
-import platform
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
-
-import jax
 
 from esnlm import loaded_run
 from esnlm.compute import in_float32
@@ -15,6 +10,7 @@ from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs.directory import RunDirectory
+from esnlm.workflows.provenance import provenance
 
 
 @in_float32
@@ -66,7 +62,7 @@ def evaluate_run(
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
-    evaluation.result["provenance"] = _provenance(command)
+    evaluation.result["provenance"] = provenance(command)
     note = blimp_report.write(evaluation, path)
     blimp_text.show(evaluation.result)
     print(f"written: {path} (and .pairs.jsonl, .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
@@ -79,13 +75,3 @@ def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Item]:
         raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")
     directory.verify(directory.minimal_pairs)
     return minimal_pairs.load(directory.minimal_pairs)
-
-
-def _provenance(command: str | None) -> dict:
-    """Returns what made the report: command, versions and machine."""
-    packages = ("esnlm", "jax", "numpy")
-    return {
-        "command": command,
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}",
-    }

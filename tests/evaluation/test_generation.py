@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esnlm import config
-from esnlm.evaluation.generation import generate
+from esnlm.evaluation.generation import generate, generate_each
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
@@ -86,3 +86,23 @@ def test_how_many_continuations_there_are_changes_none_of_them(name):
         fewer = sample(name, count=count, temperature=0.8)
         assert all(np.array_equal(a, b) for a, b in zip(fewer, five, strict=False)) and len(fewer) == count
     assert len({tuple(ids) for ids in sample(name, count=20)}) > 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_prompts_of_several_lengths_are_continued_as_each_would_be_alone(name):
+    prompts = [np.array(ids, np.int32) for ids in ([EOS, 3, 5], [EOS], [EOS, 7, 2, 9, 11], [4, 4])]
+    features, readout = sources(name, len(prompts))
+    settings = {"length": 6, "temperature": 0, "top_k": None, "seed": 0, "precision": "float32"}
+    together = generate_each(features, readout, prompts, EOS, is_finished=lambda ids: False, **settings)
+    for prompt, ids in zip(prompts, together, strict=True):
+        features, readout = sources(name, 1)
+        (alone,) = generate(features, readout, prompt, EOS, count=1, **settings)
+        assert ids == alone.tolist()
+
+
+def test_a_continuation_ends_where_it_is_said_to_be_finished():
+    features, readout = sources("esn", 2)
+    settings = {"length": 9, "temperature": 3.0, "top_k": None, "seed": 1, "precision": "float32"}
+    prompts = [np.array([EOS], np.int32)] * 2
+    found = generate_each(features, readout, prompts, EOS, is_finished=lambda ids: len(ids) == 2, **settings)
+    assert all(len(ids) <= 2 for ids in found) and found[0] != found[1], "each slot has choices of its own"

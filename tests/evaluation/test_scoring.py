@@ -83,3 +83,20 @@ def test_progress_is_reported_to_the_end(model, sequences):
         stream, model.params["readout"], sequences, "float32", 32, lambda done, total: seen.append((done, total))
     )
     assert seen[-1][0] == seen[-1][1] and [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_the_likeliest_token_is_marked_beside_the_same_log_probabilities(model, sequences):
+    stream = FeatureStream(model.reservoir.for_device("csr"), slots=16, capacity=32)
+    params, dense = model.params["readout"], (model.reservoir.w_rec.todense(), model.reservoir.w_in.todense())
+    likeliest = [  # what the equations choose after all of a sequence but its last id
+        int(oracle.logits(params, oracle.states(*dense, model.reservoir.leak, ids[:-1]))[-1].argmax())
+        for ids in sequences[:20]
+    ]
+    greedy = [np.append(ids[:-1], token) for ids, token in zip(sequences[:20], likeliest, strict=True)]
+    found = scoring.token_log_probs(stream, params, [*greedy, *sequences], "float32", 32, with_likeliest=True)
+    assert all(each[-1, 1] == 1 for each in found[:20])
+    alone = scoring.token_log_probs(stream, params, sequences, "float32", 32)
+    for both, log_probs, ids in zip(found[20:], alone, sequences, strict=True):
+        np.testing.assert_allclose(both[:, 0], log_probs, rtol=TOLERANCE)
+        assert both.shape == (max(0, len(ids) - 1), 2) and set(both[:, 1]) <= {0.0, 1.0}
+    assert sum(len(both) - both[:, 1].sum() for both in found) > 0, "most tokens are not the likeliest"

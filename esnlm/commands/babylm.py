@@ -1,0 +1,27 @@
+"""Writes the prediction files of BabyLM's zero-shot evaluation, as its pipeline would for a causal model."""
+
+import argparse
+
+HELP = "writes the prediction files of BabyLM's evaluation"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--run", required=True, metavar="DIR", help="the run directory")
+    add("--data", required=True, metavar="DIR", help="the pipeline's folder full_eval or fast_eval")
+    add("--out", metavar="DIR", help="the folder of results (default: RUN/evaluation/babylm)")
+    add("--model-name", metavar="NAME", help="the model's folder in it (default: the name of the run)")
+    add("--sets", nargs="+", metavar="SET", help="such as blimp_filtered, reading, aoa (default: all in the data)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, metavar="N", help="this checkpoint (default: the newest, as revision main)")
+    which.add_argument(
+        "--all-checkpoints", action="store_true", help="those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
+    )
+    add("--bos", action="store_true", help="put BOS before every text, as some tokenizers do")
+    add("--overwrite", action="store_true", help="replace predictions that are there")
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.workflows.babylm import evaluate_babylm
+
+    evaluate_babylm(**vars(options))

@@ -1,0 +1,188 @@
+"""Running tasks of lm-evaluation-harness with a run, from the run directory to the written results."""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from esnlm.errors import InputError, require
+from esnlm.evaluation import minimal_pairs
+from esnlm.evaluation.evaluate import config_sha256
+from esnlm.evaluation.minimal_pairs import Pair
+from esnlm.loaded_run import Run, load
+from esnlm.reporting.tables import print_table
+from esnlm.runs.atomic import write_files, writing
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import json_text, parse_json
+from esnlm.workflows.provenance import provenance
+
+FORMAT = "esnlm lm-eval"
+FORMAT_VERSION = 1
+FEW_TASKS = 20  # up to so many tasks of a group are printed too
+FEWSHOT_SEED = 1234  # the harness's own default
+LONGEST_NAME = 100
+
+
+def evaluate_with_lm_eval(
+    run: str | Path,
+    tasks: Sequence[str],
+    data: Sequence[str | Path] | None = None,
+    out: str | Path | None = None,
+    step: int | None = None,
+    untrained: bool = False,
+    num_fewshot: int | None = None,
+    limit: int | None = None,
+    add_bos_token: bool = False,
+    overwrite: bool = False,
+    command: str | None = None,
+) -> dict:
+    """Runs tasks of the harness, writes the results and prints them. All input is checked before anything is scored.
+
+    Args:
+        run: the run directory.
+        tasks: names of tasks, groups and tags of the harness.
+        data: folders and files of minimal pairs for BLiMP's tasks; None: the harness downloads its own.
+        out: the JSON file; None: RUN/evaluation/lm-eval/TASKS.json, with -untrained or -step-N where one was asked for.
+        step: the checkpoint of this step; None: the newest.
+        untrained: whether to take the model as it was before its first update.
+        num_fewshot: examples before each question; None: as the task says.
+        limit: documents of a task at most, for a trial.
+        add_bos_token: whether BOS stands before contexts that are not empty, too.
+        overwrite: whether to replace results of another run, step or task.
+        command: what the file names as its origin.
+
+    Returns:
+        What was written.
+
+    Raises:
+        InputError: lm-evaluation-harness is not installed, or the run, the tasks, the data or the place is not usable.
+    """
+    require(limit is None or limit >= 1, f"limit is {limit}: it must be at least 1")
+    require(num_fewshot is None or num_fewshot >= 0, f"num_fewshot is {num_fewshot}: it must be at least 0")
+    pairs = _load_pairs(data) if data else None
+    if pairs is not None:
+        os.environ.setdefault("TQDM_DISABLE", "1")  # The harness shows a bar for each of the 67 tasks.
+    try:
+        import lm_eval
+
+        from esnlm.interchange.lm_eval import EsnLM
+        from esnlm.interchange.lm_eval_tasks import load_tasks
+    except ImportError as error:
+        raise InputError(f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'") from None
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+
+    loaded = load(run, step=step, untrained=untrained)
+    path = _path(loaded, tasks, out, step, untrained)
+    asked = {
+        "run": loaded.name,
+        "config_sha256": config_sha256(loaded),
+        "step": loaded.step,
+        "tokenizer": {name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
+        "tasks": list(tasks),
+        "data_sha256": None if pairs is None else minimal_pairs.digest(pairs),
+        "settings": {"num_fewshot": num_fewshot, "limit": limit, "add_bos_token": add_bos_token},
+    }
+    _require_place(path, asked, overwrite)
+    task_dict = load_tasks(tasks, pairs)
+    for task in task_dict["tasks"].values():
+        _set_fewshot(task, num_fewshot)
+
+    began = time.perf_counter()
+    found = lm_eval.evaluate(EsnLM(loaded, add_bos_token=add_bos_token, progress=True), task_dict, limit=limit)
+    result = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **asked,
+        "seconds": round(time.perf_counter() - began, 3),
+        **{name: found.get(name, {}) for name in ("results", "groups", "versions", "n-shot", "n-samples")},
+        "higher_is_better": found.get("higher_is_better", {}),
+        "provenance": provenance(command, "lm_eval"),
+    }
+    samples = "".join(json.dumps(line) + "\n" for line in _sample_lines(found["samples"])).encode()
+    beside = path.with_suffix(".samples.jsonl")
+    result["samples_file"] = {"name": beside.name, "sha256": hashlib.sha256(samples).hexdigest()}
+    text = json_text(json.loads(json.dumps(result, default=str)))
+    write_files({beside: samples, path: text})
+    _show(result)
+    print(f"written: {path} (and {beside.name} beside it)")
+    return result
+
+
+def _load_pairs(data: Sequence[str | Path]) -> list[Pair]:
+    """Reads minimal pairs. Raises InputError for anything else, such as a set of more than two sentences."""
+    items = minimal_pairs.load(data)
+    pairs = [item for item in items if isinstance(item, Pair) and isinstance(item.bad, str)]
+    others = {item.uid for item in items} - {pair.uid for pair in pairs}
+    require(
+        len(pairs) == len(items),
+        f"{', '.join(sorted(others))}: BLiMP's tasks take two sentences a pair, and nothing else",
+    )
+    return pairs
+
+
+def _path(loaded: Run, tasks: Sequence[str], out: str | Path | None, step: int | None, untrained: bool) -> Path:
+    if out is not None:
+        require(Path(out).suffix == ".json", f"{out}: no name for the results; give one that ends in .json")
+        return Path(out)
+    name = "-".join(Path(task).stem for task in tasks)
+    require(len(name) <= LONGEST_NAME, f"{len(tasks)} tasks: too many for the name of a file; name one with --out")
+    suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
+    return RunDirectory(loaded.directory).evaluation / "lm-eval" / f"{name}{suffix}.json"
+
+
+def _require_place(path: Path, asked: dict, overwrite: bool) -> None:
+    """Makes the folder of the results. Raises InputError where that fails, or something else would be lost."""
+    if path.exists() and not overwrite:
+        try:
+            old = parse_json(path.read_bytes())
+            same = old["format"] == FORMAT and all(old[key] == value for key, value in asked.items())
+        except (OSError, ValueError, KeyError, TypeError):
+            same = False
+        require(
+            same,
+            f"{path}: exists and holds something else: name another file with --out, or replace it with --overwrite",
+        )
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _set_fewshot(task: Any, num_fewshot: int | None) -> None:
+    """Sets the number of examples of a task. One that says 0 itself keeps it, as in the harness's own `simple_evaluate`."""
+    own = task.get_config("num_fewshot")
+    if own is None or (num_fewshot is not None and own != 0):
+        task.set_config(key="num_fewshot", value=num_fewshot or 0)
+    task.set_fewshot_seed(seed=FEWSHOT_SEED)
+
+
+def _sample_lines(samples: dict[str, list[dict]]) -> Iterator[dict]:
+    """Yields an object for each document of each task: its answers and its metrics."""
+    for task, documents in samples.items():
+        for document in documents:
+            kept = {name: document[name] for name in ("doc_id", "target", "filtered_resps", *document["metrics"])}
+            yield {"task": task} | json.loads(json.dumps(kept, default=str))
+
+
+def _show(result: dict) -> None:
+    """Prints what was measured, and a table of the groups and, where they are few, of the tasks."""
+    documents = sum(count["effective"] for count in result["n-samples"].values())
+    print(
+        f"{result['run']}, step {result['step']}: {len(result['n-samples'])} tasks, {documents:,} documents,"
+        f" {result['seconds']:.1f} s, lm-evaluation-harness {result['provenance']['versions']['lm_eval']}"
+    )
+    measured = {name: result["results"].get(name) or figures for name, figures in result["groups"].items()}
+    tasks = {name: figures for name, figures in result["results"].items() if name not in measured}
+    if not measured or len(tasks) <= FEW_TASKS:
+        measured |= tasks
+    rows = []
+    for name, figures in measured.items():
+        for key, value in figures.items():
+            metric, _, filtered = key.partition(",")
+            if isinstance(value, int | float) and filtered and not metric.endswith("_stderr"):
+                error = figures.get(f"{metric}_stderr,{filtered}")
+                shown = f"{error:.4f}" if isinstance(error, float) else ""
+                rows.append([name, metric if filtered == "none" else f"{metric}, {filtered}", f"{value:.4f}", shown])
+    print_table(["task", "metric", "value", "standard error"], rows)

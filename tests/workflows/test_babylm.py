@@ -1,0 +1,115 @@
+"""esnlm babylm: files where BabyLM's pipeline looks for them, for one checkpoint and for all at its numbers of words."""
+
+import json
+import math
+import shutil
+
+import pytest
+
+from esnlm import commands
+from esnlm.runs import checkpoint
+from esnlm.workflows.babylm import evaluate_babylm
+from tests.interchange.babylm_files import write_data
+from tests.interchange.small_run import small_run
+
+FILES = [
+    "blimp/blimp_filtered/predictions.json",
+    "blimp/supplement_filtered/predictions.json",
+    "ewok/ewok_filtered/predictions.json",
+    "entity_tracking/entity_tracking/predictions.json",
+    "wug_adj/wug_adj_nominalization/predictions.json",
+    "wug_past/wug_past_tense/predictions.json",
+    "comps/comps/predictions.json",
+    "reading/predictions.json",
+]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_run(), tmp_path / "run")
+    write_data(tmp_path / "full_eval")
+    return tmp_path
+
+
+def save_at(run, step, words):
+    """Saves the newest checkpoint once more, as if it had been saved at another step after so many words."""
+    _, arrays, metadata = checkpoint.restore_latest(run / "checkpoints")
+    checkpoint.save(run / "checkpoints" / str(step), arrays, metadata | {"words": words, "permanent": True})
+
+
+def test_all_sets_of_the_final_model(here, capsys):
+    assert (
+        commands.main(["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--model-name", "esn"]) == 0
+    )
+    causal = here / "results" / "esn" / "main" / "zero_shot" / "causal"
+    written = sorted(file.relative_to(causal).as_posix() for file in causal.rglob("predictions.json"))
+    assert written == sorted(FILES)
+    blimp = json.loads((causal / FILES[0]).read_text())
+    assert list(blimp) == ["passive_1", "wh_island"]
+    entries = blimp["wh_island"]["predictions"]
+    assert [entry["id"] for entry in entries] == ["wh_island_0", "wh_island_1", "wh_island_2"]
+    assert entries[0]["pred"] in ("the cats sleep .", "the cats sleeps .")
+    scores = json.loads((causal / "blimp" / "blimp_filtered" / "scores.json").read_text())
+    right = sum(
+        entry["pred"] == good
+        for entry, good in zip(entries, ["the cats sleep .", "the dog sees it .", "a"], strict=True)
+    )
+    assert scores["subsets"]["wh_island"] == pytest.approx(100 * right / 3) and scores["ties"] == 1
+    reading = json.loads((causal / "reading" / "predictions.json").read_text())["reading"]["predictions"]
+    assert len(reading) == 72 and set(reading[0]) == {"id", "pred", "prev_pred"}
+    assert math.isnan(reading[0]["prev_pred"]) and reading[2]["prev_pred"] == pytest.approx(reading[1]["pred"])
+    wug = json.loads((causal / "wug_past" / "wug_past_tense" / "predictions.json").read_text())
+    assert 0 < wug["wug_past"]["predictions"][0]["prob"] < 1
+    out, err = capsys.readouterr()
+    assert "babylm: the sentence alone, without BOS" in out and "written: 8 sets below results/esn" in out
+    assert "aoa: left out" in err
+
+
+def test_every_checkpoint_at_a_number_of_words(here, capsys):
+    save_at(here / "run", 1000, 1_000_100)
+    save_at(here / "run", 2000, 2_000_100)
+    save_at(here / "run", 2500, 2_500_000)
+    found = evaluate_babylm("run", "full_eval", sets=["blimp_filtered", "aoa"], all_checkpoints=True)
+    model = here / "run" / "evaluation" / "babylm" / "run"
+    assert sorted(path.name for path in model.iterdir()) == ["chck_1M", "chck_2M", "main"]
+    assert [(its["revision"], its["step"]) for its in found] == [("chck_1M", 1000), ("chck_2M", 2000), ("main", 2500)]
+    aoa = json.loads((model / "main" / "zero_shot" / "causal" / "AoA_word" / "surprisal.json").read_text())
+    assert aoa["metadata"] == {"model_name": "run", "use_bos_only": False, "total_steps": 2, "completed_steps": 2}
+    places = [
+        (entry["step"], entry["word_count"], entry["target_word"], entry["context_id"]) for entry in aoa["results"]
+    ]
+    words = [("cats", 0), ("cats", 1), ("dog", 0), ("café", 0)]
+    assert places == [(f"chck_{n}M", n * 10**6, *word) for n in (1, 2) for word in words]
+
+
+def test_one_checkpoint_has_the_name_of_its_revision(here):
+    save_at(here / "run", 1000, 1_000_100)
+    save_at(here / "run", 1500, 1_500_000)
+    for step, revision in ((1000, "chck_1M"), (1500, "step_1500")):
+        (found,) = evaluate_babylm("run", "full_eval", out="results", sets=["comps"], step=step)
+        assert found["revision"] == revision and found["step"] == step
+        assert (
+            here / "results" / "run" / revision / "zero_shot" / "causal" / "comps" / "comps" / "predictions.json"
+        ).exists()
+
+
+def test_with_bos_the_first_token_counts(here):
+    without, with_bos = (
+        evaluate_babylm("run", "full_eval", out=f"results-{bos}", sets=["wug_adj_nominalization"], bos=bos)
+        for bos in (False, True)
+    )
+    assert without[0]["scoring"].startswith("babylm: ") and with_bos[0]["scoring"].startswith("BOS and the text")
+
+
+def test_nothing_is_written_where_a_line_is_wrong_or_predictions_are_there(here, capsys):
+    ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets", "blimp_filtered", "comps"]
+    with open("full_eval/comps/comps_wugs.jsonl", "a") as file:
+        file.write("{}\n")
+    assert commands.main(ask) == 2
+    assert "comps_wugs.jsonl:3: field 'property_phrase' is missing" in capsys.readouterr().err
+    assert not (here / "results").exists()
+    assert commands.main([*ask[:-1]]) == 0
+    assert commands.main([*ask[:-1]]) == 2
+    assert "blimp_filtered/predictions.json: exists: name another folder" in capsys.readouterr().err
+    assert commands.main([*ask[:-1], "--overwrite"]) == 0
