@@ -204,7 +204,9 @@ def test_other_types_are_near(name, kind, exported, modeling):
     assert other.generate(**batch, max_new_tokens=3, do_sample=False).shape[1] == batch["input_ids"].shape[1] + 3
 
 
-@pytest.mark.parametrize("name, layers", [("two layers", 3), ("one layer", 1), ("ESN+i", 1), ("LSTM", 1), ("Jaeger", 1)])
+@pytest.mark.parametrize(
+    "name, layers", [("two layers", 3), ("one layer", 1), ("ESN+i", 1), ("LSTM", 1), ("Jaeger", 1)]
+)
 def test_the_model_without_logits_gives_the_features(name, layers, exported, modeling):
     import torch
 
