@@ -9,6 +9,8 @@ README.md                 the model card
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.interchange.revisions import revision_name, words_of_checkpoints
 from esnlm.loaded_run import Run, load
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import NewFolder, writing
+from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
@@ -50,10 +52,9 @@ def export(run: str | Path, out: Path, step: int | None = None, overwrite: bool 
     """
     _require_packages()
     _require_free(out, overwrite)
-    with writing(out), NewFolder(out) as new:
-        loaded = load(run, step)
-        _write(loaded, new.path)
-        new.commit(replace=overwrite)
+    loaded = load(run, step)
+    with _new_folder(out, overwrite) as folder:
+        _write(loaded, folder)
     return loaded
 
 
@@ -69,27 +70,36 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
     """
     _require_packages()
     _require_free(out, overwrite)
-    directory = RunDirectory(Path(run))
+    newest, directory = load(run), RunDirectory(Path(run))
     words = {step: read for step, read in words_of_checkpoints(directory).items() if _is_permanent(directory, step)}
     require(
         bool(words),
         f"{directory.checkpoints}: no checkpoint was kept for good, as training.checkpoint_words asks for; leave"
         " --all-checkpoints out to export the newest one",
     )
-    steps: dict[str, int | None] = {revision_name(step, words): step for step in sorted(words)}
     found = {}
-    with writing(out), NewFolder(out) as new:
-        for name, step in (steps | {LAST: None}).items():
-            (new.path / name).mkdir()
-            loaded = load(run, step)
-            _write(loaded, new.path / name)
-            found[name] = loaded.step
-        new.commit(replace=overwrite)
+    with _new_folder(out, overwrite) as folder:
+        for name, step in ({revision_name(step, words): step for step in sorted(words)} | {LAST: newest.step}).items():
+            (folder / name).mkdir()
+            _write(newest if step == newest.step else load(run, step), folder / name)
+            found[name] = step
     return found
+
+
+@contextmanager
+def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """Yields a hidden folder that takes the name `out` at the end of the block, unless the block is left by an error."""
+    try:
+        with NewFolder(out) as new:
+            yield new.path
+            new.commit(replace=overwrite)
+    except OSError as error:
+        raise InputError(f"{out}: cannot write the folder: {error.strerror}; choose another with --out") from None
 
 
 def _write(run: Run, folder: Path) -> None:
     """Writes the files of a run into an empty folder."""
+    import safetensors
     import safetensors.numpy
 
     tokenizer, family = run.tokenizer, run.config.model.family
@@ -112,7 +122,10 @@ def _write(run: Run, folder: Path) -> None:
         contents[MODELING.name] = MODELING.read_text(encoding="utf-8")
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8")
-    safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    try:
+        safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{folder / WEIGHTS}: cannot be written: {error}; choose another folder with --out") from None
 
 
 def _json(value: dict[str, Any]) -> str:
