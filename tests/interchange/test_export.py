@@ -56,7 +56,7 @@ def test_the_configuration_names_classes_that_are_there(folder):
         assert module == "modeling_esnlm" and name in classes
     assert config["hidden_size"] == 48 and config["vocab_size"] == bpe().vocab_size
     assert config["bos_token_id"] == config["eos_token_id"] == bpe().eos
-    assert config["pad_token_id"] == bpe().vocab_size
+    assert json.loads((folder / "generation_config.json").read_text())["pad_token_id"] == bpe().vocab_size
 
 
 def test_the_model_in_pytorch_needs_nothing_of_esnlm():
@@ -89,7 +89,8 @@ def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
     assert {path.name for path in (tmp_path / "hf").iterdir()} == FILES - {"modeling_esnlm.py"}
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["GPT2LMHeadModel"] and "auto_map" not in config
-    assert config["pad_token_id"] == config["eos_token_id"]  # its table has no row for another token
+    generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert generation["pad_token_id"] == config["eos_token_id"]  # its table has no row for another token
 
 
 def test_checkpoints_at_word_counts_are_named_as_babylm_names_branches(run, tmp_path):

@@ -80,7 +80,7 @@ def exported(tmp_path_factory, modeling):
             export(run, folder / "hf")
             kind = transformers.AutoModelForCausalLM if name == "GPT-2" else modeling.EsnlmForCausalLM
             model = kind.from_pretrained(folder / "hf").eval()
-            fast = transformers.AutoTokenizer.from_pretrained(folder / "hf")
+            fast = transformers.PreTrainedTokenizerFast.from_pretrained(folder / "hf")
             made[key] = esnlm.load(run), folder / "hf", model, fast
         return made[key]
 

@@ -106,15 +106,13 @@ def _write(run: Run, folder: Path) -> None:
     tensors, config = tensors_of(run.model, tokenizer.vocab_size)
     checkpoint.require_free_space(folder, sum(array.nbytes for array in tensors.values()))
     is_own = config["model_type"] == "esnlm"
-    # A table of transformers' GPT-2 has no row for a token that pads.
-    special = {
-        "bos_token_id": tokenizer.bos,
-        "eos_token_id": tokenizer.eos,
-        "pad_token_id": tokenizer.vocab_size if is_own else tokenizer.eos,
-    }
+    ends = {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
+    # A table of transformers' GPT-2 has no row for a token that pads. Of a model's own configuration, transformers wants an
+    # id of the vocabulary.
+    pad = {"pad_token_id": tokenizer.vocab_size if is_own else tokenizer.eos}
     contents: dict[str, str] = {
-        CONFIG: _json(config | special),
-        "generation_config.json": _json(special),
+        CONFIG: _json(config | ends),
+        "generation_config.json": _json(ends | pad),
         "README.md": card(run, family),
         **tokenizer_files(tokenizer, pad_is_eos=not is_own),
     }

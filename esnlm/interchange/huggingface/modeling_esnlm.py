@@ -389,7 +389,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
                 new = tuple(torch.where(mask[:, t], *each) for each in zip(new, state, strict=True))
             state = new
             found.append(self.cell.outputs(state))
-        layers = [torch.stack(each).permute(2, 0, 1).to(self.dtype) for each in zip(*found, strict=True)]  # (B, T, N)
+        layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
+        layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
         keep = use_cache if use_cache is not None else self.config.use_cache and not self.training
         carried: Any = CarriedState(state, before.length + tokens.shape[1]) if keep else None
@@ -404,12 +405,10 @@ class EsnlmModel(EsnlmPreTrainedModel):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns tokens (B, T) of the vocabulary, and where they are to be read, (B, T); None: everywhere."""
-        pads = input_ids == self.config.pad_token_id if self.config.pad_token_id == self.config.vocab_size else None
-        mask = None if attention_mask is None else attention_mask[:, -input_ids.shape[1] :].bool()
-        if pads is not None:
-            input_ids = input_ids.masked_fill(pads, 0)
-            mask = ~pads if mask is None else mask & ~pads
-        return input_ids, None if mask is None or bool(mask.all()) else mask
+        mask = input_ids != self.config.vocab_size  # the token that pads
+        if attention_mask is not None:
+            mask = mask & attention_mask[:, -input_ids.shape[1] :].bool()
+        return input_ids.masked_fill(input_ids == self.config.vocab_size, 0), None if bool(mask.all()) else mask
 
     def _initial_state(self, batch: int) -> CarriedState:
         like = _computed(self.readout.a)
