@@ -3,6 +3,7 @@
 import ast
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from esnlm import commands, config_io
-from esnlm.data.tokenizer import load_tokenizer
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
+from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import FILES, MODELING, export, export_all
+from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.loaded_run import load
 from esnlm.workflows.train import train_run
 from tests.interchange.small_runs import SENTENCES, bpe, words, write_run
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")
+safetensors = pytest.importorskip("safetensors", reason="needs safetensors: pip install -e '.[hf]'")
 numpy_of = pytest.importorskip("safetensors.numpy", reason="needs safetensors: pip install -e '.[hf]'")
 
 GPT2 = ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"]
@@ -68,19 +72,19 @@ def test_the_model_in_pytorch_needs_nothing_of_esnlm():
 
 
 def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
-    tensors, loaded = numpy_of.load_file(folder / "model.safetensors"), load(run)
+    stored, loaded = numpy_of.load_file(folder / "model.safetensors"), load(run)
     for i, layer in enumerate(loaded.model.reservoir.layers):
         prefix = f"model.cell.layers.{i}."
-        assert np.array_equal(tensors[f"{prefix}leak"], layer.leak[...])
-        starts, columns = tensors[f"{prefix}recurrent.row_starts"], tensors[f"{prefix}recurrent.columns"]
+        assert np.array_equal(stored[f"{prefix}leak"], layer.leak[...])
+        starts, columns = stored[f"{prefix}recurrent.row_starts"], stored[f"{prefix}recurrent.columns"]
         dense = np.zeros((24, 24), np.float32)
-        dense[np.repeat(np.arange(24), np.diff(starts)), columns] = tensors[f"{prefix}recurrent.values"]
+        dense[np.repeat(np.arange(24), np.diff(starts)), columns] = stored[f"{prefix}recurrent.values"]
         assert np.array_equal(dense, layer.w_rec.todense())
     dense = np.zeros((bpe().vocab_size, 25), np.float32)  # N is where there is no connection
-    np.put_along_axis(dense, tensors["model.cell.layers.0.input.units"], tensors["model.cell.layers.0.input.values"], 1)
+    np.put_along_axis(dense, stored["model.cell.layers.0.input.units"], stored["model.cell.layers.0.input.values"], 1)
     assert np.array_equal(dense[:, :24].T, loaded.model.reservoir.layers[0].w_in.todense())
     for name in ("a", "b", "bias"):
-        assert np.array_equal(tensors[f"model.readout.{name}"], loaded.model.params["readout"][name])
+        assert np.array_equal(stored[f"model.readout.{name}"], loaded.model.params["readout"][name])
 
 
 def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
@@ -148,9 +152,39 @@ def test_a_run_without_kept_checkpoints_has_no_all(tmp_path):
     assert not (tmp_path / "all").exists()
 
 
-def test_what_pytorch_s_side_does_not_know_is_refused(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("esnlm.interchange.huggingface.tensors.UPDATE_RULES", ("leaky_membrane",))
-    line = "model.reservoir.update_rule is leaky_output: it cannot be exported yet; leaky_membrane can"
+@pytest.mark.parametrize(
+    "known, line",
+    [
+        ("UPDATE_RULES", "model.reservoir.update_rule is leaky_output: it cannot be exported yet; one and two can"),
+        ("ACTIVATIONS", "model.reservoir.activation is tanh: it cannot be exported yet; one and two can"),
+    ],
+)
+def test_a_reservoir_that_pytorch_s_side_does_not_know_is_refused(known, line, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(tensors, known, ("one", "two"))
+    with pytest.raises(InputError, match=f"^{line}$"):
+        export(run, tmp_path / "hf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_family_that_pytorch_s_side_does_not_know_is_refused():
+    model = SimpleNamespace(config=SimpleNamespace(family="recent_tokens"))
+    line = "^model.family is recent_tokens: it cannot be exported yet; esn, jaeger, lstm and gpt2 can$"
+    with pytest.raises(InputError, match=line):
+        tensors.tensors_of(model, 10)
+
+
+def test_a_tokenizer_of_another_pattern_is_refused():
+    line = "^tokenizer other: its pattern cannot be exported; only GPT-2's and that of words can$"
+    with pytest.raises(InputError, match=line):
+        tokenizer_files(Tokenizer("other", r"\w+", bpe().ranks), pad_is_eos=False)
+
+
+def test_a_full_disk_leaves_nothing(run, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise safetensors.SafetensorError("No space left on device")
+
+    monkeypatch.setattr(numpy_of, "save_file", refuse)
+    line = f"^{tmp_path}/hf/model.safetensors: cannot be written: No space left on device; choose another folder with --out$"
     with pytest.raises(InputError, match=line):
         export(run, tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []

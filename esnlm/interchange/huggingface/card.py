@@ -1,5 +1,6 @@
 """The model card of an exported run: README.md, as the Hugging Face Hub shows it."""
 
+import contextlib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def card(run: Run, family: str) -> str:
     in evaluation/ that were made of this step.
     """
     directory = RunDirectory(run.directory)
-    summary = directory.read_summary(warn=lambda line: None) or {}
+    summary = directory.read_summary() or {}
     words = checkpoint.metadata(directory.checkpoints / str(run.step)).get("words")
     kind = {"esn": "echo-state-network", "jaeger": "echo-state-network"}.get(family, family)
     head = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["esnlm", kind]}
@@ -84,14 +85,19 @@ def _scores(directory: RunDirectory, step: int) -> list[tuple[str, str]]:
     found = []
     for file in sorted(directory.evaluation.glob("*.json")):
         report = _read_report(file)
-        if report.get("step") == step:
-            accuracy, interval = report["overall"]["accuracy"], report["overall"]["interval"]
-            line = report["status"] if accuracy is None else f"{accuracy:.2f} %"
-            if accuracy is not None and interval:
-                line += f" (95 %: {interval[0]:.2f} to {interval[1]:.2f})"
-            what = f"{report['data']['paradigms']} paradigms, {report['data']['pairs']:,} pairs"
-            found.append((f"{file.stem}, scoring {report['scoring']['name']}, {what}", line))
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # what is no such report is passed over
+            if report["step"] == step:
+                what = f"{report['data']['paradigms']} paradigms, {report['data']['pairs']:,} pairs"
+                found.append((f"{file.stem}, scoring {report['scoring']['name']}, {what}", _accuracy(report)))
     return found
+
+
+def _accuracy(report: dict[str, Any]) -> str:
+    """Returns the accuracy with its interval, or why there is none."""
+    accuracy, interval = report["overall"]["accuracy"], report["overall"]["interval"]
+    if accuracy is None:
+        return report["status"]
+    return f"{accuracy:.2f} %" + (f" (95 %: {interval[0]:.2f} to {interval[1]:.2f})" if interval else "")
 
 
 def _read_report(file: Path) -> dict[str, Any]:
@@ -109,8 +115,8 @@ def _settings(experiment: Experiment) -> dict[str, Any]:
     return {name: tree[name] for name in ("seed", "data", "model", "training")}
 
 
-def _pairs(values: dict[str, Any] | None) -> str | None:
-    return None if not values else ", ".join(f"{name} `{value}`" for name, value in values.items())
+def _pairs(values: Any) -> str | None:
+    return None if not isinstance(values, dict) else ", ".join(f"{name} `{value}`" for name, value in values.items())
 
 
 def _number(value: Any, form: str) -> str | None:
