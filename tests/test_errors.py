@@ -98,6 +98,7 @@ PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokeni
 TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
 IMPORT = "python -m esnlm import gpt2 --out new"
+EXPORT = "python -m esnlm export --run run --out new"
 SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
 LIKELIHOOD = "python -m esnlm likelihood --run run"
 TOKENS = "python -m esnlm score --run run --tokens"
@@ -1023,6 +1024,45 @@ TABLE = {
             lambda: Path("gpt2/model.safetensors").rename("gpt2/pytorch_model.bin"),
         ),
         Row("the run exists", f"{IMPORT} --out run", "run: exists; name another run directory with --out"),
+    ],
+    "Exports": [
+        Row(
+            "the folder exists",
+            f"{EXPORT} --out gpt2",
+            "gpt2: exists; name another folder with --out, or ask to overwrite it (--overwrite)",
+        ),
+        Row(
+            "the folder is no export",
+            f"{EXPORT} --out gpt2 --overwrite",
+            "gpt2: holds merges.txt, which no export wrote; name another folder with --out, or empty this one",
+        ),
+        Row(
+            "the folder is a file",
+            f"{EXPORT} --out text.txt --overwrite",
+            "text.txt: is no folder; name another with --out",
+        ),
+        Row(
+            "the folder is inside a file",
+            f"{EXPORT} --out text.txt/new",
+            "text.txt/new: cannot write the folder: File exists; choose another with --out",
+        ),
+        Row("no such step", f"{EXPORT} --step 9", "run/checkpoints: no checkpoint of step 9; there are: 2"),
+        Row(
+            "no checkpoints at word counts",
+            f"{EXPORT} --all-checkpoints",
+            "run/checkpoints: no checkpoint was kept for good, as training.checkpoint_words asks for; leave --all-checkpoints "
+            "out to export the newest one",
+        ),
+        Row(
+            "one step of all",
+            f"{EXPORT} --all-checkpoints --step 2",
+            "argument --step: not allowed with argument --all-checkpoints (see --help)",
+        ),
+        Row(
+            "no run",
+            f"{EXPORT} --run none",
+            "none: not a run directory: it has no config.yaml; give one that train.py wrote",
+        ),
     ],
 }
 

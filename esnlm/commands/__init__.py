@@ -31,6 +31,7 @@ COMMANDS = {
     "diagnose": "esnlm.commands.diagnose",
     "report": "esnlm.commands.report",
     "import": "esnlm.commands.import_gpt2",
+    "export": "esnlm.commands.export",
 }
 
 

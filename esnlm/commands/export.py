@@ -1,0 +1,28 @@
+"""Writes a run as a folder that Hugging Face's transformers loads, and minicons and BabyLM's pipeline with it."""
+
+import argparse
+from pathlib import Path
+
+HELP = "writes a run as a folder for Hugging Face's transformers"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--run", required=True, metavar="DIR", help="the run directory")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="the folder to make")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=int, help="checkpoint (default: the newest that is good)")
+    every = "a folder inside FOLDER for each checkpoint at training.checkpoint_words, named as BabyLM's branches"
+    which.add_argument("--all-checkpoints", action="store_true", help=every)
+    add("--overwrite", action="store_true", help="replace an earlier export")
+
+
+def run(options: argparse.Namespace) -> None:
+    from esnlm.interchange.huggingface.export import export, export_all
+
+    if options.all_checkpoints:
+        for name, step in export_all(options.run, options.out, options.overwrite).items():
+            print(f"update {step:,} is in {options.out / name}")
+    else:
+        found = export(options.run, options.out, options.step, options.overwrite)
+        print(f"{found.config.model.title}, update {found.step:,}, is in {options.out}")

@@ -1,0 +1,92 @@
+"""A tokenizer of esnlm as a tokenizer.json of Hugging Face's `tokenizers`, which gives the same ids of any text."""
+
+import json
+from typing import Any
+
+from esnlm.data.tokenizer import ENDOFTEXT, GPT2_PATTERN, WORD_PATTERN, Tokenizer, character_of_byte
+from esnlm.errors import InputError
+
+PAD = "<|pad|>"
+
+
+def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
+    """Returns the content of tokenizer.json and of tokenizer_config.json, by name.
+
+    With special tokens it puts BOS first, before each text of a pair too. It pads on the right.
+
+    Args:
+        tokenizer: of the run.
+        pad_is_eos: whether EOS pads. Otherwise a token of its own does, whose id is the vocabulary's size: no model
+            predicts it.
+
+    Raises:
+        InputError: its pattern is not known here.
+    """
+    pad = ENDOFTEXT if pad_is_eos else PAD
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": ENDOFTEXT,
+        "eos_token": ENDOFTEXT,
+        "unk_token": ENDOFTEXT,
+        "pad_token": pad,
+        "padding_side": "right",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+    }
+    return {
+        "tokenizer.json": _fast(tokenizer, pad).to_str(pretty=False),
+        "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
+    }
+
+
+def _fast(tokenizer: Tokenizer, pad: str) -> Any:
+    """Returns the tokenizer as a `tokenizers.Tokenizer`."""
+    import tokenizers
+    from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
+
+    character = character_of_byte()
+    text = {token: "".join(character[byte] for byte in token) for token in tokenizer.ranks}
+    # tiktoken takes a piece of text that is a token as it is, as `ignore_merges` says.
+    vocabulary = {text[token]: rank for token, rank in tokenizer.ranks.items()}
+    fast = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=_merges(tokenizer.ranks, text), ignore_merges=True))
+    fast.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_pattern(tokenizer)), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    fast.decoder = decoders.ByteLevel()
+    # After the ranks, so that <|endoftext|> gets the last id of the vocabulary and a token that pads the one after it.
+    for token in dict.fromkeys((ENDOFTEXT, pad)):
+        fast.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+    fast.post_processor = processors.TemplateProcessing(
+        single=f"{ENDOFTEXT} $A", pair=f"{ENDOFTEXT} $A {ENDOFTEXT} $B", special_tokens=[(ENDOFTEXT, tokenizer.bos)]
+    )
+    return fast
+
+
+def _merges(ranks: dict[bytes, int], text: dict[bytes, str]) -> list[tuple[str, str]]:
+    """Returns the pairs that are merged, the first ones first.
+
+    tiktoken joins whatever two neighbours are a token together, in the order of the ranks. So every way to cut a token into
+    two tokens is a merge, and not only the one by which it was trained.
+    """
+    found = []
+    for token in sorted(ranks, key=ranks.__getitem__):
+        cuts = [(token[:i], token[i:]) for i in range(1, len(token))]
+        known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
+        found += sorted(known, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
+    return [(text[left], text[right]) for left, right in found]
+
+
+def _pattern(tokenizer: Tokenizer) -> str:
+    """Returns the pattern that cuts text into pieces, as Oniguruma reads it.
+
+    A possessive `++` of tiktoken is `+` here: what follows it never asks it to give something back. Oniguruma's `$` also
+    stands before a line end within the text, its `\\z` does not.
+    """
+    if tokenizer.pattern not in (GPT2_PATTERN, WORD_PATTERN):
+        raise InputError(
+            f"tokenizer {tokenizer.name}: its pattern cannot be exported; only GPT-2's and that of words can"
+        )
+    return tokenizer.pattern.replace("++", "+").replace("$", r"\z")

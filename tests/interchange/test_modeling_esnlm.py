@@ -1,0 +1,279 @@
+"""An exported run computes in PyTorch what it computes here, in every way in which transformers and minicons use it."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm.interchange.huggingface.export import MODELING, export
+from tests import peers
+from tests.interchange.small_runs import SENTENCES, bpe, logits_of, words, write_run
+
+pytestmark = pytest.mark.skipif(
+    not peers.installed(), reason="needs PyTorch and transformers: pip install -e '.[test,peers]'"
+)
+
+TOLERANCE = 1e-4
+DENSE = ["--model.reservoir.connectivity", "0.5"]
+MODELS = {
+    "one layer": [],
+    "full rank": ["--model.readout.rank", "null"],
+    "two layers": ["--model.reservoir.layers", "2"],
+    "dense, ReLU": [*DENSE, "--model.reservoir.activation", "relu", "--model.reservoir.leak_min", "0.8"],
+    "membrane": ["--model.reservoir.update_rule", "leaky_membrane"],
+    "embedding": ["--model.reservoir.embedding", "7"],
+    "dense embedding, two layers, membrane": [
+        *DENSE,
+        *("--model.reservoir.embedding", "7", "--model.reservoir.layers", "2"),
+        *("--model.reservoir.update_rule", "leaky_membrane"),
+    ],
+    "continuous time": ["--model.reservoir.continuous", "{decay: 0.5, step: 0.8, time_constant: 2}"],
+    "dense W_in": ["--model.reservoir.input_connectivity", "1"],
+    **{
+        kind: ["--model.reservoir.topology.kind", kind, *settings]
+        for kind, settings in {
+            "fixed_in_degree": ["--model.reservoir.topology.degree", "4"],
+            "ring": [],
+            "small_world": ["--model.reservoir.topology.degree", "4"],
+            "scale_free": ["--model.reservoir.topology.edges", "2"],
+            "block_diagonal": ["--model.reservoir.topology.blocks", "3", "--model.reservoir.topology.mean_degree", "4"],
+            "orthogonal": ["--model.reservoir.topology.degree", "4"],
+        }.items()
+    },
+    "ESN+i": ["--model.train_input", "true"],
+    "ESN+i, half of W_in": ["--model.train_input", "true", "--model.reservoir.input_connectivity", "0.5"],
+    "ESN+i, dense, two layers": [*DENSE, "--model.train_input", "true", "--model.reservoir.layers", "2"]
+    + ["--model.reservoir.input_connectivity", "1"],
+    "LSTM": ["--model.family", "lstm", "--model.width", "12"],
+    "Jaeger": ["--model.family", "jaeger", "--model.rank", "6", "--model.reservoir.state_size", "24"]
+    + ["--model.reservoir.mean_degree", "5", "--model.reservoir.layers", "2"],
+    "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],
+}
+
+
+@pytest.fixture(scope="module")
+def modeling():
+    """The module that is shipped, as a module of these tests."""
+    spec = importlib.util.spec_from_file_location("modeling_esnlm", MODELING)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, modeling):
+    """Returns a function from the name of a model to the run, its folder, its model in PyTorch and its tokenizer."""
+    import transformers
+
+    made = {}
+
+    def make(name, tokenizer=None):
+        key = name, tokenizer
+        if key not in made:
+            folder = tmp_path_factory.mktemp("export")
+            run = write_run(folder / "run", MODELS[name], tokenizer or bpe())
+            export(run, folder / "hf")
+            kind = transformers.AutoModelForCausalLM if name == "GPT-2" else modeling.EsnlmForCausalLM
+            model = kind.from_pretrained(folder / "hf").eval()
+            fast = transformers.PreTrainedTokenizerFast.from_pretrained(folder / "hf")
+            made[key] = esnlm.load(run), folder / "hf", model, fast
+        return made[key]
+
+    return make
+
+
+def batch_of(fast, side="right", sentences=SENTENCES):
+    fast.padding_side = side
+    found = fast(sentences, return_tensors="pt", padding=True)
+    fast.padding_side = "right"
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
+    import torch
+
+    run, _, model, fast = exported(name)
+    for side in ("right", "left"):
+        if name == "GPT-2" and side == "left":
+            continue  # as with any GPT-2 of transformers, positions would have to be given
+        batch = batch_of(fast, side)
+        with torch.no_grad():
+            logits = model(**batch).logits
+        assert logits.shape == (*batch["input_ids"].shape, run.tokenizer.vocab_size)
+        for row, mask, sentence in zip(logits, batch["attention_mask"].bool(), SENTENCES, strict=True):
+            expected = logits_of(run, [run.tokenizer.bos, *run.tokenizer.encode(sentence)])
+            assert np.ptp(expected) > 0.1
+            np.testing.assert_allclose(row[mask].numpy(), expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_generate_is_greedy_as_esnlm_is(name, exported):
+    run, _, model, fast = exported(name)
+    prompt = fast("The cats", return_tensors="pt")
+    ids = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0]
+    own = logits_of(run, ids.tolist())
+    begin = prompt["input_ids"].shape[1]
+    assert own[begin - 1 : -1].argmax(1).tolist() == ids[begin:].tolist()  # each is the best after all before it
+    text = fast.decode(ids[begin:], skip_special_tokens=True)
+    assert [text] == run.generate("The cats", temperature=0, length=12)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_generate_takes_batches_and_beams(beams, exported):
+    """A prompt in a batch is continued as it is alone, with or without a carried state, and beams carry the right ones."""
+    _, _, model, fast = exported("two layers")
+    settings = {"max_new_tokens": 5, "do_sample": False, "num_beams": beams}
+    alone = []
+    for sentence in SENTENCES[1:3]:
+        ids = fast(sentence, return_tensors="pt")
+        alone.append(model.generate(**ids, **settings)[0, ids["input_ids"].shape[1] :].tolist())
+        found = model.generate(**ids, **settings, use_cache=False)[0, ids["input_ids"].shape[1] :].tolist()
+        assert found == alone[-1]
+    for side in ("left", "right"):
+        batch = batch_of(fast, side, SENTENCES[1:3])
+        together = model.generate(**batch, **settings)[:, batch["input_ids"].shape[1] :].tolist()
+        assert [row[: len(ids)] for row, ids in zip(together, alone, strict=True)] == alone
+
+
+def test_a_state_is_carried(exported):
+    import torch
+
+    _, _, model, fast = exported("two layers")
+    ids = fast(SENTENCES[1], return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        whole = model(ids).logits
+        first = model(ids[:, :5])
+        rest = model(ids[:, 5:], past_key_values=first.past_key_values).logits
+        assert first.past_key_values.get_seq_length() == 5
+        assert model(ids, use_cache=False).past_key_values is None
+        assert isinstance(model(ids, return_dict=False), tuple)
+    np.testing.assert_allclose(torch.cat([first.logits, rest], 1), whole, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["two layers", *(name for name in MODELS if "ESN+i" in name), "LSTM", "Jaeger"])
+def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path, modeling):
+    """The loss is that of the predictions; its gradient reaches every parameter; all is saved and loaded again."""
+    import torch
+
+    run, folder, _, fast = exported(name)
+    model = modeling.EsnlmForCausalLM.from_pretrained(folder)
+    names = {key for key, _ in model.named_parameters()}
+    assert len(names) + len(dict(model.named_buffers())) == len(model.state_dict())
+    assert not any(word in key for key in names for word in ("recurrent", "leak"))
+    assert ("ESN+i" in name) == ("model.cell.layers.0.input.values" in names)
+
+    batch = batch_of(fast)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    loss = model(**batch, labels=labels).loss
+    framed = [np.array([run.tokenizer.bos, *run.tokenizer.encode(sentence)], np.int32) for sentence in SENTENCES]
+    expected = -np.concatenate(run.token_log_probs_of(framed)).mean()
+    assert abs(loss.item() - expected) < TOLERANCE
+    assert model(**batch, labels=batch["input_ids"]).loss.item() == loss.item()  # what pads is no prediction
+    loss.backward()
+    assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    torch.optim.AdamW(model.parameters()).step()
+    zeros = before.get("model.cell.layers.0.input.values", torch.ones(1)) == 0
+    if "ESN+i" in name:
+        assert not bool(model.state_dict()["model.cell.layers.0.input.values"][zeros].any())
+    assert {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])} == names
+
+    model.save_pretrained(tmp_path / "again")
+    again = modeling.EsnlmForCausalLM.from_pretrained(tmp_path / "again").state_dict()
+    assert all(torch.equal(value, again[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["two layers", "ESN+i", "LSTM", "Jaeger"])
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
+def test_other_types_are_near(name, kind, exported, modeling):
+    import torch
+
+    run, folder, model, fast = exported(name)
+    other = modeling.EsnlmForCausalLM.from_pretrained(folder).eval().to(getattr(torch, kind))
+    batch = batch_of(fast)
+    with torch.no_grad():
+        logits, expected = other(**batch).logits, model(**batch).logits
+    assert logits.dtype == getattr(torch, kind)
+    assert float((logits.double() - expected.double()).abs().max()) < {"float64": TOLERANCE}.get(kind, 0.2)
+    assert other.generate(**batch, max_new_tokens=3, do_sample=False).shape[1] == batch["input_ids"].shape[1] + 3
+
+
+@pytest.mark.parametrize(
+    "name, layers", [("two layers", 3), ("one layer", 1), ("ESN+i", 1), ("LSTM", 1), ("Jaeger", 1)]
+)
+def test_the_model_without_logits_gives_the_features(name, layers, exported, modeling):
+    import torch
+
+    run, folder, _, fast = exported(name)
+    model = modeling.EsnlmModel.from_pretrained(folder).eval()
+    ids = fast(SENTENCES[0] + "<|endoftext|>", return_tensors="pt")["input_ids"]
+    found = model(ids, output_hidden_states=True)
+    assert found.last_hidden_state.shape[-1] == model.config.hidden_size == run.config.model.feature_size
+    states = run.states([SENTENCES[0]])[0]
+    np.testing.assert_allclose(found.last_hidden_state[0].detach(), states, atol=TOLERANCE, rtol=0)
+    assert len(found.hidden_states) == layers
+    assert torch.equal(found.hidden_states[-1], found.last_hidden_state)
+    assert found.last_hidden_state.requires_grad == (not run.config.model.features_are_frozen)
+
+
+@pytest.mark.parametrize("name", ["one layer", "GPT-2"])
+def test_minicons_scores_as_esnlm_does(name, exported):
+    scorer_of = pytest.importorskip("minicons.scorer", reason="needs minicons: pip install minicons")
+    run, _, model, fast = exported(name)
+    scorer = scorer_of.IncrementalLMScorer(model, tokenizer=fast)
+    sentences = [sentence for sentence in SENTENCES if sentence != "x"]
+    # With eos_token the sentence has both its ends, as in esnlm's own convention; without, EOS is not scored.
+    whole, expected = scorer.token_score(sentences, eos_token=True), run.token_log_probs(sentences)
+    for found, own in zip(whole, expected, strict=True):
+        assert found[0] == ("<|endoftext|>", 0.0)  # BOS
+        np.testing.assert_allclose([score for _, score in found[1:]], own, atol=TOLERANCE, rtol=0)
+    sums = scorer.sequence_score(sentences, reduction=lambda scores: scores.sum().item())
+    np.testing.assert_allclose(sums, [own[:-1].sum() for own in expected], atol=1e-3, rtol=0)
+    if name != "GPT-2":  # there EOS pads, and minicons then counts BOS among the padding of the prefix
+        parts = scorer.conditional_score(["The cats"] * 2, ["sleep.", "sleeps."], reduction=lambda x: x.sum().item())
+        prefix = len(run.tokenizer.encode("The cats"))
+        found = [own[prefix:-1].sum() for own in run.token_log_probs(["The cats sleep.", "The cats sleeps."])]
+        np.testing.assert_allclose(parts, found, atol=1e-3, rtol=0)
+
+
+PROGRAM = """
+import sys
+sys.modules["esnlm"] = None  # whoever imports it fails
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoProcessor, AutoTokenizer
+folder, trust = sys.argv[1], {"trust_remote_code": True}
+ids = torch.tensor([[int(i) for i in sys.argv[2].split(",")]])
+assert AutoConfig.from_pretrained(folder, **trust).hidden_size == AutoModel.from_pretrained(folder, **trust)(ids)[0].shape[-1]
+model = AutoModelForCausalLM.from_pretrained(folder, **trust)
+assert not model.training
+fast = AutoTokenizer.from_pretrained(folder, **trust)
+assert type(AutoProcessor.from_pretrained(folder, **trust)) is type(fast)
+assert fast("The cats sleep.")["input_ids"] == ids[0].tolist()
+assert fast("The cats sleep.", add_special_tokens=False)["input_ids"] == ids[0, 1:].tolist()
+assert fast("The cats", return_offsets_mapping=True)["offset_mapping"][0] == (0, 0)
+model.save_pretrained(sys.argv[3])
+fast.save_pretrained(sys.argv[3])
+again = AutoModelForCausalLM.from_pretrained(sys.argv[3], **trust)
+assert AutoTokenizer.from_pretrained(sys.argv[3], **trust)("The cats sleep.")["input_ids"] == ids[0].tolist()
+assert torch.equal(again(ids).logits, model(ids).logits)
+print(model(ids).logits[0, -1].tolist())
+"""
+
+
+def test_it_is_loaded_where_esnlm_is_not_installed(exported, tmp_path):
+    run, folder, _, _ = exported("two layers", words())
+    ids = [run.tokenizer.bos, *run.tokenizer.encode("The cats sleep.")]
+    arguments = [str(folder), ",".join(map(str, ids)), str(tmp_path / "again")]
+    variables = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, cwd=tmp_path, env=variables
+    )
+    assert done.returncode == 0, done.stderr
+    found = np.array(json.loads(done.stdout.splitlines()[-1]))
+    np.testing.assert_allclose(found, logits_of(run, ids)[-1], atol=TOLERANCE, rtol=0)
