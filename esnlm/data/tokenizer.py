@@ -245,11 +245,6 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     return tokenizer
 
 
-def character_of_byte() -> dict[int, str]:
-    """Returns the character by which GPT-2's files, and Hugging Face's tokenizers, write each byte."""
-    return {byte: character for character, byte in _byte_of_character().items()}
-
-
 def _download_gpt2() -> Tokenizer:
     from tiktoken_ext.openai_public import gpt2
 

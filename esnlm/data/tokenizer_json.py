@@ -14,6 +14,11 @@ def byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(rest)}
 
 
+def character_of_byte() -> dict[int, str]:
+    """Returns the character by which GPT-2's files, and Hugging Face's tokenizers, write each byte."""
+    return {byte: character for character, byte in byte_of_character().items()}
+
+
 def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
     """Returns the rank of each token's bytes: the 256 bytes in the order of their ids, then the merges in their order.
 

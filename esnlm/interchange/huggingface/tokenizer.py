@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from esnlm.data.tokenizer import ENDOFTEXT, GPT2_PATTERN, WORD_PATTERN, Tokenizer, character_of_byte
+from esnlm.data.tokenizer import ENDOFTEXT, GPT2_PATTERN, WORD_PATTERN, Tokenizer
+from esnlm.data.tokenizer_json import character_of_byte
 from esnlm.errors import InputError
 
 PAD = "<|pad|>"
