@@ -128,7 +128,12 @@ def _train_nll(row: dict) -> float | None:
 
 def _column(title: str, key: str, digits: int, per: float = 1) -> Column:
     """Returns the column of a number in the summary, divided by `per`."""
-    return Column(title, digits, lambda row: row["summary"][key] / per if row["summary"].get(key) is not None else None)
+
+    def of(row: dict) -> float | None:
+        value = row["summary"].get(key)
+        return None if value is None else float(value) / per  # float also reads "inf" and "nan" of JSON
+
+    return Column(title, digits, of)
 
 
 def _reference(title: str, name: str) -> Column:
@@ -253,7 +258,7 @@ def _name(group: list[dict]) -> str:
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Returns mean and standard deviation (n - 1); None where a value is unknown, or one is too few for a deviation."""
-    known = [float(value) for value in values if value is not None]  # float also reads "inf" and "nan" of JSON
+    known = [float(value) for value in values if value is not None]
     if len(known) < len(values) or not known:
         return None, None
     with np.errstate(invalid="ignore"):  # a diverged run may have any number

@@ -86,8 +86,8 @@ def evaluate_with_lm_eval(
         "data_sha256": None if pairs is None else minimal_pairs.digest(pairs),
         "settings": {"num_fewshot": num_fewshot, "limit": limit, "add_bos_token": add_bos_token},
     }
-    _require_place(path, asked, overwrite)
     task_dict = load_tasks(tasks, pairs)
+    _require_place(path, asked, overwrite)
     for task in task_dict["tasks"].values():
         _set_fewshot(task, num_fewshot)
 
