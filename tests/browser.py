@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SWITCHES = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --hide-scrollbars"
-).split()
+SWITCHES = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
 
 
 def installed() -> bool:
@@ -29,7 +29,9 @@ class Browser:
     def __init__(self, session: str) -> None:
         self.session = session
 
-    def open(self, file: Path, width: int = 1000, height: int = 900, scheme: str = "light", media: str = "screen") -> None:
+    def open(
+        self, file: Path, width: int = 1000, height: int = 900, scheme: str = "light", media: str = "screen"
+    ) -> None:
         """Opens a file in a window of a size, for eyes that prefer a light or a dark page, or for paper."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -53,7 +55,8 @@ class Browser:
         """Returns the addresses that the page has asked for since the last call."""
         lines = call(f"{self.session}/se/log", {"type": "performance"})
         events = [json.loads(line["message"])["message"] for line in lines]
-        return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        found = [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        return [address for address in found if not address.startswith("chrome:")]  # its own empty page, at the start
 
     def picture(self, file: Path) -> None:
         """Writes the whole page as a PNG file."""
@@ -66,7 +69,8 @@ def browser() -> Iterator[Browser]:
     """Starts a browser with a profile of its own, and ends it."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         log = Path(folder, "log")
-        driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=log.open("wb"), stderr=subprocess.STDOUT)
+        with log.open("wb") as out:
+            driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=out, stderr=subprocess.STDOUT)
         session = None
         try:
             address = f"http://127.0.0.1:{_port(log)}/session"

@@ -129,10 +129,9 @@ def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], va
     grid.append(tag("line", x1=at(50), x2=at(50), y1="0", y2="100%", class_="reference"))
     rows = []
     for bar in bars:
-        parts = list(grid)
-        text = f"{bar.value:.1f}"
+        parts, text, interval = list(grid), f"{bar.value:.1f}", ""
         if bar.interval is not None:
-            text += f" [{bar.interval[0]:.1f}, {bar.interval[1]:.1f}]"
+            interval = f" [{bar.interval[0]:.1f}, {bar.interval[1]:.1f}]"
             parts.append(
                 tag("line", x1=at(bar.interval[0]), x2=at(bar.interval[1]), y1="50%", y2="50%", class_="range")
             )
@@ -140,9 +139,18 @@ def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], va
             _place(marks[name][0], marks[name][1], at(figure), name, figure) for name, figure in bar.marks.items()
         ]
         parts.append(_place("value", "s0", at(bar.value), value, bar.value))
-        says = ", ".join([f"{bar.name}: {text}", *(f"{name} {figure:.1f}" for name, figure in bar.marks.items())])
+        says = ", ".join(
+            [f"{bar.name}: {text}{interval}", *(f"{name} {figure:.1f}" for name, figure in bar.marks.items())]
+        )
         track = tag("svg", parts, class_="track", role="img", aria_label=says)
-        rows.append(tag("li", tag("span", bar.name, class_="name"), track, tag("span", text, class_="figure")))
+        rows.append(
+            tag(
+                "li",
+                tag("span", bar.name, class_="name"),
+                track,
+                tag("span", text, tag("small", interval), class_="figure"),
+            )
+        )
     scale = [tag("text", f"{tick}", x=at(tick), y=14, class_="tick middle") for tick in ticks]
     axis = tag("li", tag("svg", scale, class_="track", aria_hidden="true"), class_="axis")
     entries = [
@@ -164,7 +172,7 @@ def plane(points: np.ndarray, circles: Mapping[str, tuple[float, str]], says: st
     radii = [radius for radius, _ in circles.values()]
     reach = 1.08 * max([*radii, float(np.abs(points).max(initial=0))])
     parts = [tag("path", d=f"M{-reach},0H{reach}M0,{-reach}V{reach}", class_="grid")]
-    parts += [tag("circle", r=f"{radius:.4g}", class_=colour) for radius, colour in circles.values()]
+    parts += [tag("circle", r=f"{radius:.4g}", class_=f"line {colour}") for radius, colour in circles.values()]
     # A line without length and with round ends is a point whose size does not depend on the scale.
     parts.append(tag("path", d="".join(f"M{z.real:.3f},{-z.imag:.3f}h0" for z in points), class_="points s1"))
     box = f"{-reach:.4g} {-reach:.4g} {2 * reach:.4g} {2 * reach:.4g}"
@@ -196,18 +204,20 @@ class _Scale:
             powers = range(math.floor(self.low), math.ceil(self.high) + 1)
             values = [digit * 10.0**power for power in powers if power % every == 0 for digit in digits]
             within = [value for value in values if self.low - 1e-9 <= math.log10(value) <= self.high + 1e-9]
-            return [(value, _spell(value)) for value in within]
-        raw = (self.high - self.low) / 5
+            if len(within) > 1:
+                return [(value, _spell(value)) for value in within]
+        low, high = (10**self.low, 10**self.high) if self.log else (self.low, self.high)
+        raw = (high - low) / 5
         size = 10.0 ** math.floor(math.log10(raw))
         step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
-        numbers = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
         digits_after = max(0, -math.floor(math.log10(step) + 1e-9))
         return [(n * step, f"{n * step:,.{digits_after}f}" if digits_after < 4 else f"{n * step:.3g}") for n in numbers]
 
 
 def _spell(value: float) -> str:
     """Returns a round number in few letters: 300, 30k, 2M, 10⁻⁵."""
-    if 1e-3 <= value < 1e12:
+    if 0.01 <= value < 1e12:
         scale, unit = next((s, u) for s, u in ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")) if value >= s or s == 1)
         return f"{value / scale:g}{unit}"
     digit, power = f"{value:.0e}".split("e")

@@ -60,6 +60,18 @@ def escape(text: str | int | float) -> str:
     return html.escape(UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", str(text)))
 
 
+class Section(NamedTuple):
+    """A heading and what stands below it."""
+
+    title: str
+    content: Html
+
+    @property
+    def id(self) -> str:
+        """What a link calls it."""
+        return re.sub(r"[^\w]+", "-", self.title).lower()
+
+
 class Cell(NamedTuple):
     """A cell of a table that is sorted by something else than its text."""
 

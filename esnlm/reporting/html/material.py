@@ -54,9 +54,12 @@ class Material:
             return []
         self.directory.verify(self.directory.metrics)
         try:
-            return [parse_json(line) for line in self.directory.metrics.read_bytes().splitlines()]
-        except ValueError:
-            raise InputError(f"{self.directory.metrics}: damaged; restore it from a copy of the run") from None
+            lines = [parse_json(line) for line in self.directory.metrics.read_bytes().splitlines()]
+            if all(isinstance(line["step"], int) for line in lines):
+                return lines
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise InputError(f"{self.directory.metrics}: damaged; restore it from a copy of the run")
 
     @cached_property
     def reports(self) -> dict[str, dict[str, Any]]:
@@ -83,39 +86,41 @@ class Material:
         except InputError as error:
             return str(error)
 
+    @property
+    def diagnostics_file(self) -> Path:
+        """Where `esnlm diagnose` writes, or would write."""
+        return self.directory.diagnostics / "diagnostics.json"
+
     @cached_property
     def diagnostics(self) -> dict[str, Any] | None:
         """What `esnlm diagnose` wrote, or None. Raises InputError where it is damaged."""
-        file = self.directory.diagnostics / "diagnostics.json"
-        if not file.exists():
+        if not self.diagnostics_file.exists():
             return None
         try:
-            found = parse_json(file.read_bytes())
+            found = parse_json(self.diagnostics_file.read_bytes())
             if isinstance(found["reservoirs"], list):
                 return found
         except (ValueError, KeyError, TypeError):
             pass
-        raise InputError(f"{file}: damaged; make it again with esnlm diagnose --run {self.path}")
+        raise InputError(f"{self.diagnostics_file}: damaged; make it again with esnlm diagnose --run {self.path}")
 
     @cached_property
-    def loaded(self) -> Run | None:
-        """The run's model, or None where loading it would take long."""
-        entries = self.summary.get("total_entries", MOST_ENTRIES + 1)
-        if not self.may_load or entries > MOST_ENTRIES:
-            return None
-        say(f"{self.name}: loading the model")
-        return loaded_run.load(self.directory.path)
-
-    def why_not_loaded(self, what: str) -> Html:
-        """Returns the line that stands in place of what a section would have made with the model."""
+    def loaded(self) -> Run | Html:
+        """The run's model, or the line that stands in place of what a section would have made with it."""
         if not self.may_load:
-            return ask(f"{what}: not on a page of so many runs. A page of this run alone has them:", self.page_command)
-        return note(f"{what}: not made here for a model of more than {MOST_ENTRIES:,} numbers.")
-
-    @property
-    def page_command(self) -> str:
-        """The command that makes a page of this run alone."""
-        return f"esnlm report {self.path} --html run.html"
+            alone = f"esnlm report {self.path} --html run.html"
+            return ask(
+                "This takes the model, and a page of so many runs loads none. A page of this run alone has it:", alone
+            )
+        if self.summary.get("total_entries", MOST_ENTRIES + 1) > MOST_ENTRIES:
+            return note(
+                f"This takes the model, and one of more than {MOST_ENTRIES:,} numbers is not loaded for a page."
+            )
+        say(f"{self.name}: loading the model")
+        try:
+            return loaded_run.load(self.directory.path)
+        except InputError as error:  # checkpoints are large, and are not always kept
+            return note(f"This takes the model. {error}.")
 
     def release(self) -> None:
         """Gives back the memory of what the sections of this run have read."""

@@ -68,20 +68,15 @@ function addFilter(table, rows) {
   show();
 }
 
-function openAround(target) {
+// What a link points to may stand in a part that is closed.
+function follow() {
+  const target = document.querySelector(":target");
   for (let part = target; part; part = part.parentElement) {
     if (part.tagName === "DETAILS") {
       part.open = true;
     }
   }
-}
-
-function follow() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target) {
-    openAround(target);
-    target.scrollIntoView();
-  }
+  target?.scrollIntoView();
 }
 
 window.addEventListener("hashchange", follow);

@@ -2,15 +2,13 @@
 
 import base64
 import hashlib
-import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
 from esnlm.errors import InputError, require
 from esnlm.reporting.html import several, study
-from esnlm.reporting.html.markup import Html, command, join, note, tag
+from esnlm.reporting.html.markup import Html, Section, command, join, note, tag
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections import SECTIONS
 from esnlm.runs.atomic import write_file
@@ -41,8 +39,10 @@ def write_page(
     )
     if out.exists() and GENERATOR.encode() not in out.read_bytes()[:4096]:
         raise InputError(f"{out}: is there, and is no page of esnlm report: name another file with --html")
+    require(out.parent.is_dir(), f"{out}: No such file or directory; choose a folder that exists, or make it first")
     studies = {folder: tree for folder in paths if (tree := study.read(folder)) is not None}
-    folders = [run for path in paths for run in (study.runs(path, studies[path]) if path in studies else [path])]
+    found = [run for path in paths for run in (study.runs(path, studies[path]) if path in studies else [path])]
+    folders = list({folder.resolve(): folder for folder in found}.values())  # each once
     require(bool(folders), f"{paths[0]}: a study without a finished run: go on with its command first")
     page = render(list(studies.values()), [Material(folder, scoring) for folder in folders], by_seed, made_by)
     write_file(out, page)
@@ -54,18 +54,18 @@ def render(studies: Sequence[dict], runs: Sequence[Material], by_seed: bool = Fa
     _tell_apart(runs)
     for run in runs:
         run.may_load = len(runs) <= MOST_LOADED
-    shared = [Section(tree["study"], study.render(tree)) for tree in studies]
-    shared += [Section(*each) for each in several.render(runs, by_seed)] if len(runs) > 1 else []
-    if not shared:
-        title, lead = runs[0].name, runs[0].row["model"]
-        sections = _sections(runs[0])
-        body = join(_show(section, "h2") for section in sections)
-        links = [(section.title, section.id) for section in sections]
-    else:
+    shared = [Section(f"Study {tree['study']}", study.render(tree)) for tree in studies]
+    # A study asks for several seeds of each cell, so its table has a row a cell.
+    shared += several.render(runs, by_seed or bool(studies)) if len(runs) > 1 else []
+    sections = shared or _sections(runs[0])
+    body = [tag("section", tag("h2", section.title), section.content, id=section.id) for section in sections]
+    links = [(section.title, section.id) for section in sections]
+    title, lead = runs[0].name, runs[0].row["model"]
+    if shared:
         title = ", ".join(tree["study"] for tree in studies) or f"{len(runs)} runs"
         lead = f"A study of {len(runs)} finished runs" if studies else ", ".join(run.name for run in runs)
-        body = join((_show(section, "h2") for section in shared), tag("h2", "Each run", id="runs"), map(_fold, runs))
-        links = [*((section.title, section.id) for section in shared), ("Each run", "runs")]
+        body += [tag("h2", "Each run", id="runs"), *map(_fold, runs)]
+        links.append(("Each run", "runs"))
     main = [
         tag("header", tag("h1", title), tag("p", lead, class_="lead")),
         tag("nav", (tag("a", name, href=f"#{target}") for name, target in links), aria_label="Sections"),
@@ -75,35 +75,19 @@ def render(studies: Sequence[dict], runs: Sequence[Material], by_seed: bool = Fa
     return _document(title, join(main))
 
 
-class Section(NamedTuple):
-    """A heading and what stands below it."""
-
-    title: str
-    content: Html
-    of: str = ""  # the run, where the page has several
-
-    @property
-    def id(self) -> str:
-        """What a link calls it: letters, digits and dashes of the title and the run."""
-        return re.sub(r"[^\w]+", "-", f"{self.of} {self.title}".strip()).lower()
-
-
-def _sections(run: Material, of: str = "") -> list[Section]:
+def _sections(run: Material) -> list[Section]:
     """Returns the sections of a run."""
     say(f"{run.name}: reading")
     found = [(module.TITLE, module.render(run)) for module in SECTIONS]
     run.release()
-    return [Section(title, content, of) for title, content in found if content is not None]
-
-
-def _show(section: Section, heading: str) -> Html:
-    return tag("section", tag(heading, section.title), section.content, id=section.id)
+    return [Section(title, content) for title, content in found if content is not None]
 
 
 def _fold(run: Material) -> Html:
     """Returns a run that a reader can open."""
     summary = tag("summary", tag("b", run.name), " ", tag("span", run.row["model"]))
-    return tag("details", summary, (_show(section, "h3") for section in _sections(run, run.name)), class_="run")
+    sections = (tag("section", tag("h3", section.title), section.content) for section in _sections(run))
+    return tag("details", summary, sections, class_="run")
 
 
 def _tell_apart(runs: Sequence[Material]) -> None:

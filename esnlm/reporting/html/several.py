@@ -11,16 +11,16 @@ from esnlm.evaluation import statistics
 from esnlm.evaluation.minimal_pairs import Pair, rows_by_paradigm
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.html.charts import COLOURS, Series, line_chart
-from esnlm.reporting.html.markup import Cell, Child, Html, join, note, table, tag
+from esnlm.reporting.html.markup import Cell, Child, Html, Section, join, note, table, tag
 from esnlm.reporting.html.material import Material
-from esnlm.reporting.html.sections.curves import AXES, losses
+from esnlm.reporting.html.sections.curves import AXES, DIVERGED, losses
 from esnlm.reporting.html.sections.minimal_pairs import readable
 from esnlm.reporting.loss_plot import averaged
 from esnlm.runs.console import say
 
 
-def render(runs: Sequence[Material], by_seed: bool) -> list[tuple[str, Html]]:
-    """Returns sections, as title and content.
+def render(runs: Sequence[Material], by_seed: bool) -> list[Section]:
+    """Returns sections.
 
     Args:
         runs: at least two.
@@ -30,11 +30,11 @@ def render(runs: Sequence[Material], by_seed: bool) -> list[tuple[str, Html]]:
     groups = run_table.group_by_seed(rows) if by_seed else [[row] for row in rows]
     sections: list[tuple[str, Html | None]] = [
         ("Side by side", _table(groups)),
-        ("Losses of all", _curves(runs)),
-        ("Phenomena of all", _phenomena(runs, groups)),
+        ("Losses", _curves(runs)),
+        ("By phenomenon", _phenomena(runs, groups)),
         ("Paired differences", _differences(runs)),
     ]
-    return [(title, content) for title, content in sections if content is not None]
+    return [Section(title, content) for title, content in sections if content is not None]
 
 
 class Comparison(NamedTuple):
@@ -63,18 +63,32 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
     ]
     right, rows_of = np.array([line["right"] for line in first.pairs], bool), rows_by_paradigm(own)
     comparisons, reasons = [], []
+    others = [run for run in runs[1:] if run.report is None or not _report_on(report, run)]
+    if others:
+        names = ", ".join(run.name for run in others)
+        reasons.append(f"No report on the same pairs as that of {first.name}, by the same scoring: {names}.")
     for run in runs[1:]:
-        if run.report is None:
+        if run in others:
             continue
         say(f"{run.name}: comparing with {first.name}")
+        file = run.directory.evaluation / f"{_report_on(report, run)}.json"
         try:
-            _, its_right = blimp_report.read_to_compare(run.report_file, report["scoring"]["name"], own)
+            _, its_right = blimp_report.read_to_compare(file, report["scoring"]["name"], own)
         except InputError as error:
             reasons.append(str(error))
             continue
         found = statistics.compare(its_right, right, rows_of, phenomenon_of)
         comparisons.append(Comparison(run.name, first.name, found))
     return comparisons, reasons
+
+
+def _report_on(report: dict, run: Material) -> str | None:
+    """Returns the name of a run's report of its last step on the same pairs by the same convention."""
+    for name, its in run.reports.items():
+        same = its["data"]["sha256"] == report["data"]["sha256"] and its["scoring"] == report["scoring"]
+        if same and its["step"] == run.summary.get("step", its["step"]):
+            return name
+    return None
 
 
 def _table(groups: list[list[dict]]) -> Html:
@@ -118,7 +132,7 @@ def _curves(runs: Sequence[Material]) -> Html | None:
     high = max(each.points[:, 1].max() for each in series)
     x, y = AXES
     return join(
-        line_chart(series, x, y._replace(log=bool(high > 1000)), says), note("Lines: training. Dots: validation.")
+        line_chart(series, x, y._replace(log=bool(high > DIVERGED)), says), note("Lines: training. Dots: validation.")
     )
 
 
@@ -156,7 +170,7 @@ def _differences(runs: Sequence[Material]) -> Html | None:
             if level == "phenomena" or len(each.found["phenomena"]) == 1
         ]
         title = tag("summary", f"{each.run} against {each.other}, by phenomenon")
-        parts.append(tag("details", title, table(["", *header[1:]], inner, align="lr", tools="phenomena")))
+        parts.append(tag("details", title, table(["phenomenon", *header[1:]], inner, align="lr", tools="phenomena")))
     return join(parts, [note(reason) for reason in reasons])
 
 

@@ -7,7 +7,7 @@ from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections import samples
 
 PLACE = 90
-TITLE = "Again"
+TITLE = "How to make it again"
 
 
 def render(run: Material) -> Html:
@@ -20,7 +20,7 @@ def render(run: Material) -> Html:
         steps.append((f"The report {name}", made))
     if run.diagnostics is not None and run.diagnostics.get("command"):
         steps.append(("The state diagnostics", run.diagnostics["command"]))
-    if run.loaded is not None:
+    if not isinstance(run.loaded, Html):
         steps.append(("The samples", samples.command(run)))
     lines = [(tag("p", what, class_="what"), command(line)) for what, line in steps]
     hashes = run.summary.get("data_sha256") or {}

@@ -9,26 +9,25 @@ from esnlm.reporting.loss_plot import averaged, points
 
 PLACE = 20
 TITLE = "Losses"
+DIVERGED = 1000  # nats per token, from which on the axis of the losses is logarithmic
+EXPLAINED = "Training: the mean over the updates between two points, each before its update."
 AXES = Axis("tokens read", log=True), Axis("NLL, nats per token")
 
 
 def render(run: Material) -> Html | None:
     training, validation = losses(run)
-    series = [Series("training", averaged(training))] if len(training) else []
+    series = [Series("training", averaged(training), dots=len(training) == 1)] if len(training) else []
     series += [Series("validation", validation, colour=1, dots=True)] if len(validation) else []
     if not series:
         return None
     x, y = AXES
     high = max(each.points[:, 1].max() for each in series)
     references = {name: float(nll) for name, nll in run.summary.get("references", {}).items()}
-    says = (
-        f"Losses of {run.name} over tokens read; the last validation NLL is {validation[-1, 1]:.3f}"
-        if len(validation)
-        else ""
-    )
-    chart = line_chart(series, x, y._replace(log=bool(high > 1000)), says or f"Losses of {run.name}", references)
-    explained = "Training: the mean over the updates between two points, each before its update."
-    return join(chart, note(explained) if len(training) else None)
+    references = {name: nll for name, nll in references.items() if np.isfinite(nll)}
+    last = f"; the last validation NLL is {validation[-1, 1]:.3f}" if len(validation) else ""
+    says = f"Losses of {run.name} over tokens read{last}"
+    chart = line_chart(series, x, y._replace(log=bool(high > DIVERGED)), says, references)
+    return join(chart, note(EXPLAINED) if len(training) > 1 else None)
 
 
 def losses(run: Material) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """Text that the model writes, from a seed that is named."""
 
+from esnlm.errors import InputError
 from esnlm.reporting.html.markup import Html, join, note, tag
 from esnlm.reporting.html.material import Material
 from esnlm.runs.console import say
@@ -10,10 +11,13 @@ COUNT, LENGTH, SEED = 6, 40, 0
 
 
 def render(run: Material) -> Html:
-    if run.loaded is None:
-        return run.why_not_loaded("Samples")
+    if isinstance(run.loaded, Html):
+        return run.loaded
     say(f"{run.name}: writing samples")
-    texts = run.loaded.generate(count=COUNT, length=LENGTH, seed=SEED)
+    try:
+        texts = run.loaded.generate(count=COUNT, length=LENGTH, seed=SEED)
+    except InputError as error:  # the model has diverged
+        return note(f"{error}.")
     quotes = (tag("li", text.strip() or "(an empty sentence)", dir="auto") for text in texts)
     return join(
         note(f"{COUNT} sentences from the beginning, of at most {LENGTH} tokens, seed {SEED}."),

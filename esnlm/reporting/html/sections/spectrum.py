@@ -23,8 +23,8 @@ def render(run: Material) -> Html | None:
     size, layers = model.reservoir.state_size, model.reservoir.layers
     if size * layers > MOST_UNITS:
         return _radii(run, f"The eigenvalues of more than {MOST_UNITS:,} units are not computed for a page.")
-    if run.loaded is None:
-        return run.why_not_loaded("Eigenvalues")
+    if isinstance(run.loaded, Html):
+        return run.loaded
     decay = model.reservoir.decay
     found = [_layer(layer, i, layers, decay) for i, layer in enumerate(run.loaded.model.reservoir.layers)]  # type: ignore[attr-defined]
     explained = (
@@ -47,7 +47,7 @@ def _layer(layer: Reservoir, number: int, layers: int, decay: float) -> Html:
     for name, values in zip(("W_rec", "Linearisation at 0"), eigenvalues(layer, decay), strict=True):
         radius = float(np.abs(values).max())
         says = f"{len(values):,} eigenvalues of {name}{of} in the complex plane, within a radius of {radius:.4g}"
-        figures.append(plane(values, UNIT | {"spectral radius": (radius, "line s0")}, says, name + of))
+        figures.append(plane(values, UNIT | {"spectral radius": (radius, "s0")}, says, name + of))
     return side_by_side(*figures)
 
 
@@ -57,9 +57,9 @@ def _radii(run: Material, reason: str) -> Html:
         return ask(f"{reason} Radii and the largest singular value come with", f"esnlm diagnose --run {run.path}")
     theory = run.diagnostics["reservoirs"][0]["theory"]
     circles = {
-        "spectral radius of W_rec": (float(theory["radius"]), "line s0"),
-        "largest singular value": (float(theory["sigma_max"]), "line s1"),
-        "radius of the linearisation at 0": (float(theory["linear_radius"]), "line s2"),
+        "spectral radius of W_rec": (float(theory["radius"]), "s0"),
+        "largest singular value": (float(theory["sigma_max"]), "s1"),
+        "radius of the linearisation at 0": (float(theory["linear_radius"]), "s2"),
     }
     says = "; ".join(f"{name} {radius:.4g}" for name, (radius, _) in circles.items())
     return join(side_by_side(plane(EMPTY, UNIT | circles, says, "Radii")), note(reason))

@@ -1,6 +1,7 @@
 """What was trained: the figures that matter most, what the run is, and its whole configuration."""
 
 from esnlm.config import TrainingConfig
+from esnlm.data.sources.grammar import GrammarData
 from esnlm.reporting.html.markup import Child, Html, facts, join, note, tag
 from esnlm.reporting.html.material import Material
 from esnlm.runs.console import clock
@@ -50,7 +51,9 @@ def _facts(run: Material) -> list[tuple[str, Child]]:
         fit = f"{experiment.training.optimizer}, learning rate {experiment.training.learning_rate:g}"
     if experiment.data.has_corpus:
         found.append(("Fit", fit))
-        found.append(("Data", getattr(experiment.data, "train", experiment.data.kind)))
+        data = experiment.data
+        size = f"{data.sentences:,} sentences of a small grammar" if isinstance(data, GrammarData) else data.kind
+        found.append(("Data", getattr(data, "train", size)))
     if "tokens" in summary:
         epochs = summary.get("epochs")
         length = f"{summary['tokens']:,} tokens, {summary['words']:,} words"

@@ -7,7 +7,7 @@ from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections.minimal_pairs import readable
 
 PLACE = 50
-TITLE = "Most wrong"
+TITLE = "Wrong by the largest margin"
 MOST = 12
 A_PARADIGM = 2  # at most, so that one hard paradigm does not fill the list
 
