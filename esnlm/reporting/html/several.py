@@ -99,7 +99,9 @@ def _table(groups: list[list[dict]]) -> Html:
         if rows:
             cells = [[_sortable(row[i]) for i in kept] for row in rows]
             tables.append(table([header[i] for i in kept], cells, align="llr", tools="runs"))
-    told = [run_table.SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
+    told = [f"{run_table.SEEDS_NOTE}."] if any(len(group) > 1 for group in groups) else []
+    if len({str(row["summary"].get("data_sha256", {}).get("tokenizer")) for group in groups for row in group}) > 1:
+        told.append("The runs are of different tokenizers: only bits per byte and nats per word compare their losses.")
     return join(tables, [note(line) for line in told])
 
 
@@ -137,13 +139,25 @@ def _curves(runs: Sequence[Material]) -> Html | None:
 
 
 def _phenomena(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
-    """Returns accuracies, a row a phenomenon and a column a run, of the report that all of them have."""
-    name = runs[0].report_file.stem
-    if any(name not in run.reports for run in runs):
+    """Returns accuracies, a row a phenomenon and a column a run, of the runs that were scored on the first one's pairs."""
+    first, name = runs[0].report, runs[0].report_file.stem
+    if first is None:
         return None
-    header, rows = run_table.accuracy_table(groups, "phenomenon", name)
+    alike = {
+        run.name
+        for run in runs
+        if name in run.reports
+        and run.reports[name]["data"]["sha256"] == first["data"]["sha256"]
+        and run.reports[name]["scoring"] == first["scoring"]
+    }
+    shown = [group for group in groups if all(row["run"] in alike for row in group)]
+    if len(shown) < 2:
+        return None
+    header, rows = run_table.accuracy_table(shown, "phenomenon", name)
     cells = [[readable(row[0]), *map(_sortable, row[1:])] for row in rows]
-    return join(table(header, cells, align="lr", tools="phenomena"), note(f"Accuracy in percent, {name}."))
+    others = ", ".join(run.name for run in runs if run.name not in alike)
+    left_out = f" On other pairs: {others}." if others else ""
+    return join(table(header, cells, align="lr", tools="phenomena"), note(f"Accuracy in percent, {name}.{left_out}"))
 
 
 def _differences(runs: Sequence[Material]) -> Html | None:

@@ -7,6 +7,7 @@ from esnlm.reporting.html.sections.minimal_pairs import readable
 
 PLACE = 40
 TITLE = "By paradigm"
+UNBROKEN = "\N{NON-BREAKING HYPHEN}"
 
 
 def render(run: Material) -> Html | None:
@@ -14,7 +15,8 @@ def render(run: Material) -> Html | None:
     if report is None:
         return None
     baselines, anchors = report["baselines"], report["anchors"]
-    header = ["paradigm", "accuracy", "95 %", *baselines, *(ANCHORS.values() if anchors else ())]
+    names = list(ANCHORS.values()) if anchors else []
+    header = ["paradigm", "accuracy", "95 %", *baselines, *(anchor.replace("-", UNBROKEN) for anchor in names)]
     rows = []
     for name, entry in report["paradigms"].items():
         row = [readable(name), _figure(entry["accuracy"]), _interval(entry["interval"])]
@@ -23,8 +25,10 @@ def render(run: Material) -> Html | None:
         rows.append([*row, _count(entry["pairs"]), _count(entry["ties"]), readable(entry["phenomenon"])])
     align = f"l{'r' * (len(header) + 1)}l"
     shown = table([*header, "pairs", "ties", "phenomenon"], rows, align=align, tools="paradigms")
-    published = " and what was published with BLiMP" if anchors else ""
-    return join(shown, note(f"Accuracies in percent: of this run, of {', '.join(baselines)} alone{published}."))
+    published = f" {names[0]} to {names[-1]}: as published with BLiMP." if anchors else ""
+    return join(
+        shown, note(f"Accuracy in percent. {' and '.join(baselines)}: of models that see nothing else.{published}")
+    )
 
 
 def _figure(value: float | None) -> Cell:
