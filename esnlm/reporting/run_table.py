@@ -128,7 +128,12 @@ def _train_nll(row: dict) -> float | None:
 
 def _column(title: str, key: str, digits: int, per: float = 1) -> Column:
     """Returns the column of a number in the summary, divided by `per`."""
-    return Column(title, digits, lambda row: row["summary"][key] / per if row["summary"].get(key) is not None else None)
+
+    def of(row: dict) -> float | None:
+        number = row["summary"].get(key)
+        return None if number is None else float(number) / per  # float also reads "inf" and "nan", texts in JSON
+
+    return Column(title, digits, of)
 
 
 def _reference(title: str, name: str) -> Column:

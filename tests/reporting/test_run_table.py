@@ -57,3 +57,12 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     ]
     assert r"two & 75.0 $\pm$ 35.4 & 0.0 \\" in (tmp_path / "table.tex").read_text().splitlines()
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
+
+
+def test_a_diverged_run_has_its_row(make_run):
+    run = make_run("a")
+    file = run / "summary.json"
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"status": "diverged", "val_nll": "nan", "train_nll": "inf"})
+    )
+    assert "| 100 | inf | nan |" in run_table.report([run])

@@ -80,7 +80,7 @@ class Cell(NamedTuple):
 
 
 def table(
-    header: Sequence[Child], rows: Iterable[Sequence[Child | Cell]], align: str = "l", tools: str | None = None
+    header: Sequence[str], rows: Iterable[Sequence[Child | Cell]], align: str = "l", tools: str | None = None
 ) -> Html:
     """Returns a table in a box of its own, in which it can be moved sideways where the page is narrow.
 
@@ -91,6 +91,7 @@ def table(
         tools: what the rows are, such as "paradigms". Then a reader with JavaScript can sort and filter them.
     """
     letters = align + align[-1] * (len(header) - len(align))
+    titles = [title.replace(" %", "\N{NO-BREAK SPACE}%") for title in header]
     classes = ["num" if letter == "r" else None for letter in letters]
 
     def body(cells: Sequence[Child | Cell]) -> Iterable[Html]:
@@ -99,7 +100,7 @@ def table(
             # The first column names its row.
             yield tag("td" if i else "th", shown, class_=class_, data_sort=sort, scope=None if i else "row")
 
-    head = tag("tr", (tag("th", title, class_=c, scope="col") for title, c in zip(header, classes, strict=True)))
+    head = tag("tr", (tag("th", title, class_=c, scope="col") for title, c in zip(titles, classes, strict=True)))
     found = tag("table", tag("thead", head), tag("tbody", (tag("tr", body(row)) for row in rows)), data_tools=tools)
     return tag("div", found, class_="scroll", tabindex=0, role="region", aria_label=tools or "table")
 

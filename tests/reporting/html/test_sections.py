@@ -7,8 +7,16 @@ import pytest
 
 from esnlm.reporting.html.markup import Html, escape
 from esnlm.reporting.html.material import Material
-from esnlm.reporting.html.sections import SECTIONS, commands, curves, diagnostics, minimal_pairs, samples, spectrum
-from esnlm.reporting.html.sections.wrong_pairs import A_PARADIGM, MOST, worst
+from esnlm.reporting.html.sections import (
+    SECTIONS,
+    commands,
+    curves,
+    diagnostics,
+    minimal_pairs,
+    samples,
+    spectrum,
+    wrong_pairs,
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +27,7 @@ def full(full_run):
 def test_sections_are_in_order_and_each_is_there(full):
     titles = [section.TITLE for section in SECTIONS if section.render(full) is not None]
     assert titles == [
-        *("What was trained", "Losses", "Minimal pairs", "By paradigm", "Wrong by the largest margin"),
+        *("The model", "Losses", "Minimal pairs", "By paradigm", "Wrong by the largest margin"),
         *("State diagnostics", "Spectrum", "Samples", "How to make it again"),
     ]
 
@@ -52,6 +60,23 @@ def test_a_page_of_many_runs_loads_none(full_run):
     assert "A page of this run alone has it" in samples.render(run)
 
 
+def test_a_large_reservoir_shows_the_radii_that_are_known(full, monkeypatch):
+    monkeypatch.setattr(spectrum, "MOST_UNITS", 23)
+    known = full.diagnostics["reservoirs"][0]["theory"]
+    shown = spectrum.render(full)
+    for name in ("radius", "sigma_max", "linear_radius"):
+        assert f'r="{known[name]:.4g}"' in shown
+    assert "The eigenvalues of more than 23 units are not computed" in shown
+
+
+def test_pairs_that_are_not_kept_leave_the_command_that_makes_them(make_run):
+    run = Material(make_run("a", right=3))
+    assert "nats</b> one" in wrong_pairs.render(run)
+    run.report_file.with_suffix(".pairs.jsonl").unlink()
+    run.release()
+    assert f"<code>esnlm blimp --run {run.path}</code>" in wrong_pairs.render(run)
+
+
 def test_samples_are_those_of_the_seed(full):
     shown = samples.render(full)
     first = full.loaded.generate(count=samples.COUNT, length=samples.LENGTH, seed=samples.SEED)[0]
@@ -79,10 +104,10 @@ def test_the_most_wrong_pairs():
         return {"UID": uid, "log_prob_good": good, "log_prob_bad": bad, "right": bad < good, "tie": good == bad}
 
     lines = [line("one", -5.0, -5.0 + i) for i in range(-3, 5)] + [line("two", -9.0, -6.5), line("two", -9.0, -9.0)]
-    assert [(each["UID"], each["log_prob_bad"] - each["log_prob_good"]) for each in worst(lines)] == [
+    assert [(each["UID"], each["log_prob_bad"] - each["log_prob_good"]) for each in wrong_pairs.worst(lines)] == [
         ("one", 4.0),
         ("one", 3.0),
         ("two", 2.5),
     ]
     many = [line(f"{i}", -2.0, -1.0) for i in range(100)]
-    assert len(worst(many)) == MOST and A_PARADIGM == 2
+    assert len(wrong_pairs.worst(many)) == wrong_pairs.MOST

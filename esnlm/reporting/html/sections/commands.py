@@ -20,10 +20,10 @@ def render(run: Material) -> Html:
         steps.append((f"The report {name}", made))
     if run.diagnostics is not None and run.diagnostics.get("command"):
         steps.append(("The state diagnostics", run.diagnostics["command"]))
-    if not isinstance(run.loaded, Html):
+    if run.summary["status"] == "finished" and not isinstance(run.loaded, Html):
         steps.append(("The samples", samples.command(run)))
     lines = [(tag("p", what, class_="what"), command(line)) for what, line in steps]
     hashes = run.summary.get("data_sha256") or {}
     stores = "; ".join(f"{name} {value[:16]}…" for name, value in hashes.items() if value)
     same = "The same machine, number of cores and versions give the same bits."
-    return join(*lines, note(f"{same} sha256 of the data: {stores}." if stores else same))
+    return join(*lines, note(f"{same} sha256 of the data: {stores}" if stores else same))

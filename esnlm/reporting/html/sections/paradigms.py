@@ -25,10 +25,8 @@ def render(run: Material) -> Html | None:
         rows.append([*row, _count(entry["pairs"]), _count(entry["ties"]), readable(entry["phenomenon"])])
     align = f"l{'r' * (len(header) + 1)}l"
     shown = table([*header, "pairs", "ties", "phenomenon"], rows, align=align, tools="paradigms")
-    published = f" {names[0]} to {names[-1]}: as published with BLiMP." if anchors else ""
-    return join(
-        shown, note(f"Accuracy in percent. {' and '.join(baselines)}: of models that see nothing else.{published}")
-    )
+    published = f" As published with BLiMP: {', '.join(names)}." if anchors else ""
+    return join(shown, note(f"Accuracy in percent. Models that see nothing else: {', '.join(baselines)}.{published}"))
 
 
 def _figure(value: float | None) -> Cell:

@@ -17,7 +17,7 @@ def render(run: Material) -> Html:
     try:
         texts = run.loaded.generate(count=COUNT, length=LENGTH, seed=SEED)
     except InputError as error:  # the model has diverged
-        return note(f"{error}.")
+        return note(f"None: {error}.")
     quotes = (tag("li", text.strip() or "(an empty sentence)", dir="auto") for text in texts)
     return join(
         note(f"{COUNT} sentences from the beginning, of at most {LENGTH} tokens, seed {SEED}."),

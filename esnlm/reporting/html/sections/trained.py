@@ -1,4 +1,6 @@
-"""What was trained: the figures that matter most, what the run is, and its whole configuration."""
+"""What was trained: the figures that matter most, what the model is, and its whole configuration."""
+
+import math
 
 from esnlm.config import TrainingConfig
 from esnlm.data.sources.grammar import GrammarData
@@ -7,7 +9,12 @@ from esnlm.reporting.html.material import Material
 from esnlm.runs.console import clock
 
 PLACE = 10
-TITLE = "What was trained"
+TITLE = "The model"
+FIGURES = (  # of summary.json: its key, digits, name and unit
+    ("val_nll", 3, "validation NLL", "nats per token"),
+    ("perplexity", 2, "perplexity", "per token"),
+    ("val_bits_per_byte", 3, "bits per byte", "of the validation text"),
+)
 
 
 def render(run: Material) -> Html:
@@ -23,13 +30,11 @@ def render(run: Material) -> Html:
 def _key_figures(run: Material) -> Html:
     """Returns what a reader looks for first, in large letters."""
     summary, report = run.summary, run.report
-    found: list[tuple[str, str, str]] = []
-    if summary.get("val_nll") is not None:
-        found.append((f"{float(summary['val_nll']):.3f}", "validation NLL", "nats per token"))
-    if summary.get("perplexity") is not None:
-        found.append((f"{float(summary['perplexity']):,.2f}", "perplexity", "per token"))
-    if summary.get("val_bits_per_byte") is not None:
-        found.append((f"{float(summary['val_bits_per_byte']):.3f}", "bits per byte", "of the validation text"))
+    found = [
+        (f"{float(summary[key]):,.{digits}f}", name, unit)
+        for key, digits, name, unit in FIGURES
+        if summary.get(key) is not None and math.isfinite(float(summary[key]))
+    ]
     if report is not None and report["overall"]["accuracy"] is not None:
         low, high = report["overall"]["interval"]
         name = "BLiMP, %" if report["anchors"] else "minimal pairs, %"
@@ -45,7 +50,8 @@ def _facts(run: Material) -> list[tuple[str, Child]]:
     found: list[tuple[str, Child]] = [("Model", run.row["model"])]
     counts = [summary.get("trainable_params"), summary.get("total_params")]
     if None not in counts:
-        found.append(("Parameters", f"{counts[0]:,} trained of {counts[1]:,}"))
+        trained = f"{counts[0]:,} trained of " if experiment.data.has_corpus else ""
+        found.append(("Parameters", f"{trained}{counts[1]:,}"))
     fit = experiment.training.kind
     if isinstance(experiment.training, TrainingConfig):
         fit = f"{experiment.training.optimizer}, learning rate {experiment.training.learning_rate:g}"
@@ -62,7 +68,8 @@ def _facts(run: Material) -> list[tuple[str, Child]]:
         found.append(("Updates", f"{summary['step']:,}"))
     if "seconds" in summary and "tokens_per_second" in summary:
         found.append(("Time", f"{clock(summary['seconds'])}, {summary['tokens_per_second']:,.0f} tokens a second"))
-    found.append(("Seed", str(experiment.seed)))
+    if experiment.data.has_corpus:
+        found.append(("Seed", str(experiment.seed)))
     if device := summary.get("device"):
         found.append(("Machine", f"{device['kind']} × {device['count']}, {device['cores']} cores"))
     if versions := summary.get("versions"):
