@@ -5,5 +5,10 @@ from setuptools import find_packages, setup
 setup(
     packages=[*find_packages(include=["esnlm", "esnlm.*"]), "esnlm.configs"],
     package_dir={"esnlm.configs": "configs"},
-    package_data={"esnlm": ["py.typed"], "esnlm.configs": ["**/*.yaml"], "esnlm.evaluation": ["anchors.csv"]},
+    package_data={
+        "esnlm": ["py.typed"],
+        "esnlm.configs": ["**/*.yaml"],
+        "esnlm.evaluation": ["anchors.csv"],
+        "esnlm.reporting.html": ["page.css", "page.js"],
+    },
 )

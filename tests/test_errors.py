@@ -94,6 +94,11 @@ def suite(formula: str, metric: str = "sum") -> Callable[[], object]:
     return write("suite.json", json.dumps(tree))
 
 
+def damage_diagnosis() -> None:
+    Path("run/diagnostics").mkdir()
+    Path("run/diagnostics/diagnostics.json").write_text('{"reservoirs": [{}]}')
+
+
 PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
 TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
@@ -553,6 +558,55 @@ TABLE = {
             "one seed twice",
             "python -m esnlm report run run --seeds",
             "run and run: the same settings and the same seed, 0; name one of them",
+        ),
+        Row(
+            "a page of another kind",
+            "python -m esnlm report run --html page.pdf",
+            "page.pdf: no name for a page; give one such as page.html",
+        ),
+        Row(
+            "a page in no folder",
+            "python -m esnlm report run --html none/page.html",
+            "none/page.html: No such file or directory; choose a folder that exists, or make it first",
+        ),
+        Row(
+            "a page where another file is",
+            "python -m esnlm report run --html index.html",
+            "index.html: is there, and is no page of esnlm report: name another file with --html",
+            write("index.html", "<p>Welcome</p>"),
+        ),
+        Row(
+            "a page and a table",
+            "python -m esnlm report run --html page.html --out table.md",
+            "--html: a page has all tables; leave --out and --by out",
+        ),
+        Row(
+            "a page of a study of an earlier version",
+            "python -m esnlm report . --html page.html",
+            "table.json: not as esnlm study writes it now; the study's command makes it again",
+            write("table.json", '{"format": "esnlm study", "cells": []}'),
+        ),
+        Row(
+            "a page of a study that has not begun",
+            "python -m esnlm report . --html page.html",
+            ".: a study without a finished run: go on with its command first",
+            write(
+                "table.json",
+                '{"format": "esnlm study", "study": "new", "note": "", "command": "", "columns": {}, "cells": [],'
+                ' "reference": {"source": "", "cells": {}}}',
+            ),
+        ),
+        Row(
+            "a page of losses that were changed",
+            "python -m esnlm report run --html page.html",
+            "run/metrics.jsonl: changed since it was written; restore it from a copy of the run",
+            change("run/metrics.jsonl", lambda content: content.replace(b"0", b"1")),
+        ),
+        Row(
+            "a page of a damaged diagnosis",
+            "python -m esnlm report run --html page.html",
+            "run/diagnostics/diagnostics.json: damaged; make it again with esnlm diagnose --run run",
+            damage_diagnosis,
         ),
         Row("no command", "python -m esnlm", "the following arguments are required: COMMAND (see --help)"),
         Row("another option", "python -m esnlm report run --seed 3", "unrecognized arguments: --seed 3 (see --help)"),

@@ -56,6 +56,8 @@ def test_the_quickstart_runs_from_any_folder(programs, tmp_path):
     assert (tmp_path / "runs" / "quickstart" / "summary.json").exists()
     report = call(programs / "esnlm", "blimp", "--run", "runs/quickstart", folder=tmp_path)
     assert "accuracy" in report
+    page = call(programs / "esnlm", "report", "runs/quickstart", "--html", "page.html", folder=tmp_path)
+    assert page.startswith("written: page.html (")
 
 
 def test_every_configuration_is_shipped(programs, tmp_path):

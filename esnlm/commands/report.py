@@ -1,22 +1,39 @@
-"""Prints a table of several runs."""
+"""Prints a table of several runs, or writes a page that tells of runs and studies (--html)."""
 
 import argparse
 from pathlib import Path
 
-HELP = "prints a table of several runs"
+HELP = "prints a table of several runs, or writes a page about them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run directories, with --html also studies' folders"
+    )
     add = parser.add_argument
     add("--out", type=Path, metavar="FILE", help="write it there, too, as Markdown, .tex or .csv, with JSON beside it")
+    add(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page of everything that is known of the runs, in place of a table",
+    )
     add("--seeds", action="store_true", help="make one row of runs that differ in nothing but their seed")
     rows = "what the rows are (default: %(default)s); of phenomena and paradigms, the accuracies of each run"
     add("--by", choices=["run", "phenomenon", "paradigm"], default="run", help=rows)
-    add("--scoring", default="paper", metavar="NAME", help="with --by: which report, evaluation/blimp-NAME.json")
+    which = "with --by and --html: which report, evaluation/blimp-NAME.json"
+    add("--scoring", default="paper", metavar="NAME", help=which)
 
 
 def run(options: argparse.Namespace) -> None:
+    from esnlm.errors import require
+
+    if options.html is not None:
+        require(options.out is None and options.by == "run", "--html: a page has all tables; leave --out and --by out")
+        from esnlm.reporting.html.page import write_page
+
+        print(write_page(options.runs, options.html, options.seeds, options.scoring, options.command))
+        return
     from esnlm.reporting.run_table import report
 
     print(report(options.runs, options.out, options.seeds, options.by, options.scoring), end="")

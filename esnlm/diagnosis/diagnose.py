@@ -23,6 +23,7 @@ from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
 from esnlm.runs.atomic import write_file
@@ -168,7 +169,7 @@ def _show(result: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("", *(each["name"] for each in found)):
         table.add_column(heading)
-    columns = [measures.format_rows(each) for each in found]
+    columns = [format_rows(each) for each in found]
     for name in columns[0]:
         table.add_row(name, *(column[name] for column in columns))
     Console(width=None if Console().is_terminal else 150, highlight=False, markup=False).print(table)
@@ -184,7 +185,7 @@ def _render(result: dict[str, Any], note: str | None) -> str:
         note: the line that says why there is no plot, or None.
     """
     found = result["reservoirs"]
-    columns = [measures.format_rows(each) for each in found]
+    columns = [format_rows(each) for each in found]
     verdicts = [f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found]
     lines = ["# Reservoir diagnostics", "", *verdicts]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]

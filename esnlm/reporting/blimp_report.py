@@ -105,17 +105,34 @@ def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Item])
         raise InputError(f"{path}: a report on other pairs: runs are compared on the same ones")
     if result["status"] != "ok":
         raise InputError(f"{path}: its accuracy is {result['status']}: there is nothing to compare with")
+    right = [line["right"] for line in read_pairs(path, result)]
+    if len(right) != len(own) or not all(isinstance(each, bool) for each in right):
+        pairs = path.with_name(result["pairs_file"]["name"])
+        raise InputError(f"{pairs}: not the outcomes of these {len(own):,} pairs: score that run again")
+    return result, np.array(right)
+
+
+def read_pairs(path: Path, result: dict) -> list[dict]:
+    """Reads what a report says of each pair: the lines of NAME.pairs.jsonl, as `_pair_lines` made them.
+
+    Args:
+        path: the report's JSON file.
+        result: what `read` returned of it.
+
+    Raises:
+        InputError: the file is missing, or it is not the one that the report was written with.
+    """
     pairs = path.with_name(result["pairs_file"]["name"])
-    content = read_small(pairs, LARGEST_PAIRS) if pairs.exists() else b""
+    content = read_small(pairs, LARGEST_PAIRS) if pairs.is_file() else b""
     if hashlib.sha256(content).hexdigest() != result["pairs_file"]["sha256"]:
         raise InputError(f"{pairs}: missing, or not the file {path.name} was written with: score that run again")
     try:
-        right = [parse_json(line)["right"] for line in content.splitlines()]
-    except (ValueError, KeyError, TypeError):
-        right = []
-    if len(right) != len(own) or not all(isinstance(each, bool) for each in right):
-        raise InputError(f"{pairs}: not the outcomes of these {len(own):,} pairs: score that run again")
-    return result, np.array(right)
+        lines = [parse_json(line) for line in content.splitlines()]
+        if all(isinstance(line, dict) and "right" in line for line in lines):
+            return lines
+    except ValueError:
+        pass
+    raise InputError(f"{pairs}: not the outcomes of {result['data']['pairs']:,} pairs: score that run again")
 
 
 def require_place(

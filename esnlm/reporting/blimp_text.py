@@ -36,7 +36,7 @@ def show(result: dict, console: Console | None = None) -> None:
         for row in rows:
             table.add_row(*(row[i] for i in shown), style="bold" if row[0] == "overall" else None)
         console.print(table)
-    for line in [*_comparison_lines(result), *_footnotes(result)]:
+    for line in [*comparison_lines(result), *_footnotes(result)]:
         console.print(line, markup=False)
 
 
@@ -49,7 +49,7 @@ def markdown(result: dict) -> str:
         lines += ["", f"## By {'phenomenon' if level == 'phenomena' else 'paradigm'}", ""]
         lines += markdown_table(header, rows, align="lr")
     if "comparison" in result:
-        lines += ["", "## Comparison", "", *(f"- {line}" for line in _comparison_lines(result))]
+        lines += ["", "## Comparison", "", *(f"- {line}" for line in comparison_lines(result))]
     if result.get("comparison"):
         lines += _differences(result["comparison"], ("phenomena", "paradigms"))
     if result["status"] == "ok":
@@ -147,7 +147,7 @@ def _rows(result: dict, level: str) -> Iterator[list[str]]:
         ]
 
 
-def _comparison_lines(result: dict) -> list[str]:
+def comparison_lines(result: dict) -> list[str]:
     if "comparison" not in result:
         return []
     comparison = result["comparison"]

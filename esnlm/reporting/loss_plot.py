@@ -22,7 +22,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     """
     lines = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
     tokens_at = {line["step"]: line["tokens"] for line in lines if "tokens" in line}
-    training, validation = (_points(lines, name, tokens_at) for name in ("train_nll", "val_nll"))
+    training, validation = (points(lines, name, tokens_at) for name in ("train_nll", "val_nll"))
     if not len(training):
         return "none, as no loss was finite"
     scale, unit = (1e6, "million tokens") if training[-1, 0] > 2e6 else (1e3, "thousand tokens")
@@ -31,7 +31,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     if made is None:
         return f"none, as {plots.NO_MATPLOTLIB}"
     figure, axes = made[0], made[1][0, 0]
-    curve = _averaged(training)
+    curve = averaged(training)
     axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
     if len(validation):
         axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
@@ -57,7 +57,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     return str(file)
 
 
-def _points(lines: list[dict[str, Any]], name: str, tokens_at: dict[int, int]) -> np.ndarray:
+def points(lines: list[dict[str, Any]], name: str, tokens_at: dict[int, int]) -> np.ndarray:
     """Returns (tokens, NLL) of the lines that have a finite NLL of this name, (n, 2)."""
     found = [
         (tokens_at[line["step"]], float(line[name])) for line in lines if name in line and line["step"] in tokens_at
@@ -65,7 +65,7 @@ def _points(lines: list[dict[str, Any]], name: str, tokens_at: dict[int, int]) -
     return np.array([point for point in found if np.isfinite(point[1])]).reshape(-1, 2)
 
 
-def _averaged(training: np.ndarray) -> np.ndarray:
+def averaged(training: np.ndarray) -> np.ndarray:
     """Returns the curve (tokens, NLL), averaged between POINTS points, (at most POINTS, 2)."""
     bounds = np.geomspace(training[0, 0], training[-1, 0], POINTS)
     group = np.searchsorted(bounds, training[:, 0])

@@ -58,10 +58,10 @@ def report(
         f"{out}: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will stand beside it",
     )
     rows = [row(Path(run)) for run in runs]
-    groups = _by_seed(rows) if seeds else [[row] for row in rows]
+    groups = group_by_seed(rows) if seeds else [[row] for row in rows]
     whole = by == "run"
     align = "llr" if whole else "lr"
-    tables = [_losses(groups), _scores(groups)] if whole else [_accuracies(groups, by, f"blimp-{scoring}")]
+    tables = [loss_table(groups), score_table(groups)] if whole else [accuracy_table(groups, by, f"blimp-{scoring}")]
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
@@ -113,7 +113,7 @@ def row(run: Path) -> dict:
         "minimal_pairs": scores,
     }
     try:
-        _losses([[found]]), _scores([[found]])
+        loss_table([[found]]), score_table([[found]])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
             f"{directory.summary}: damaged, not as train.py wrote it; restore it from a copy of the run"
@@ -130,8 +130,8 @@ def _column(title: str, key: str, digits: int, per: float = 1) -> Column:
     """Returns the column of a number in the summary, divided by `per`."""
 
     def of(row: dict) -> float | None:
-        value = row["summary"].get(key)
-        return None if value is None else float(value) / per  # float also reads "inf" and "nan" of JSON
+        number = row["summary"].get(key)
+        return None if number is None else float(number) / per  # float also reads "inf" and "nan", texts in JSON
 
     return Column(title, digits, of)
 
@@ -162,7 +162,7 @@ COLUMNS = (
 )
 
 
-def _losses(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
+def loss_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
     """Returns header and cells of the table of what the runs are and lose."""
     header = ["run", "model", *(column.title for column in COLUMNS)]
     cells = [
@@ -172,7 +172,7 @@ def _losses(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
-def _scores(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
+def score_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
     """Returns header and cells of the table of what the runs score on minimal pairs."""
     cells = []
     for group in groups:
@@ -188,7 +188,7 @@ def _scores(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
     return ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"], cells
 
 
-def _accuracies(groups: list[list[dict]], by: str, name: str) -> tuple[list[str], list[list[str]]]:
+def accuracy_table(groups: list[list[dict]], by: str, name: str) -> tuple[list[str], list[list[str]]]:
     """Returns header and cells of the table of accuracies in percent: a row a phenomenon or paradigm, a column a run."""
     for run in (row for group in groups for row in group):
         require(
@@ -222,7 +222,7 @@ def _csv(groups: list[list[dict]]) -> str:
     return csv_table(header, lines)
 
 
-def _by_seed(rows: list[dict]) -> list[list[dict]]:
+def group_by_seed(rows: list[dict]) -> list[list[dict]]:
     """Returns the runs in groups that differ in nothing but their seed, in the order of each group's first run.
 
     Raises:

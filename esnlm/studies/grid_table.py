@@ -58,6 +58,7 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
         "command": command,
         "units": "NLL in nats per token, blimp in percent; means over seeds with one standard error,"
         " sd (n - 1) / sqrt n",
+        "columns": {name: dict(zip(("title", "digits"), MEASURES[name], strict=True)) for name in grid.columns},
         "cells": cells,
         "reference": {"source": grid.source, "cells": grid.published},
     }

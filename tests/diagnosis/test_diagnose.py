@@ -8,9 +8,10 @@ import pytest
 from esnlm import config_io
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.diagnose import diagnose
-from esnlm.diagnosis.measures import format_rows, verdict
+from esnlm.diagnosis.measures import verdict
 from esnlm.diagnosis.theory import Theory
 from esnlm.errors import InputError
+from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.train import train_run
 

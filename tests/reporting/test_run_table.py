@@ -1,55 +1,13 @@
 """The table of several runs: one row a run, or one for all seeds of a model."""
 
 import csv
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from esnlm import config_io
-from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
-from esnlm.evaluation import minimal_pairs
-from esnlm.evaluation.evaluate import evaluate
-from esnlm.reporting import blimp_report, run_table
-from esnlm.runs.directory import FORMAT
-from tests.evaluation.fake_run import fake_run
-
-
-@pytest.fixture
-def make_run(tmp_path):
-    """Makes the directory of a finished run: `right` of 8 minimal pairs, 4 in each of two paradigms, are right."""
-
-    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3):
-        folder = tmp_path / name
-        folder.mkdir()
-        training = TrainingConfig(learning_rate=learning_rate)
-        experiment = dataclasses.replace(Experiment(), run=str(folder), seed=seed, training=training)
-        config_io.write(experiment, folder / "config.yaml")
-        (folder / "format.json").write_text(json.dumps({"format": FORMAT}))
-        summary = {"status": "finished", "trainable_params": 1200, "total_params": 3000, "words": 100}
-        summary |= {"train_nll": val_nll + 0.5, "val_nll": val_nll, "seconds": 90.0, "tokens_per_second": 1000.0}
-        (folder / "summary.json").write_text(json.dumps(summary))
-
-        sentences = [f"{side}{i}" for i in range(8) for side in "gb"]
-        worth = {f"g{i}": -1.0 if i < right else -3.0 for i in range(8)} | {f"b{i}": -2.0 for i in range(8)}
-        number = {sentence: i for i, sentence in enumerate(sentences)}
-        run = fake_run(
-            folder,
-            lambda sequences: [np.array([worth[sentences[ids[1] - 2]], 0.0]) for ids in sequences],
-            encode=lambda text: [number[text] + 2],
-            **{"sha256": "1" * 64, "vocab_size": len(sentences) + 2, "bos": 0, "eos": 1},
-        )
-        config_io.write(experiment, folder / "config.yaml")  # fake_run wrote one of its own
-        pairs = [
-            minimal_pairs.Pair("one" if i < 4 else "two", i % 4, f"g{i}", f"b{i}", "binding", "syntax", str(i))
-            for i in range(8)
-        ]
-        blimp_report.write(evaluate(run, pairs), folder / "evaluation" / "blimp-paper.json")
-        return folder
-
-    return make
+from esnlm.reporting import run_table
 
 
 def test_a_row_a_run(make_run):
@@ -99,3 +57,12 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     ]
     assert r"two & 75.0 $\pm$ 35.4 & 0.0 \\" in (tmp_path / "table.tex").read_text().splitlines()
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
+
+
+def test_a_diverged_run_has_its_row(make_run):
+    run = make_run("a")
+    file = run / "summary.json"
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"status": "diverged", "val_nll": "nan", "train_nll": "inf"})
+    )
+    assert "| 100 | inf | nan |" in run_table.report([run])

@@ -1,0 +1,203 @@
+"""Several runs beside each other: a table, their losses in one picture, and paired comparisons on the same minimal pairs."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from esnlm.errors import InputError
+from esnlm.evaluation import statistics
+from esnlm.evaluation.minimal_pairs import Pair, rows_by_paradigm
+from esnlm.reporting import blimp_report, run_table
+from esnlm.reporting.html.charts import COLOURS, Series, line_chart
+from esnlm.reporting.html.markup import Cell, Child, Html, Section, join, note, table, tag
+from esnlm.reporting.html.material import Material
+from esnlm.reporting.html.sections.curves import AXES, DIVERGED, losses
+from esnlm.reporting.html.sections.minimal_pairs import readable
+from esnlm.reporting.loss_plot import averaged
+from esnlm.runs.console import say
+
+
+def render(runs: Sequence[Material], by_seed: bool) -> list[Section]:
+    """Returns sections.
+
+    Args:
+        runs: at least two.
+        by_seed: whether runs that differ in nothing but their seed are one row of the table.
+    """
+    rows = [run.row for run in runs]
+    groups = run_table.group_by_seed(rows) if by_seed else [[row] for row in rows]
+    sections: list[tuple[str, Html | None]] = [
+        ("Side by side", _table(groups)),
+        ("Losses", _curves(runs)),
+        ("By phenomenon", _phenomena(runs, groups)),
+        ("Paired differences", _differences(runs)),
+    ]
+    return [Section(title, content) for title, content in sections if content is not None]
+
+
+class Comparison(NamedTuple):
+    """One run against another one on the same pairs."""
+
+    run: str
+    other: str
+    found: dict[str, Any]  # of statistics.compare
+
+
+def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
+    """Compares each run with the first one, on their reports of one scoring.
+
+    Returns:
+        The comparisons, and a line for each run that cannot be compared.
+    """
+    first, report = runs[0], runs[0].report
+    if report is None or report["status"] != "ok" or isinstance(first.pairs, str):
+        return [], []
+    phenomenon_of = {name: entry["phenomenon"] for name, entry in report["paradigms"].items()}
+    own = [
+        Pair(
+            line["UID"], line["index"], line["sentence_good"], line["sentence_bad"], phenomenon_of[line["UID"]], "", ""
+        )
+        for line in first.pairs
+    ]
+    right, rows_of = np.array([line["right"] for line in first.pairs], bool), rows_by_paradigm(own)
+    comparisons, reasons = [], []
+    others = [run for run in runs[1:] if run.report is None or not _report_on(report, run)]
+    if others:
+        names = ", ".join(run.name for run in others)
+        reasons.append(f"No report on the same pairs as that of {first.name}, by the same scoring: {names}.")
+    for run in runs[1:]:
+        if run in others:
+            continue
+        say(f"{run.name}: comparing with {first.name}")
+        file = run.directory.evaluation / f"{_report_on(report, run)}.json"
+        try:
+            _, its_right = blimp_report.read_to_compare(file, report["scoring"]["name"], own)
+        except InputError as error:
+            reasons.append(str(error))
+            continue
+        found = statistics.compare(its_right, right, rows_of, phenomenon_of)
+        comparisons.append(Comparison(run.name, first.name, found))
+    return comparisons, reasons
+
+
+def _report_on(report: dict, run: Material) -> str | None:
+    """Returns the name of a run's report of its last step on the same pairs by the same convention."""
+    for name, its in run.reports.items():
+        same = its["data"]["sha256"] == report["data"]["sha256"] and its["scoring"] == report["scoring"]
+        if same and its["step"] == run.summary.get("step", its["step"]):
+            return name
+    return None
+
+
+def _table(groups: list[list[dict]]) -> Html:
+    """Returns the table of `esnlm report`, without the columns that are empty."""
+    tables = []
+    for header, rows in (run_table.loss_table(groups), run_table.score_table(groups)):
+        kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
+        if rows:
+            cells = [[_sortable(row[i]) for i in kept] for row in rows]
+            tables.append(table([header[i] for i in kept], cells, align="llr", tools="runs"))
+    told = [f"{run_table.SEEDS_NOTE}."] if any(len(group) > 1 for group in groups) else []
+    if len({str(row["summary"].get("data_sha256", {}).get("tokenizer")) for group in groups for row in group}) > 1:
+        told.append("The runs are of different tokenizers: only bits per byte and nats per word compare their losses.")
+    return join(tables, [note(line) for line in told])
+
+
+def _sortable(text: str) -> Child | Cell:
+    """Returns a cell that is sorted by the number it begins with."""
+    try:
+        return Cell(text, float(text.split(" ")[0].replace(",", "")))
+    except ValueError:
+        return text
+
+
+def _curves(runs: Sequence[Material]) -> Html | None:
+    """Returns the losses in one picture: runs that differ in their seed only have one colour."""
+    kinds = [json.dumps(run.row["settings"], sort_keys=True) for run in runs]
+    several_seeds = len(set(kinds)) < len(kinds)
+    keys = kinds if several_seeds else [run.name for run in runs]
+    colour_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    if len(colour_of) > COLOURS:
+        return None
+    series: list[Series] = []
+    for key, run in zip(keys, runs, strict=True):
+        training, validation = losses(run)
+        first_of_colour = all(each.colour != colour_of[key] for each in series)
+        name = (run.row["model"] if several_seeds else run.name) if first_of_colour else ""
+        series += [Series(name, averaged(training), colour_of[key])] if len(training) else []
+        series += [Series("", validation, colour_of[key], dots=True)] if len(validation) else []
+    if not series:
+        return None
+    says = f"Training and validation losses of {len(runs)} runs over tokens read"
+    high = max(each.points[:, 1].max() for each in series)
+    x, y = AXES
+    return join(
+        line_chart(series, x, y._replace(log=bool(high > DIVERGED)), says), note("Lines: training. Dots: validation.")
+    )
+
+
+def _phenomena(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
+    """Returns accuracies, a row a phenomenon and a column a run, of the runs that were scored on the first one's pairs."""
+    first, name = runs[0].report, runs[0].report_file.stem
+    if first is None:
+        return None
+    alike = {
+        run.name
+        for run in runs
+        if name in run.reports
+        and run.reports[name]["data"]["sha256"] == first["data"]["sha256"]
+        and run.reports[name]["scoring"] == first["scoring"]
+    }
+    shown = [group for group in groups if all(row["run"] in alike for row in group)]
+    if len(shown) < 2:
+        return None
+    header, rows = run_table.accuracy_table(shown, "phenomenon", name)
+    cells = [[readable(row[0]), *map(_sortable, row[1:])] for row in rows]
+    others = ", ".join(run.name for run in runs if run.name not in alike)
+    left_out = f" On other pairs: {others}." if others else ""
+    return join(table(header, cells, align="lr", tools="phenomena"), note(f"Accuracy in percent, {name}.{left_out}"))
+
+
+def _differences(runs: Sequence[Material]) -> Html | None:
+    comparisons, reasons = compare_all(runs)
+    if not comparisons:
+        return join([note(reason) for reason in reasons]) if reasons else None
+    header = ["run", "difference", "95 %", "only it right", "only the other", "McNemar’s p", "p after Holm"]
+    overall = [each.found["overall"] for each in comparisons]
+    corrected = statistics.holm([entry["p_value"] for entry in overall])
+    rows = [
+        [each.run, *_cells(entry, float(p))] for each, entry, p in zip(comparisons, overall, corrected, strict=True)
+    ]
+    explained = (
+        f"Accuracy minus that of {comparisons[0].other}, in points, paired over the same pairs. The interval is a bootstrap"
+        " over pairs; p-values are of McNemar’s exact test with the pairs pooled, and Holm’s correction is for the rows"
+        " of each table."
+    )
+    parts = [note(explained), table(header, rows, align="lr", tools="comparisons")]
+    for each in comparisons:
+        inner = [
+            [readable(name), *_cells(entry, entry["p_value_holm"])]
+            for level in ("phenomena", "paradigms")
+            for name, entry in each.found[level].items()
+            if level == "phenomena" or len(each.found["phenomena"]) == 1
+        ]
+        title = tag("summary", f"{each.run} against {each.other}, by phenomenon")
+        parts.append(tag("details", title, table(["phenomenon", *header[1:]], inner, align="lr", tools="phenomena")))
+    return join(parts, [note(reason) for reason in reasons])
+
+
+def _cells(entry: dict, corrected: float) -> list[Cell]:
+    low, high = entry["interval"]
+    return [
+        Cell(signed(entry["difference"]), entry["difference"]),
+        Cell(f"{signed(low)} to {signed(high)}", low),
+        *(Cell(f"{entry[count]:,}", entry[count]) for count in ("only_this", "only_other")),
+        *(Cell("< 0.0001" if p < 1e-4 else f"{p:.2g}", p) for p in (entry["p_value"], corrected)),
+    ]
+
+
+def signed(value: float) -> str:
+    """Returns a difference with its sign."""
+    return f"{value:+.1f}".replace("-", "−")

@@ -1,0 +1,69 @@
+"""The table of a study: mean and standard error of each cell's runs, beside what was published."""
+
+from pathlib import Path
+from typing import Any
+
+from esnlm.errors import InputError
+from esnlm.reporting.html.markup import Cell, Html, command, join, note, table
+from esnlm.runs.json_file import parse_json
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """Returns table.json of a study's folder, or None where this is no such folder.
+
+    Raises:
+        InputError: the table is damaged, or of a version that did not say its columns.
+    """
+    file = folder / "table.json"
+    if not file.is_file():
+        return None
+    try:
+        tree = parse_json(file.read_bytes())
+        if tree["format"] != "esnlm study":
+            return None
+        render(tree), runs(folder, tree)
+        return tree
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{file}: not as esnlm study writes it now; the study's command makes it again") from None
+
+
+def runs(folder: Path, tree: dict[str, Any]) -> list[Path]:
+    """Returns the directories of the study's finished runs."""
+    return [folder / "runs" / run["run"] for cell in tree["cells"] for run in cell["runs"]]
+
+
+def render(tree: dict[str, Any]) -> Html:
+    """Returns note, table, source and command of a study."""
+    columns, published = tree["columns"], tree["reference"]["cells"]
+    compared = [name for name in columns if any(name in values for values in published.values())]
+    header = ["cell", "runs"]
+    for name, column in columns.items():
+        header += [column["title"], *([f"{column['title']}, published"] if name in compared else [])]
+    cells = {cell["cell"]: cell for cell in tree["cells"]}
+    rows = []
+    for cell in [*cells, *(name for name in published if name not in cells)]:
+        row: list[Any] = [cell, len(cells[cell]["runs"]) if cell in cells else "published"]
+        for name, column in columns.items():
+            row.append(_cell(cells[cell]["means"][name] if cell in cells else {}, column["digits"]))
+            if name in compared:
+                mean, error = published.get(cell, {}).get(name) or (None, None)
+                row.append(_cell({"mean": mean, "se": error}, column["digits"]))
+        rows.append(row)
+    source = tree["reference"]["source"]
+    return join(
+        note(tree["note"]) if tree["note"] else None,
+        table(header, rows, align="lr", tools="cells"),
+        note("Mean over runs that differ in their seed (one standard error)."),
+        note(f"Published: {source}") if source else None,
+        command(tree["command"]) if tree["command"] else None,
+    )
+
+
+def _cell(found: dict[str, Any], digits: int) -> Cell:
+    """Returns a mean with its standard error."""
+    mean, error = found.get("mean"), found.get("se")
+    if mean is None:
+        return Cell("", None)
+    text = f"{float(mean):,.{digits}f}"
+    exact = error is None or (digits == 0 and float(error) == 0)
+    return Cell(text if exact else f"{text} ({float(error or 0):,.{digits}f})", float(mean))

@@ -1,0 +1,168 @@
+"""The page: what it is made of, what it refuses, and that nothing in it can run."""
+
+import json
+import re
+from html.parser import HTMLParser
+from importlib import resources
+
+import pytest
+
+from esnlm import commands
+from esnlm.errors import InputError
+from esnlm.evaluation.statistics import mcnemar
+from esnlm.reporting.html import several, study
+from esnlm.reporting.html.material import Material
+from esnlm.reporting.html.page import write_page
+from tests.reporting.html.conftest import ATTACK, WORSE
+
+VOID = {"meta", "link", "br", "col"}
+
+
+class Reader(HTMLParser):
+    """Reads a page as a browser does: what elements it has, what text, and that each is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.attributes, self.text = [], [], [], ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, name, attributes):
+        self.elements.append(name)
+        self.attributes += attributes
+        self.open += [] if name in VOID else [name]
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+    def handle_data(self, data):
+        self.text += data if self.open and self.open[-1] not in ("script", "style") else ""
+
+
+def test_one_run(full_run, tmp_path):
+    line = write_page([full_run], tmp_path / "page.html", made_by=f"esnlm report {ATTACK}")
+    assert re.fullmatch(rf"written: {re.escape(str(tmp_path))}/page\.html \(\d+ kB\)", line)
+    text = (tmp_path / "page.html").read_text()
+    page = Reader(text)
+    assert page.elements.count("script") == 1 and not {"img", "iframe", "object", "base"} & set(page.elements)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert ATTACK in page.text and WORSE in page.text, "it is all there, as text"
+    addresses = [value for name, value in page.attributes if name in ("src", "href", "srcset", "action", "xlink:href")]
+    assert (
+        all(value.startswith(("#", "data:,")) for value in addresses) and "url(" not in text and "@import" not in text
+    )
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids)) and {value[1:] for value in addresses if value.startswith("#")} <= set(ids)
+
+
+def test_the_same_files_give_the_same_page(full_run, tmp_path):
+    for name in ("a.html", "b.html"):
+        write_page([full_run], tmp_path / name)
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
+    runs = [str(make_run("a", right=8)), str(make_run("b", right=3, val_nll=6.0))]
+    assert commands.main(["report", *runs, "--html", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out.startswith("written: ")
+    page = Reader((tmp_path / "page.html").read_text())
+    assert page.elements.count("details") >= 3  # each run, and the phenomena of the comparison
+    for part in ("2 runs", "Side by side", "By phenomenon", "Paired differences", "Each run", "−62.5", "5.500"):
+        assert part in page.text
+    with pytest.raises(InputError, match="leave --out and --by out"):
+        commands.report.run(type("Options", (), {"html": tmp_path / "p.html", "out": tmp_path / "t.md", "by": "run"})())
+
+
+def test_runs_are_compared_on_the_same_pairs(make_run):
+    runs = [Material(make_run(name, right=right)) for name, right in (("a", 8), ("b", 3), ("c", 8))]
+    comparisons, reasons = several.compare_all(runs)
+    assert [(each.run, each.other) for each in comparisons] == [("b", "a"), ("c", "a")] and not reasons
+    overall = comparisons[0].found["overall"]
+    assert (overall["difference"], overall["only_this"], overall["only_other"]) == (-62.5, 0, 5)
+    assert overall["p_value"] == mcnemar(0, 5) and comparisons[1].found["overall"]["difference"] == 0
+    shown = several._differences(runs)
+    assert "0.062</td>" in shown and "0.12</td>" in shown, "p and p after Holm: 2 / 32, and twice that for two runs"
+
+
+def test_a_run_on_other_pairs_is_named(make_run, full_run):
+    comparisons, [reason] = several.compare_all([Material(make_run("a")), Material(full_run)])
+    assert not comparisons and reason.startswith("No report on the same pairs as that of a,") and ATTACK in reason
+
+
+def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
+    first = make_run("a")
+    (tmp_path / "other").mkdir()
+    second = first.rename(tmp_path / "other" / "a")
+    write_page([make_run("a"), second, second], tmp_path / "page.html")
+    text = Reader((tmp_path / "page.html").read_text()).text
+    assert "2 runs" in text and str(second) in text
+
+
+def test_a_study(make_run, tmp_path):
+    folder = tmp_path / "study"
+    (folder / "runs").mkdir(parents=True)
+    for seed in (0, 1):
+        make_run(f"esn-seed{seed}", seed=seed, right=6 + seed).rename(folder / "runs" / f"esn-seed{seed}")
+    tree = {
+        "format": "esnlm study",
+        "study": f"sizes {WORSE}",
+        "note": "Does it grow?",
+        "command": "esnlm study sizes.yaml",
+        "columns": {"val_nll": {"title": "val NLL", "digits": 3}},
+        "cells": [
+            {
+                "cell": "esn",
+                "runs": [{"run": f"esn-seed{seed}"} for seed in (0, 1)],
+                "means": {"val_nll": {"mean": 5.0625, "se": 0.0625}},
+            }
+        ],
+        "reference": {
+            "source": "a paper",
+            "cells": {"esn": {"val_nll": [5.25, 0.125]}, "people": {"val_nll": [3, None]}},
+        },
+    }
+    (folder / "table.json").write_text(json.dumps(tree))
+    write_page([folder], tmp_path / "page.html")
+    page = Reader((tmp_path / "page.html").read_text())
+    for part in ("A study of 2 finished runs", "5.062 (0.062)", "5.250 (0.125)", "people", "esn-seed (2 seeds)", WORSE):
+        assert part in page.text
+    assert study.read(tmp_path) is None and page.elements.count("script") == 1
+
+
+def test_only_pages_are_replaced(make_run, tmp_path):
+    run, mine = make_run("a"), tmp_path / "mine.html"
+    mine.write_text("<p>dear diary</p>")
+    with pytest.raises(InputError, match="is no page of esnlm report"):
+        write_page([run], mine)
+    assert mine.read_text() == "<p>dear diary</p>"
+    for _ in range(2):
+        write_page([run], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_colours_can_be_told_from_the_page(scheme):
+    """Of WCAG 2.2, criteria 1.4.3 and 1.4.11: 4.5 : 1 for text, 3 : 1 for graphics."""
+    style = resources.files("esnlm.reporting.html").joinpath("page.css").read_text()
+    found = re.findall(r"--([\w-]+): (#[0-9a-f]{6});", style)
+    colours = dict(found[scheme * len(found) // 2 : (scheme + 1) * len(found) // 2])
+
+    def luminance(colour):
+        shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(one, other):
+        low, high = sorted([luminance(colours[one]), luminance(colours[other])])
+        return (high + 0.05) / (low + 0.05)
+
+    for text, ground in (
+        ("ink", "page"),
+        ("soft", "page"),
+        ("ink", "tint"),
+        ("soft", "tint"),
+        ("ink", "mark"),
+        ("s1", "page"),
+    ):
+        assert contrast(text, ground) >= 4.5, (text, ground)
+    for i in range(8):
+        assert contrast(f"s{i}", "page") >= 3, i
