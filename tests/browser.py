@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -97,7 +98,7 @@ def _port(log: Path) -> int:
     """Returns the port that chromedriver has chosen, which its log tells."""
     for _ in range(600):
         text = log.read_text()
-        if "on port " in text and text.endswith("\n"):
-            return int(text.rpartition("on port ")[2].split(".")[0])
+        if found := re.search(r"started successfully on port (\d+)", text):
+            return int(found[1])
         time.sleep(0.05)
     raise TimeoutError(text)

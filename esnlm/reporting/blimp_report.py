@@ -79,13 +79,14 @@ def read(path: str | Path) -> dict:
     return result
 
 
-def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Item]) -> tuple[dict, np.ndarray]:
+def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
     """Reads a report of the same pairs under the same convention.
 
     Args:
         path: the JSON file, or a run directory, which stands for its report of this convention.
         scoring: the name of the convention.
-        own: the n pairs of the run that is compared with it.
+        data_sha256: `minimal_pairs.digest` of the pairs of the run that is compared with it.
+        count: n, how many they are.
 
     Returns:
         The result, and which pairs it has right, (n,) bool.
@@ -101,14 +102,14 @@ def read_to_compare(path: Path, scoring: str, own: Sequence[minimal_pairs.Item])
     if result["scoring"]["name"] != scoring:
         theirs = result["scoring"]["name"]
         raise InputError(f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like")
-    if result["data"]["sha256"] != minimal_pairs.digest(own):
+    if result["data"]["sha256"] != data_sha256:
         raise InputError(f"{path}: a report on other pairs: runs are compared on the same ones")
     if result["status"] != "ok":
         raise InputError(f"{path}: its accuracy is {result['status']}: there is nothing to compare with")
     right = [line["right"] for line in read_pairs(path, result)]
-    if len(right) != len(own) or not all(isinstance(each, bool) for each in right):
+    if len(right) != count or not all(isinstance(each, bool) for each in right):
         pairs = path.with_name(result["pairs_file"]["name"])
-        raise InputError(f"{pairs}: not the outcomes of these {len(own):,} pairs: score that run again")
+        raise InputError(f"{pairs}: not the outcomes of these {count:,} pairs: score that run again")
     return result, np.array(right)
 
 

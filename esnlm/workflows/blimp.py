@@ -58,7 +58,10 @@ def evaluate_run(
     pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
     path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
-    compare_with = blimp_report.read_to_compare(Path(compare), scoring, pairs) if compare else None
+    compare_with = None
+    if compare:
+        data_sha256 = minimal_pairs.digest(pairs)
+        compare_with = blimp_report.read_to_compare(Path(compare), scoring, data_sha256, len(pairs))
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)

@@ -8,7 +8,6 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import statistics
-from esnlm.evaluation.minimal_pairs import Pair, rows_by_paradigm
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.html.charts import COLOURS, Series, line_chart
 from esnlm.reporting.html.markup import Cell, Child, Html, Section, join, note, table, tag
@@ -55,13 +54,9 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
     if report is None or report["status"] != "ok" or isinstance(first.pairs, str):
         return [], []
     phenomenon_of = {name: entry["phenomenon"] for name, entry in report["paradigms"].items()}
-    own = [
-        Pair(
-            line["UID"], line["index"], line["sentence_good"], line["sentence_bad"], phenomenon_of[line["UID"]], "", ""
-        )
-        for line in first.pairs
-    ]
-    right, rows_of = np.array([line["right"] for line in first.pairs], bool), rows_by_paradigm(own)
+    right = np.array([line["right"] for line in first.pairs], bool)  # (n,)
+    uids = np.array([line["UID"] for line in first.pairs])
+    rows_of = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
     comparisons, reasons = [], []
     others = [run for run in runs[1:] if run.report is None or not _report_on(report, run)]
     if others:
@@ -73,7 +68,9 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
         say(f"{run.name}: comparing with {first.name}")
         file = run.directory.evaluation / f"{_report_on(report, run)}.json"
         try:
-            _, its_right = blimp_report.read_to_compare(file, report["scoring"]["name"], own)
+            _, its_right = blimp_report.read_to_compare(
+                file, report["scoring"]["name"], report["data"]["sha256"], len(right)
+            )
         except InputError as error:
             reasons.append(str(error))
             continue

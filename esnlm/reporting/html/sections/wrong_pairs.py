@@ -40,7 +40,7 @@ def worst(pairs: list[dict]) -> list[dict]:
 
 
 def _log_probs(line: dict) -> tuple[float | None, float | None]:
-    return line["log_prob_good"], line["log_prob_bad"]
+    return line.get("log_prob_good"), line.get("log_prob_bad")  # an item of regions has neither
 
 
 def _margin(line: dict) -> float:
