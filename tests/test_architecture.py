@@ -55,6 +55,8 @@ HEAVY = {
     "datasets",
     "pyarrow",
     "backports",
+    "tensorboard",
+    "wandb",
 }
 # A class that inherits from one of theirs. These modules themselves are imported only inside functions.
 ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval")}
