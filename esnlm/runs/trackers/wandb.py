@@ -8,6 +8,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.trackers.base import to_number
 
+REACH_SECONDS = 30  # for the service to answer when the run begins
 UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
 
 
@@ -41,14 +42,16 @@ class WandbTracker:
             settings=wandb.Settings(
                 silent=True,
                 console="off",
-                # No code, no patch of the repository, no list of packages, no description or load of the machine.
+                # No code, no patch of the repository, no list of packages, no name, description or load of the machine.
                 disable_code=True,
                 disable_git=True,
                 disable_job_creation=True,
+                host=os.environ.get("WANDB_HOST", ""),
                 x_save_requirements=False,
                 x_disable_meta=True,
                 x_disable_machine_info=True,
                 x_disable_stats=True,
+                init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", REACH_SECONDS)),
                 finish_timeout=float(os.environ.get("WANDB_FINISH_TIMEOUT", UPLOAD_SECONDS)),
                 finish_timeout_raises=True,
             ),
