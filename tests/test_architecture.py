@@ -55,6 +55,7 @@ HEAVY = {
     "datasets",
     "pyarrow",
     "backports",
+    "mlflow",
     "tensorboard",
     "wandb",
 }

@@ -53,6 +53,7 @@ class RunDirectory:
     tensorboard = Entry("tensorboard/", "The same as event files, where the tracker tensorboard is named.")
     wandb_id = Entry("wandb.json", "The id of the run in Weights & Biases, where the tracker wandb is named.")
     wandb = Entry("wandb/", "What Weights & Biases keeps on this machine, which `wandb sync` uploads.")
+    mlflow_id = Entry("mlflow.json", "The id of the run in MLflow, where the tracker mlflow is named.")
     summary = Entry(
         "summary.json", "The results and how they were made, or the step at which training was interrupted."
     )

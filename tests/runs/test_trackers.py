@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 
+import numpy as np
 import pytest
 
 import esnlm
@@ -148,6 +149,23 @@ def test_a_tracker_that_is_not_there(run, monkeypatch):
     with pytest.raises(InputError) as caught:
         run("--tracking", "[csv, tape]")
     assert str(caught.value) == "tracking has 'tape': choose from csv, tensorboard, wandb"
+
+
+def test_a_run_without_the_extras_that_it_names_has_the_same_bits(run, tmp_path, monkeypatch, capsys):
+    assert train_run(run()) == 0
+    alone = esnlm.load(tmp_path / "run").arrays()
+    (tmp_path / "run").rename(tmp_path / "alone")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    capsys.readouterr()
+    assert train_run(run("--tracking", "[tensorboard, wandb]")) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "tracking" in line]
+    assert [line.rpartition(": ")[2] for line in told] == [
+        "pip install 'esnlm[tensorboard]'; the run goes on without it",
+        "pip install 'esnlm[wandb]'; the run goes on without it",
+    ]
+    found = esnlm.load(tmp_path / "run").arrays()
+    assert all(np.array_equal(alone[name], found[name]) for name in alone)
 
 
 # ---- trackers of other packages ----

@@ -1,4 +1,4 @@
-"""The trackers that `tracking` can name, one line each, and those of other packages. Any follows a run beside metrics.jsonl."""
+"""The trackers that `tracking` can name: ours, one line each, and those that other packages register."""
 
 from importlib.metadata import entry_points
 from pkgutil import resolve_name

@@ -84,7 +84,7 @@ class Trackers:
 
 
 def to_number(value: Any) -> float | None:
-    """Returns a value of metrics.jsonl as a number, also one that is not finite and spelled there, or None for no number."""
+    """Returns a value of metrics.jsonl as a number, also one that is spelled there as "nan", or None for no number."""
     if value in ("nan", "inf", "-inf"):
         return float(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

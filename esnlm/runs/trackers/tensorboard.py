@@ -1,15 +1,17 @@
 """tensorboard/: event files for TensorBoard.
 
-They are written with the `tensorboard` package itself. It is the format's own home and well kept, needs no TensorFlow, and
-brings the viewer along; most of what it needs comes with JAX and Orbax anyway. tensorboardX is one package, but imports
-PyTorch wherever it is installed, and writes from a thread: where the disk is full, the training would wait for that thread
-for ever. Here each line is written and flushed at once, so a failure is seen where it happens.
+They are written with the `tensorboard` package itself. It is the format's own home and well kept, needs no TensorFlow,
+and brings the viewer along. tensorboardX needs fewer packages, but it imports PyTorch wherever that is installed, and it
+writes from a thread through a short queue: once the thread has failed, as on a full disk, the training would wait for
+ever. Here each line is written and flushed at once, so that a failure is seen where it happens.
 """
 
 import json
 import os
 import time
 from typing import Any
+
+from flax import traverse_util
 
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers.base import to_number
@@ -37,7 +39,7 @@ class TensorBoardTracker:
         self._add(file_version="brain.Event:2")
         # Tells a viewer that has read an earlier file to forget all of it.
         self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
-        flat = _flatten(settings)
+        flat = traverse_util.flatten_dict(settings, sep=".")
         for key, value in flat.items():
             if not isinstance(value, bool | int | float | str):  # null, or a list
                 flat[key] = json.dumps(value)
@@ -64,7 +66,8 @@ class TensorBoardTracker:
         self._writer.flush()
 
     def summary(self, values: dict[str, Any]) -> None:
-        self._add_scalars(values["step"], {f"summary/{name}": value for name, value in _flatten(values).items()})
+        flat = traverse_util.flatten_dict(values, sep=".")
+        self._add_scalars(values["step"], {f"summary/{name}": value for name, value in flat.items()})
         self._writer.flush()
 
     def finish(self) -> None:
@@ -79,11 +82,3 @@ class TensorBoardTracker:
 
     def _add(self, **fields: Any) -> None:
         self._writer.write(self._proto.Event(wall_time=time.time(), **fields).SerializeToString())
-
-
-def _flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns a nested dict as one of dotted keys, as settings have them on the command line."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

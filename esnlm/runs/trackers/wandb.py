@@ -15,9 +15,9 @@ UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync
 class WandbTracker:
     """Sends the settings, every figure by update, and the summary; nothing else.
 
-    WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE and WANDB_DIR say where to, WANDB_NAME and WANDB_RUN_ID what the run is called.
-    Otherwise it has the name of the run directory, and an id that is kept there, so that a resumed run goes on in the same
-    run of W&B. Where W&B has a step already, it leaves out what is logged again.
+    WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE and WANDB_DIR say where to, WANDB_NAME and WANDB_RUN_ID what the run is
+    called. Otherwise it has the name of the run directory, and an id that is kept there, so that a resumed run goes on in
+    the same run of W&B. Where W&B has a step already, it leaves out what is logged again.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
