@@ -241,7 +241,7 @@ TABLE = {
         Row(
             "a tracker that nobody registers",
             f"{TRAIN} --tracking [tape]",
-            "tracking has 'tape': choose from csv, tensorboard, wandb…",
+            "tracking has 'tape': choose from csv, tensorboard, …",
         ),
         Row(
             "an unknown setting",
