@@ -14,7 +14,6 @@ from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.regression.base import Fitter
 from esnlm.regression.fitters import FITTERS
-from esnlm.runs.trackers import TRACKERS
 
 LONGEST_LIST = 1000  # values of one setting
 
@@ -96,8 +95,6 @@ class Experiment:
         if isinstance(self.training, Fitter):
             self._check_regression(self.training)
         self.compute.check()
-        for name in self.tracking:
-            require(name in TRACKERS, f"tracking has {name!r}: choose from {', '.join(TRACKERS)}")
 
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""

@@ -19,6 +19,7 @@ from esnlm.models.registry import MODELS
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs.atomic import write_file
+from esnlm.runs.trackers import find_tracker
 from esnlm.runs.yaml_file import LARGEST_FILE, read_tree
 
 RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
@@ -32,6 +33,14 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
     """
+    experiment = read_begun(file, overrides)
+    for name in experiment.tracking:
+        find_tracker(name)
+    return experiment
+
+
+def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Does what `read` does for the config.yaml of a run, whose trackers need not be installed where it is read."""
     length = sum(map(len, overrides))
     line = f"command line: {length:,} characters of settings: give at most {LARGEST_FILE:,}, as a file may have"
     require(length <= LARGEST_FILE, line)

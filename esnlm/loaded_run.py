@@ -407,7 +407,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
         )
-    experiment = _for_this_machine(config_io.read(directory.config))
+    experiment = _for_this_machine(config_io.read_begun(directory.config))
     tokenizer = load_tokenizer(directory.tokenizer)
     vocab_size = tokenizer.vocab_size
     frozen: dict = {}

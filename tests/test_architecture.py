@@ -55,6 +55,9 @@ HEAVY = {
     "datasets",
     "pyarrow",
     "backports",
+    "mlflow",
+    "tensorboard",
+    "wandb",
 }
 # A class that inherits from one of theirs. These modules themselves are imported only inside functions.
 ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval")}

@@ -244,6 +244,11 @@ TABLE = {
             write("small.yaml", "trainng: {epochs: 2}"),
         ),
         Row(
+            "a tracker that nobody registers",
+            f"{TRAIN} --tracking [tape]",
+            "tracking has 'tape': choose from csv, tensorboard, …",
+        ),
+        Row(
             "an unknown setting",
             TRAIN,
             f"small.yaml: training.epoch: adamw has no such setting; choose from {SETTINGS}",

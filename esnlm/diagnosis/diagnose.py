@@ -130,7 +130,7 @@ def _load(run: Path) -> Run:
     """Loads a run: untrained, unless its W_in is trained."""
     file = RunDirectory(run).config
     if file.exists():
-        _echo_state_config(config_io.read(file), run)
+        _echo_state_config(config_io.read_begun(file), run)
     loaded = loaded_run.load(run, untrained=True)
     return loaded_run.load(run) if _echo_state_config(loaded.config, run).train_input else loaded
 

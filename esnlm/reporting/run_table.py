@@ -91,7 +91,7 @@ def row(run: Path) -> dict:
     summary = directory.read_summary()
     if summary is None:
         raise InputError(f"{directory.path}: not a finished run; train it to its end with train.py")
-    experiment = config_io.read(directory.config)
+    experiment = config_io.read_begun(directory.config)
     scores = {}
     for file in sorted(directory.evaluation.glob("*.json")):
         found = read_report(file)

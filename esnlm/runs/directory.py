@@ -50,6 +50,10 @@ class RunDirectory:
     sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
     metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
     metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, where the tracker csv is named.")
+    tensorboard = Entry("tensorboard/", "The same as event files, where the tracker tensorboard is named.")
+    wandb_id = Entry("wandb.json", "The id of the run in Weights & Biases, where the tracker wandb is named.")
+    wandb = Entry("wandb/", "What Weights & Biases keeps on this machine, which `wandb sync` uploads.")
+    mlflow_id = Entry("mlflow.json", "The id of the run in MLflow, where the tracker mlflow is named.")
     summary = Entry(
         "summary.json", "The results and how they were made, or the step at which training was interrupted."
     )

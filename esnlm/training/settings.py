@@ -59,7 +59,7 @@ def require_same(
         if key not in MAY_CHANGE:
             settings = ", ".join(MAY_CHANGE)
             raise InputError(f"--allow-change {key}: no setting that may change within a run; those are {settings}")
-    begun = flatten(as_dict(config_io.read(directory.config)))
+    begun = flatten(as_dict(config_io.read_begun(directory.config)))
     asked = flatten(as_dict(experiment))
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})

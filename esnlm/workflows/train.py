@@ -13,7 +13,7 @@ from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
-from esnlm.runs.trackers import TRACKERS, Trackers
+from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.settings import require_same, resolve
@@ -61,6 +61,7 @@ def _train_run(
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.
+    chosen = {name: find_tracker(name) for name in experiment.tracking}
     with directory.begin():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
@@ -69,7 +70,6 @@ def _train_run(
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
-    chosen = {name: TRACKERS[name] for name in experiment.tracking}
     with (
         Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics,
         Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,

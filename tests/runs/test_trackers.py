@@ -2,9 +2,12 @@
 
 import csv
 import json
+import sys
 
+import numpy as np
 import pytest
 
+import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.runs import trackers
@@ -131,7 +134,99 @@ def test_a_tracker_that_does_not_start_leaves_the_others(tmp_path, capsys):
     )
 
 
-def test_a_tracker_that_is_not_there(run):
+def test_a_tracker_that_ends_the_process_or_talks_much_is_one_line_all_the_same(tmp_path, capsys):
+    def leave(*arguments):
+        sys.exit("no key:\n  log in\n" + "." * 10_000)
+
+    Trackers({"service": leave}, RunDirectory(tmp_path), {}, step=0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: tracking service failed: SystemExit: no key: log in .....")
+    assert len(line) < 2200
+
+
+def test_a_tracker_that_is_not_there(run, monkeypatch):
+    monkeypatch.setattr(trackers, "entry_points", lambda group: ())
     with pytest.raises(InputError) as caught:
         run("--tracking", "[csv, tape]")
-    assert str(caught.value) == "tracking has 'tape': choose from csv"
+    assert str(caught.value) == "tracking has 'tape': choose from csv, tensorboard, wandb"
+
+
+def test_a_run_without_the_extras_that_it_names_has_the_same_bits(run, tmp_path, monkeypatch, capsys):
+    assert train_run(run()) == 0
+    alone = esnlm.load(tmp_path / "run").arrays()
+    (tmp_path / "run").rename(tmp_path / "alone")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    capsys.readouterr()
+    assert train_run(run("--tracking", "[tensorboard, wandb]")) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "tracking" in line]
+    assert [line.rpartition(": ")[2] for line in told] == [
+        "pip install 'esnlm[tensorboard]'; the run goes on without it",
+        "pip install 'esnlm[wandb]'; the run goes on without it",
+    ]
+    found = esnlm.load(tmp_path / "run").arrays()
+    assert all(np.array_equal(alone[name], found[name]) for name in alone)
+
+
+# ---- trackers of other packages ----
+
+THEIRS = """
+class Tape:
+    def __init__(self, directory, settings, step):
+        self.tape = (directory.path / "tape.txt").open("a")
+        print("from", step, file=self.tape)
+
+    def log(self, step, values):
+        print(step, *sorted(values), file=self.tape)
+
+    def summary(self, values):
+        print(values["status"], file=self.tape)
+
+    def finish(self):
+        self.tape.close()
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package with two trackers, as pip installs one: its module, and a folder that says what it registers."""
+    folder = tmp_path / "site-packages"
+    about = folder / "their_trackers-1.0.dist-info"
+    about.mkdir(parents=True)
+    (folder / "their_trackers.py").write_text(THEIRS)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-trackers\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[esnlm.trackers]\ntape = their_trackers:Tape\nlost = their_trackers.gone:Lost\ncsv = their_trackers:Tape\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    sys.modules.pop("their_trackers", None)
+
+
+def test_a_package_registers_a_tracker(installed, run, tmp_path):
+    assert train_run(run("--tracking", "[csv, tape]")) == 0
+    told = (tmp_path / "run" / "tape.txt").read_text().splitlines()
+    assert told[:2] == ["from 0", "2 epoch tokens tokens_per_second train_nll words"]
+    assert told[-2:] == ["8 epoch val_bits_per_byte val_nll", "finished"]
+    assert (tmp_path / "run" / "metrics.csv").exists()  # nobody takes a name of ours
+
+
+def test_a_package_whose_tracker_cannot_be_imported_stops_nothing(installed, tmp_path, capsys):
+    with Trackers({"lost": trackers.find_tracker("lost")}, RunDirectory(tmp_path), {}, step=0):
+        pass
+    assert capsys.readouterr().err == (
+        "warning: tracking lost failed: ModuleNotFoundError: No module named 'their_trackers.gone';"
+        " 'their_trackers' is not a package; the run goes on without it\n"
+    )
+
+
+def test_the_line_for_an_unknown_tracker_names_those_of_packages(installed):
+    with pytest.raises(InputError, match="^tracking has 'disc': choose from csv, tensorboard, wandb, .*lost, .*tape"):
+        trackers.find_tracker("disc")
+
+
+def test_a_run_is_read_where_its_tracker_is_not_installed(installed, run, tmp_path, monkeypatch):
+    assert train_run(run("--tracking", "[tape]")) == 0
+    monkeypatch.setattr(trackers, "entry_points", lambda group: ())
+    assert esnlm.load(tmp_path / "run").config.tracking == ("tape",)
+    assert train_run(run()) == 0  # "nothing to do"

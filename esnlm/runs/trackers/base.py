@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from esnlm.errors import InputError
 from esnlm.runs.console import warn
 from esnlm.runs.directory import RunDirectory
 
@@ -75,7 +76,15 @@ class Trackers:
     def _guard(self, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except Exception as error:  # Of whatever kind: what only watches a training must not end it.
+        except (Exception, SystemExit) as error:  # Of whatever kind: what only watches a training must not end it.
             self._trackers.pop(name, None)
-            warn(f"tracking {name} failed: {type(error).__name__}: {error}; the run goes on without it")
+            reason = str(InputError(" ".join(str(error).split())))  # one line, and none of a page's length
+            warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run goes on without it")
             return None
+
+
+def to_number(value: Any) -> float | None:
+    """Returns a value of metrics.jsonl as a number, also one that is spelled there as "nan", or None for no number."""
+    if value in ("nan", "inf", "-inf"):
+        return float(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,87 @@
+"""MLflow, on the server or in the file that its own environment variables name."""
+
+import os
+import time
+from collections import deque
+from typing import Any
+
+from flax import traverse_util
+
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import parse_json, write_json
+from esnlm.runs.trackers.base import to_number
+
+UNDER_WAY = 100  # lines of metrics that may be on their way at once
+LONGEST_PARAM = 6000  # characters, a limit of MLflow's
+
+
+class MlflowTracker:
+    """Sends the settings as parameters, every figure by update, and the summary's figures.
+
+    MLFLOW_TRACKING_URI says where to, MLFLOW_EXPERIMENT_NAME in which experiment. The run has the name of the run
+    directory and an id that is kept there, so that a resumed run goes on in the same run of MLflow.
+
+    `tracking` finds this class by the entry point in pyproject.toml, as it finds those of other packages.
+    """
+
+    def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
+        try:
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+        except ImportError as error:
+            raise ImportError(f"{error}: pip install 'esnlm[mlflow]'") from None
+        # MLflow's own 7 tries would hold the training for minutes where no server answers.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+        self._metric, self._client = Metric, MlflowClient()
+        self._under_way: deque = deque()  # what waits for the service, so that the training does not
+        self._status = "KILLED"  # until the run comes to its end
+        self._sent: dict[str, int] = {}  # the last step of each figure that MLflow has
+        self._is_resumed = directory.mlflow_id.exists()
+        if self._is_resumed:
+            self._run_id = parse_json(directory.mlflow_id.read_text())["id"]
+            self._client.update_run(self._run_id, status="RUNNING")
+        else:
+            name = directory.path.resolve().name
+            self._run_id = self._client.create_run(self._experiment(), run_name=name).info.run_id
+            write_json(directory.mlflow_id, {"id": self._run_id})
+            flat = traverse_util.flatten_dict(settings, sep=".")
+            params = [Param(key, str(value)[:LONGEST_PARAM]) for key, value in flat.items()]
+            self._client.log_batch(self._run_id, params=params)
+
+    def log(self, step: int, values: dict[str, Any]) -> None:
+        numbers = {name: to_number(value) for name, value in values.items()}
+        now = int(time.time() * 1000)
+        metrics = [
+            self._metric(name, number, now, step)
+            for name, number in numbers.items()
+            if number is not None and step > self._last_sent(name)
+        ]
+        if metrics:
+            self._under_way.append(self._client.log_batch(self._run_id, metrics=metrics, synchronous=False))
+        if len(self._under_way) > UNDER_WAY:
+            self._under_way.popleft().wait()  # It raises what went wrong.
+
+    def summary(self, values: dict[str, Any]) -> None:
+        self.log(values["step"], {f"summary/{name}": value for name, value in values.items()})
+        self._status = "FINISHED" if values["status"] == "finished" else "FAILED"
+
+    def finish(self) -> None:
+        while self._under_way:
+            self._under_way.popleft().wait()
+        self._client.set_terminated(self._run_id, self._status)
+
+    def _experiment(self) -> str:
+        """Returns the id of the experiment, which is made where there is none of its name."""
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "esnlm")
+        found = self._client.get_experiment_by_name(name)
+        return found.experiment_id if found else self._client.create_experiment(name)
+
+    def _last_sent(self, name: str) -> int:
+        """Returns the last step of a figure that an earlier process has sent, or -1.
+
+        What was logged after the last checkpoint is logged again when a run is resumed, and MLflow would keep both.
+        """
+        if name not in self._sent:
+            history = self._client.get_metric_history(self._run_id, name) if self._is_resumed else []
+            self._sent[name] = max((metric.step for metric in history), default=-1)
+        return self._sent[name]

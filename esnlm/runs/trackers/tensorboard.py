@@ -1,0 +1,84 @@
+"""tensorboard/: event files for TensorBoard.
+
+They are written with the `tensorboard` package itself. It is the format's own home and well kept, needs no TensorFlow,
+and brings the viewer along. tensorboardX needs fewer packages, but it imports PyTorch wherever that is installed, and it
+writes from a thread through a short queue: once the thread has failed, as on a full disk, the training would wait for
+ever. Here each line is written and flushed at once, so that a failure is seen where it happens.
+"""
+
+import json
+import os
+import time
+from typing import Any
+
+from flax import traverse_util
+
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.trackers.base import to_number
+
+SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any name with "tfevents" in it
+
+
+class TensorBoardTracker:
+    """Writes every figure by update, losses also by words read, the settings as hyperparameters, and the summary."""
+
+    def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError as error:
+            raise ImportError(f"{error}: pip install 'esnlm[tensorboard]'") from None
+        self._proto, self._summary_proto = event_pb2, summary_pb2
+        self._last = (0, 0)  # the step of the last line that had words, and its words
+        directory.tensorboard.mkdir(exist_ok=True)
+        before = list(directory.tensorboard.glob(f"*tfevents*{SUFFIX}"))
+        # A number of one length, so that files are read in the order in which they were begun.
+        file = directory.tensorboard / f"events.out.tfevents.{time.time_ns():020}{SUFFIX}"
+        self._writer = RecordWriter(file.open("xb"))
+        self._add(file_version="brain.Event:2")
+        # Tells a viewer that has read an earlier file to forget all of it.
+        self._add(step=0, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+        flat = traverse_util.flatten_dict(settings, sep=".")
+        for key, value in flat.items():
+            if not isinstance(value, bool | int | float | str):  # null, or a list
+                flat[key] = json.dumps(value)
+        self._add(step=0, summary=hparams_pb(flat))
+        # The new file begins with the lines that metrics.jsonl has kept, and takes the place of the earlier one. So no
+        # reader finds a point twice that was logged after the last checkpoint and is now logged again, and a run can be
+        # given this tracker when it is resumed. Only the wall times of the points before are lost.
+        for line in directory.metrics.read_text().splitlines():
+            values = json.loads(line)
+            self.log(values.pop("step"), values)
+        for old in before:
+            if old.stat().st_size:
+                os.truncate(old, 0)  # A viewer that is reading it would not come past a file that is gone.
+            else:
+                old.unlink()  # emptied at the resumption before
+
+    def log(self, step: int, values: dict[str, Any]) -> None:
+        self._add_scalars(step, values)
+        if "words" in values:
+            self._last = step, values["words"]
+        losses = {name: value for name, value in values.items() if name.startswith(("train_", "val_"))}
+        if losses and self._last[0] == step:  # a validation follows the line of its update, which has the words
+            self._add_scalars(self._last[1], {f"by_words/{name}": value for name, value in losses.items()})
+        self._writer.flush()
+
+    def summary(self, values: dict[str, Any]) -> None:
+        flat = traverse_util.flatten_dict(values, sep=".")
+        self._add_scalars(values["step"], {f"summary/{name}": value for name, value in flat.items()})
+        self._writer.flush()
+
+    def finish(self) -> None:
+        self._writer.close()
+
+    def _add_scalars(self, step: int, values: dict[str, Any]) -> None:
+        """Adds the values that are numbers, as one event."""
+        numbers = {name: to_number(value) for name, value in values.items()}
+        scalar = self._summary_proto.Summary.Value
+        found = [scalar(tag=name, simple_value=number) for name, number in numbers.items() if number is not None]
+        self._add(step=step, summary=self._summary_proto.Summary(value=found))
+
+    def _add(self, **fields: Any) -> None:
+        self._writer.write(self._proto.Event(wall_time=time.time(), **fields).SerializeToString())

@@ -1,0 +1,131 @@
+"""Event files are read back with TensorBoard's own reader, which checks the sum of each record."""
+
+import json
+import os
+import sys
+from contextlib import suppress
+
+import pytest
+
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.trackers import Trackers
+from esnlm.runs.trackers.tensorboard import TensorBoardTracker
+
+SETTINGS = {"seed": 3, "model": {"leak_min": 0.5, "activation": "tanh", "rank": None}, "tracking": ["tensorboard"]}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A run directory with an empty metrics.jsonl."""
+    found = RunDirectory(tmp_path)
+    found.metrics.touch()
+    return found
+
+
+@pytest.fixture
+def read():
+    """A function that returns the points of a tag, as pairs of a step and a value, and all tags without a tag."""
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def points(path, tag=None):
+        reader = EventAccumulator(str(path)).Reload()
+        return [(each.step, each.value) for each in reader.Scalars(tag)] if tag else reader.Tags()["scalars"]
+
+    return points
+
+
+def update(step, **values):
+    return {"step": step, "epoch": 1, "words": 100 * step, "train_nll": 8 / step} | values
+
+
+def write(directory, *lines):
+    directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_figures_by_update_and_losses_by_words(directory, read):
+    with Trackers({"tensorboard": TensorBoardTracker}, directory, SETTINGS, 0) as trackers:
+        trackers.log(update(2))
+        trackers.log(update(4, train_nll="inf"))
+        trackers.log({"step": 4, "epoch": 1, "val_nll": 3.5, "note": "no number"})
+        trackers.summary({"step": 4, "status": "finished", "val_nll": 3.5, "device": {"cores": 2}, "perplexity": None})
+    assert read(directory.tensorboard, "train_nll") == [(2, 4.0), (4, float("inf"))]
+    assert read(directory.tensorboard, "words") == [(2, 200.0), (4, 400.0)]
+    assert read(directory.tensorboard, "by_words/train_nll") == [(200, 4.0), (400, float("inf"))]
+    assert read(directory.tensorboard, "by_words/val_nll") == [(400, 3.5)]
+    assert read(directory.tensorboard, "summary/val_nll") == [(4, 3.5)]
+    assert read(directory.tensorboard, "summary/device.cores") == [(4, 2.0)]
+    assert {"note", "summary/status", "summary/perplexity"}.isdisjoint(read(directory.tensorboard))
+
+
+def test_settings_are_hyperparameters(directory, read):
+    TensorBoardTracker(directory, SETTINGS, 0).finish()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata
+
+    found = EventAccumulator(str(directory.tensorboard)).Reload().SummaryMetadata(metadata.SESSION_START_INFO_TAG)
+    settings = metadata.parse_session_start_info_plugin_data(found.plugin_data.content).hparams
+    assert settings["model.leak_min"].number_value == 0.5
+    assert settings["model.activation"].string_value == "tanh"
+    assert settings["model.rank"].string_value == "null"
+    assert settings["tracking"].string_value == '["tensorboard"]'
+
+
+def test_a_resumed_run_has_each_point_once(directory, read):
+    killed = TensorBoardTracker(directory, SETTINGS, 0)
+    for step in (2, 4, 6):
+        killed.log(step, {key: value for key, value in update(step).items() if key != "step"})
+    # The last checkpoint was that of update 4, up to which metrics.jsonl is kept.
+    write(directory, update(2), update(4))
+    other = directory.tensorboard / "events.out.tfevents.1.other"
+    other.write_bytes(b"")  # of somebody else
+    TensorBoardTracker(directory, SETTINGS, 4).finish()  # killed once more, at once
+    with Trackers({"tensorboard": TensorBoardTracker}, directory, SETTINGS, 4) as trackers:
+        trackers.log({"step": 4, "val_nll": 3.5})
+        trackers.log(update(6))
+    assert read(directory.tensorboard, "train_nll") == [(2, 4.0), (4, 2.0), (6, pytest.approx(8 / 6))]
+    assert read(directory.tensorboard, "by_words/val_nll") == [(400, 3.5)]
+    sizes = [file.stat().st_size for file in sorted(directory.tensorboard.glob("*.esnlm"))]
+    assert len(sizes) == 2 and sizes[0] == 0 and other.exists()  # the earliest of the three is removed
+    killed.finish()
+
+
+def test_a_viewer_that_has_read_the_earlier_file_forgets_it(directory, read):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    killed = TensorBoardTracker(directory, SETTINGS, 0)
+    killed.log(2, {"train_nll": 4.0})
+    killed.log(4, {"train_nll": 3.0})
+    viewer = EventAccumulator(str(directory.tensorboard)).Reload()
+    assert [each.step for each in viewer.Scalars("train_nll")] == [2, 4]
+    write(directory, {"step": 2, "train_nll": 4.0})
+    TensorBoardTracker(directory, SETTINGS, 2).finish()
+    assert [each.step for each in viewer.Reload().Scalars("train_nll")] == [2]
+    killed.finish()
+
+
+def test_a_full_disk_is_said_once_and_the_run_goes_on(directory, read, capsys):
+    with Trackers({"tensorboard": TensorBoardTracker}, directory, SETTINGS, 0) as trackers:
+        full = os.open("/dev/full", os.O_WRONLY)
+        tracker = trackers._trackers["tensorboard"]
+        os.dup2(full, tracker._writer._writer.fileno())
+        os.close(full)
+        trackers.log(update(2))
+        trackers.log(update(4))
+    with suppress(OSError):
+        tracker.finish()  # by hand, so that no open file is left to the test
+    assert capsys.readouterr().err == (
+        "warning: tracking tensorboard failed: OSError: [Errno 28] No space left on device; the run goes on without it\n"
+    )
+
+
+def test_without_the_extra(directory, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    for name in [name for name in sys.modules if name.startswith("tensorboard.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with Trackers({"tensorboard": TensorBoardTracker}, directory, SETTINGS, 0) as trackers:
+        trackers.log(update(2))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: tracking tensorboard failed: ImportError: ")
+    assert line.endswith(": pip install 'esnlm[tensorboard]'; the run goes on without it")
+    assert not directory.tensorboard.exists()
