@@ -540,6 +540,18 @@ TABLE = {
             for what, out in {"JSON": "table.json", "a folder": "store"}.items()
         ),
         Row(
+            "something else is there",
+            "python -m esnlm report run --out table.csv",
+            "table.csv: exists and is no table of runs; name another file with --out",
+            write("table.csv", "word,frequency\n"),
+        ),
+        Row(
+            "a table of another kind",
+            "python -m esnlm report run --out table.xlsx",
+            "table.xlsx: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will "
+            "stand beside it",
+        ),
+        Row(
             "a table in no folder",
             "python -m esnlm report run --out none/table.md",
             "none/table.md: No such file or directory; choose a folder that exists, or make it first",

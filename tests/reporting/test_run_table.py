@@ -99,3 +99,22 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     ]
     assert r"two & 75.0 $\pm$ 35.4 & 0.0 \\" in (tmp_path / "table.tex").read_text().splitlines()
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
+
+
+@pytest.mark.parametrize(("there", "lost"), [("table.csv", "table.csv"), ("table.json", "table.json")])
+def test_a_table_replaces_nothing_but_a_table(make_run, tmp_path, there, lost):
+    run = make_run("a")
+    (tmp_path / there).write_text("{}")
+    with pytest.raises(InputError) as caught:
+        run_table.report([run], tmp_path / "table.csv")
+    assert str(caught.value) == f"{tmp_path / lost}: exists and is no table of runs; name another file with --out"
+    assert (tmp_path / there).read_text() == "{}"
+
+    (tmp_path / there).unlink()
+    run_table.report([run], tmp_path / "table.csv")
+    run_table.report([run], tmp_path / "table.csv")  # an earlier table is replaced
+
+
+def test_a_table_of_another_kind_is_refused(make_run, tmp_path):
+    with pytest.raises(InputError, match=r"table.xlsx: no name for a table; give one such as table.md"):
+        run_table.report([make_run("a")], tmp_path / "table.xlsx")
