@@ -180,6 +180,11 @@ TABLE = {
             "gpt2: exists and is not a token store; name another place for the store",
         ),
         Row(
+            "a store below a file",
+            f"{PREPARE} --out text.txt/new",
+            "text.txt/new: text.txt is a file, and no folder; name another place",
+        ),
+        Row(
             "no such tokenizer",
             f"{PREPARE} --tokenizer none",
             "tokenizer 'none': neither 'gpt2' nor a tokenizer.json, nor a folder with one, with vocab.bpe and encoder.json, or with a saved tokenizer",
@@ -548,6 +553,18 @@ TABLE = {
                 f"{out}: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will stand beside it",
             )
             for what, out in {"JSON": "table.json", "a folder": "store"}.items()
+        ),
+        Row(
+            "something else is there",
+            "python -m esnlm report run --out table.csv",
+            "table.csv: exists and is no table of runs; name another file with --out",
+            write("table.csv", "word,frequency\n"),
+        ),
+        Row(
+            "a table of another kind",
+            "python -m esnlm report run --out table.xlsx",
+            "table.xlsx: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will "
+            "stand beside it",
         ),
         Row(
             "a table in no folder",

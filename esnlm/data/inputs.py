@@ -153,7 +153,7 @@ def _dataset(name: str, text_field: str) -> DatasetInput:
     except ImportError:
         raise InputError(f"hf:{name}: reading it needs datasets: pip install 'esnlm[datasets]'") from None
     path, *rest = name.split(":")
-    if len(rest) > 2:
+    if len(rest) > 2 or not all((path, *rest)):
         raise InputError(f"hf:{name}: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
     configuration = rest[0] if len(rest) == 2 else None
     split = rest[-1] if rest else "train"

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import NewFolder, writing
+from esnlm.runs.atomic import NewFolder, require_folders_above, writing
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.manifest import file_sha256
 from esnlm.runs.small_file import read_small
@@ -225,6 +225,7 @@ class StoreWriter:
 
 def refuse_target(folder: Path, overwrite: bool) -> None:
     """Raises InputError if a store must not be written to `folder`: something is there that is not to be lost."""
+    require_folders_above(folder)
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / "manifest.json").is_file():

@@ -175,7 +175,8 @@ def _files(path: Path) -> tuple[list[Path], str | None]:
                 f"{path}: no .jsonl file in this folder: give the folder that holds the pairs, or its files"
             )
         return files, None
-    named = [] if path.suffix in SUFFIXES else _in_folder(path.parent)
+    # A bare NAME names no folder, so it is a file that is not there, and not a part of the working directory's files.
+    named = [] if path.suffix in SUFFIXES or path.name == str(path) else _in_folder(path.parent)
     if not named:
         raise InputError(f"{path}: no such file or folder of minimal pairs")
     return named, path.name

@@ -24,7 +24,7 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
         pairs: what BLiMP's tasks are to read; None: what the harness downloads.
 
     Raises:
-        InputError: the harness has no such task, two names stand for the same task, or a paradigm has no pairs.
+        InputError: the harness has no such task, two names stand for the same task, a paradigm has no pairs, or there is no network.
     """
     import lm_eval.tasks
 
@@ -45,6 +45,8 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
         if "Duplicate task" in str(error):
             raise InputError(f"{error}: name it once") from None
         raise
+    except ConnectionError as error:
+        raise InputError(f"tasks {', '.join(names)}: the harness cannot fetch their data: {error}") from None
 
 
 def _on_local_files(names: Sequence[str], manager: Any, pairs: Sequence[Pair]) -> list[Any]:

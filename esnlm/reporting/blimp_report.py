@@ -167,7 +167,7 @@ def _require_free(names: dict[str, Path], run: ScorableRun, scoring: str, data_s
         differing = [name for name, (theirs, ours) in same.items() if theirs != ours]
         if differing:
             raise InputError(
-                f"{path}: holds a report of another {', '.join(differing)}: name another file with --out, or replace "
+                f"{path}: holds a report that differs in {', '.join(differing)}: name another file with --out, or replace "
                 "it with --overwrite"
             )
     # A killed process may have written some files of a report, but not its JSON: these are no one else's.

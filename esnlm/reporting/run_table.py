@@ -19,8 +19,9 @@ from esnlm.reporting.blimp_report import read as read_report
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import json_text
+from esnlm.runs.json_file import json_text, parse_json
 
+SUFFIXES = (".md", ".tex", ".csv")  # of a table; each says how it is written
 LEVELS = {"phenomenon": "phenomena", "paradigm": "paradigms"}
 SEEDS_NOTE = "a ± b: the mean over runs that differ in their seed, and their standard deviation (n - 1)"
 INTERVAL_NOTE = f"{LEVEL:.0%}: of one run, other sentences of the same kind; of several runs, other seeds (Student's t)"
@@ -44,7 +45,7 @@ def report(
     Args:
         runs: run directories.
         out: a file to write the tables to, with all figures as JSON beside it: LaTeX where it ends in .tex, CSV where it
-            ends in .csv, else Markdown. What is there is replaced.
+            ends in .csv, Markdown where it ends in .md. A table of runs that is there is replaced.
         seeds: whether runs that differ in nothing but their seed are one row, their mean and standard deviation.
         by: "run": a row a run; "phenomenon" or "paradigm": a row for each of these, and a column a run.
         scoring: for the latter two: the report of this convention, evaluation/blimp-SCORING.json.
@@ -53,10 +54,8 @@ def report(
         InputError: a directory is not that of a finished run, two runs are of one seed where `seeds` is set, a run has no
             such report, or `out` cannot be written.
     """
-    require(
-        out is None or not (out.suffix.lower() == ".json" or out.is_dir()),
-        f"{out}: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will stand beside it",
-    )
+    if out is not None:
+        _require_place(out)
     rows = [row(Path(run)) for run in runs]
     groups = group_by_seed(rows) if seeds else [[row] for row in rows]
     whole = by == "run"
@@ -64,6 +63,7 @@ def report(
     tables = [loss_table(groups), score_table(groups)] if whole else [accuracy_table(groups, by, f"blimp-{scoring}")]
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole else []
+    notes += [f"{name}: not all runs were scored on the same pairs" for name in _on_different_pairs(rows)]
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
@@ -75,6 +75,29 @@ def report(
             written = _csv(groups) if whole else csv_table(*tables[0])
         write_files({out: written, out.with_suffix(".json"): json_text(rows)})
     return text
+
+
+def _require_place(out: Path) -> None:
+    """Raises InputError unless a table can be written there, and nothing but an earlier one would be lost."""
+    require(
+        out.suffix.lower() in SUFFIXES and not out.is_dir(),
+        f"{out}: no name for a table; give one such as table.md, table.tex or table.csv, and table.json will stand beside it",
+    )
+    beside = out.with_suffix(".json")
+    for file in (out, beside):
+        if file.exists() and not _is_of_runs(beside):
+            raise InputError(f"{file}: exists and is no table of runs; name another file with --out")
+
+
+def _is_of_runs(file: Path) -> bool:
+    """Tells whether a file holds the figures that `report` writes beside a table."""
+    try:
+        rows = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and {"run", "minimal_pairs"} <= row.keys() for row in rows
+    )
 
 
 def row(run: Path) -> dict:
@@ -100,7 +123,7 @@ def row(run: Path) -> dict:
             name: baselines[name]["overall"]["accuracy"] if name in baselines else None
             for name in ("length", "unigram")
         }
-        figures |= {"step": found["step"], "status": found["status"]}
+        figures |= {"step": found["step"], "status": found["status"], "data_sha256": found["data"]["sha256"]}
         for level in LEVELS.values():
             figures[level] = {name: entry["accuracy"] for name, entry in found[level].items()}
         scores[file.stem] = found["overall"] | figures
@@ -254,6 +277,15 @@ def _name(group: list[dict]) -> str:
     return (
         names[0] if len(names) == 1 else f"{os.path.commonprefix(names).rstrip('-_.') or names[0]} ({len(names)} seeds)"
     )
+
+
+def _on_different_pairs(rows: list[dict]) -> list[str]:
+    """Returns the names of the reports for which runs were not scored on the same pairs."""
+    pairs: dict[str, set[str]] = {}
+    for run in rows:
+        for name, score in run["minimal_pairs"].items():
+            pairs.setdefault(name, set()).add(score["data_sha256"])
+    return [name for name, digests in pairs.items() if len(digests) > 1]
 
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:

@@ -79,6 +79,15 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
             remove_abandoned(path.parent, path.name)
 
 
+def require_folders_above(path: Path) -> None:
+    """Raises InputError where no folder can be made for `path`, because what would be a folder above it is a file."""
+    for above in path.absolute().parents:
+        if above.is_dir():
+            return
+        if os.path.lexists(above):
+            raise InputError(f"{path}: {above.name} is a file, and no folder; name another place")
+
+
 class NewFolder:
     """A folder that is written under a hidden name and takes its own name in `commit`, all or nothing.
 

@@ -16,7 +16,7 @@ from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
 from esnlm.interchange.revisions import revision_name, revision_names, words_of_checkpoints
 from esnlm.loaded_run import Run, load
 from esnlm.reporting.tables import print_table
-from esnlm.runs.atomic import write_files, writing
+from esnlm.runs.atomic import require_folders_above, write_files, writing
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text
@@ -93,6 +93,7 @@ def evaluate_babylm(
         (revision, set_name): _folder(results / name, revision, set_name) for revision in steps for set_name in places
     }
     for folder in dict.fromkeys(folders.values()):
+        require_folders_above(folder)
         file = folder / (SURPRISALS if folder.name == AOA_FOLDER else PREDICTIONS)
         require(
             overwrite or not file.exists(),

@@ -60,6 +60,7 @@ def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypat
         ("corpus/*.md", "corpus/*.md: no file has a name of this pattern"),
         ("empty.jsonl", "empty.jsonl: empty, or nothing but white space; leave it out"),
         ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
+        ("hf:", "hf:: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
     ],
 )
 def test_what_is_not_there_is_named(folder, given, line):

@@ -93,6 +93,14 @@ def test_nothing_to_read_is_named(tmp_path):
         assert str(error.value) == f"{path}: {message}"
 
 
+def test_a_bare_name_is_no_part_of_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "notes.jsonl", '{"text": "no pairs"}')
+    with pytest.raises(InputError) as caught:
+        minimal_pairs.load("none")
+    assert str(caught.value) == "none: no such file or folder of minimal pairs"
+
+
 @pytest.fixture(scope="module")
 def blimp(blimp_dir):
     return minimal_pairs.load(blimp_dir)

@@ -184,3 +184,17 @@ def test_the_harness_evaluates_a_run(run, adapter, by_name):
     assert found["results"]["scored"]["acc,none"] == np.mean([greedy for _, greedy in expected])
     assert "exact_match,none" in found["results"]["generated"]
     assert found["config"]["step"] == run.step
+
+
+def test_data_that_cannot_be_fetched_is_one_line(monkeypatch):
+    from esnlm.interchange import lm_eval_tasks
+
+    def refuse(*_):
+        raise ConnectionError("Couldn't reach 'nyu-mll/blimp' on the Hub")
+
+    monkeypatch.setattr("lm_eval.tasks.TaskManager.load", refuse)
+    with pytest.raises(InputError) as caught:
+        lm_eval_tasks.load_tasks(["blimp_passive_1"], None)
+    assert str(caught.value) == (
+        "tasks blimp_passive_1: the harness cannot fetch their data: Couldn't reach 'nyu-mll/blimp' on the Hub"
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.reporting import run_table
+from esnlm.runs.json_file import seal
 
 
 def test_a_row_a_run(make_run):
@@ -59,6 +60,16 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
 
 
+def test_other_pairs_are_not_passed_over(make_run):
+    runs = [make_run("a"), make_run("b", seed=1)]
+    assert "same pairs" not in run_table.report(runs)
+    file = runs[1] / "evaluation" / "blimp-paper.json"
+    report = json.loads(file.read_text())
+    report["data"]["sha256"] = "0" * 64
+    file.write_text(json.dumps(report | {"sha256": seal(report)}))
+    assert run_table.report(runs).endswith("\n\nblimp-paper: not all runs were scored on the same pairs\n")
+
+
 def test_a_diverged_run_has_its_row(make_run):
     run = make_run("a")
     file = run / "summary.json"
@@ -66,3 +77,22 @@ def test_a_diverged_run_has_its_row(make_run):
         json.dumps(json.loads(file.read_text()) | {"status": "diverged", "val_nll": "nan", "train_nll": "inf"})
     )
     assert "| 100 | inf | nan |" in run_table.report([run])
+
+
+@pytest.mark.parametrize(("there", "lost"), [("table.csv", "table.csv"), ("table.json", "table.json")])
+def test_a_table_replaces_nothing_but_a_table(make_run, tmp_path, there, lost):
+    run = make_run("a")
+    (tmp_path / there).write_text("{}")
+    with pytest.raises(InputError) as caught:
+        run_table.report([run], tmp_path / "table.csv")
+    assert str(caught.value) == f"{tmp_path / lost}: exists and is no table of runs; name another file with --out"
+    assert (tmp_path / there).read_text() == "{}"
+
+    (tmp_path / there).unlink()
+    run_table.report([run], tmp_path / "table.csv")
+    run_table.report([run], tmp_path / "table.csv")  # an earlier table is replaced
+
+
+def test_a_table_of_another_kind_is_refused(make_run, tmp_path):
+    with pytest.raises(InputError, match=r"table.xlsx: no name for a table; give one such as table.md"):
+        run_table.report([make_run("a")], tmp_path / "table.xlsx")

@@ -13,7 +13,15 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.runs import atomic
-from esnlm.runs.atomic import NewFolder, abandoned, remove_folder, write_file, write_files, writing
+from esnlm.runs.atomic import (
+    NewFolder,
+    abandoned,
+    remove_folder,
+    require_folders_above,
+    write_file,
+    write_files,
+    writing,
+)
 
 
 def names(folder):
@@ -161,6 +169,13 @@ def test_a_folder_that_cannot_give_its_name_back_stays_whole(tmp_path, monkeypat
         new.commit()
     assert names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "new"
     monkeypatch.setattr(Path, "rename", rename)
+
+
+def test_a_folder_below_a_file_is_refused_before_any_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    require_folders_above(tmp_path / "new" / "deep" / "folder")
+    with pytest.raises(InputError, match=f"^{tmp_path}/file/a/b: file is a file, and no folder; name another place$"):
+        require_folders_above(tmp_path / "file" / "a" / "b")
 
 
 def test_an_error_within_names_the_target(tmp_path):

@@ -114,12 +114,12 @@ def test_a_report_of_something_else_is_not_overwritten_unasked(run, tmp_path, ca
     before = path.read_bytes()
     capsys.readouterr()
     assert refusal(capsys, "--run", run, "--data", data) == (
-        f"error: {path}: holds a report of another pairs: name another file with --out, or replace it with --overwrite"
+        f"error: {path}: holds a report that differs in pairs: name another file with --out, or replace it with --overwrite"
     )
     assert path.read_bytes() == before
     (run / "config.yaml").write_text("seed: 1\n")
     assert refusal(capsys, "--run", run, "--out", path, "--step", 3) == (
-        f"error: {path}: holds a report of another configuration, step: name another file with --out, or replace it "
+        f"error: {path}: holds a report that differs in configuration, step: name another file with --out, or replace it "
         "with --overwrite"
     )
     assert call("--run", run, "--data", data, "--overwrite") == 0
