@@ -38,7 +38,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -78,9 +78,13 @@ ROWS, SMALLER_BUCKET = (
     528,
 )  # of features in an update: 32 sentences like the corpus's, which share the row after BOS
 STEPS = 128  # time steps that a window has room for
-LENGTH = 96  # tokens of the longest sentence in an update of the ESN+i, padded
+LENGTH, PACKED_SLOTS = (
+    96,
+    8,
+)  # of an update of the ESN+i: its longest sentence, padded, and what 32 of them are packed into
 
 Shapes = Any  # a tree of jax.ShapeDtypeStruct
+Needed = Sequence[tuple[float, dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Program:
     arguments: tuple
     unit: str  # what is counted: a time step or an update of its loop, or the whole call
     items: int  # tokens or predictions of a unit
-    needed: list[tuple[float, dict[str, float]]]  # stages of (bytes, flops by precision) that nothing can do without
+    needed: Needed  # stages of (bytes, flops by precision) that nothing can do without
     chosen: bool = True  # a run on this device chooses it
 
     @property
@@ -228,8 +232,7 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
 def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) -> Program:
     """Returns the recurrence over a prefetch window, without dropout."""
     model = sparse_model(size)
-    compute = choose_compute(ComputeConfig(), model, target.backend)
-    slots, rows = compute.batch_slots, compute.window_tokens + compute.batch_slots
+    compute, window_tokens, slots = settings(target, model)
     chosen = compute.kernel if kernel == "auto" else kernel
     arguments = (
         abstract_reservoir(model.reservoir, chosen),
@@ -238,19 +241,20 @@ def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) ->
         integers(STEPS, slots) if prefix_tree else None,
         integers(STEPS),
         integers(),
-        shape(rows, size),
+        shape(window_tokens + slots, size),
         None if prefix_tree else integers(),
     )
     nonzeros = round(size * model.reservoir.mean_degree)
-    # The state is read and written, the features are written, and an entry of W_rec is a number and an index.
-    needed = [(4 * 3 * size * slots + 8 * nonzeros, {})]
+    # Every entry of W_rec is multiplied with every slot's state, and the features are written. A kernel that takes few slots at
+    # a time finds all else in a cache.
+    needed: Needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
     return Program(recurrence.run, arguments, "time step", slots, needed, chosen == compute.kernel)
 
 
 def readout_update(target: Target, size: int, precision: str) -> Program:
     """Returns the loop of updates of a low-rank readout on features of a window."""
     model = sparse_model(size)
-    compute = choose_compute(ComputeConfig(precision=precision), model, target.backend)
+    compute, window_tokens, slots = settings(target, model, precision)
     training = TrainingConfig()
     optimizer = update.make_optimizer(training, updates=1000)
     loss_and_gradient = partial(
@@ -259,9 +263,9 @@ def readout_update(target: Target, size: int, precision: str) -> Program:
     buckets = (SMALLER_BUCKET, ROWS)
     loop = update.make_update_loop(optimizer, training.on_nonfinite, buckets, loss_and_gradient)
     params = {"readout": low_rank_readout(size)}
-    updates = max(1, compute.window_tokens // (ROWS + SENTENCES - 1))
+    updates = max(1, window_tokens // (ROWS + SENTENCES - 1))
     window_targets = WindowTargets(packed_targets(ROWS, SENTENCES - 1, updates), integers(updates))
-    buffer = shape(compute.window_tokens + compute.batch_slots, size)
+    buffer = shape(window_tokens + slots, size)
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
     arguments = (
         *(params, jax.eval_shape(optimizer.init, params), buffer, window_targets, key),
@@ -278,9 +282,9 @@ def readout_update(target: Target, size: int, precision: str) -> Program:
 def scoring_chunk(target: Target, size: int, precision: str) -> Program:
     """Returns the log-probabilities of a chunk of features, each with up to two next tokens."""
     model = sparse_model(size)
-    compute = choose_compute(ComputeConfig(precision=precision), model, target.backend)
+    compute, window_tokens, slots = settings(target, model, precision)
     rows, readout = compute.chunk_tokens, low_rank_readout(size)
-    buffer = shape(compute.window_tokens + compute.batch_slots, size)
+    buffer = shape(window_tokens + slots, size)
     arguments = (readout, buffer, integers(rows), integers(2 * rows), integers(2 * rows))
     function = jax.jit(partial(scoring._pair_log_probs, precision=precision))
     needed = [(4 * (entries(readout) + rows * size), {precision: 2.0 * rows * RANK * (VOCAB_SIZE + size)})]
@@ -290,7 +294,7 @@ def scoring_chunk(target: Target, size: int, precision: str) -> Program:
 def esn_i_gradient(target: Target, size: int, precision: str) -> Program:
     """Returns loss and gradient of an update of the ESN+i: full rank, W_in trained through time, dropout."""
     graphdef, params, frozen = abstract_esn_i(size, precision)
-    slots, rows = SENTENCES, ROWS
+    slots, rows = PACKED_SLOTS, ROWS
     batch = PackedBatch(integers(LENGTH, slots), integers(LENGTH, slots), shape(LENGTH, slots, dtype=np.uint32))
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
     function = jax.jit(partial(end_to_end.loss_and_gradient, graphdef))
@@ -317,6 +321,13 @@ def esn_i_step(target: Target, size: int) -> Program:
 # ---- shapes of models
 
 
+def settings(target: Target, model: EchoStateConfig, precision: str = "float32") -> tuple[ComputeConfig, int, int]:
+    """Returns (compute, window_tokens, batch_slots), as a run on the target chooses them."""
+    compute = choose_compute(ComputeConfig(precision=precision), model, target.backend)
+    assert compute.window_tokens is not None and compute.batch_slots is not None
+    return compute, compute.window_tokens, compute.batch_slots
+
+
 def sparse_model(size: int) -> EchoStateConfig:
     """Returns the model of configs/esn_at_scale/esn.yaml."""
     return EchoStateConfig(reservoir=ReservoirConfig(state_size=size), readout=ReadoutConfig(RANK))
@@ -330,12 +341,14 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
     size, nonzeros = config.state_size, round(config.state_size * config.mean_degree)
 
     def dense() -> Reservoir:
-        return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), jnp.zeros(size), **config.dynamics)
+        leak: Any = jnp.zeros(size)
+        return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **config.dynamics)
 
     reservoir = nnx.eval_shape(dense)
     fullest_row = math.ceil(config.longest_row)
     fullest_column = math.ceil(largest_poisson_count(config.mean_degree, VOCAB_SIZE))
-    operands = {
+    columns: Any = shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)
+    operands: dict[str, Callable[[], sparse.Operator]] = {
         "bcoo": lambda: sparse.bcoo(jnp.zeros(nonzeros), jnp.zeros((nonzeros, 2), jnp.int32), (size, size)),
         "csr": lambda: jax.experimental.sparse.BCSR(
             (jnp.zeros(nonzeros), jnp.zeros(nonzeros, jnp.int32), jnp.zeros(size + 1, jnp.int32)), shape=(size, size)
@@ -344,7 +357,7 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         "dense": lambda: jnp.zeros((size, size)),
     }
     reservoir.recurrent = Frozen(jax.eval_shape(operands[kernel]))
-    reservoir.input = Frozen(sparse.Columns(shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)))
+    reservoir.input = Frozen(sparse.Columns(*columns))
     return reservoir
 
 
@@ -362,10 +375,12 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
     config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True, dropout=0.1)
 
     def model() -> EchoState:
-        zeros = jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), jnp.zeros(size)
-        cell = Reservoir(*zeros, **reservoir.dynamics).with_trained_input()
+        leak: Any = jnp.zeros(size)
+        cell = Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **reservoir.dynamics)
         readout = FullRankReadout(jnp.zeros((VOCAB_SIZE, size)), jnp.zeros(VOCAB_SIZE))
-        return EchoState(config, cell, readout).for_device(ComputeConfig(kernel="dense", precision=precision))
+        return EchoState(config, cell.with_trained_input(), readout).for_device(
+            ComputeConfig(kernel="dense", precision=precision)
+        )
 
     found = nnx.eval_shape(model)
     graphdef, *(_, frozen) = nnx.split(found, nnx.Param, ...)
@@ -404,12 +419,21 @@ def entries(tree: Shapes) -> int:
 def markdown(record: dict, target: Target) -> list[str]:
     peaks = ", ".join(f"{name} {value / 1e12:.4g}" for name, value in target.flops.items() if name != "default")
     lines = [
-        f"Compiled, not measured: nothing ran. Bounds are for {target.memory / 1e9:.4g} GB at"
-        f" {target.bandwidth / 1e12:.4g} TB/s, and products at {peaks} TFLOP/s. Columns: benchmarks/compile_for.py.",
+        "Compiled, never run. [c] is what the compiled program says of itself, [b] a bound that is worked out from it."
+        f" Bounds are for {target.bandwidth / 1e12:.4g} TB/s and products at {peaks} TFLOP/s; the memory is"
+        f" {target.memory / 1e9:.4g} GB. benchmarks/compile_for.py says what each column is.",
         "",
     ]
-    head = ["program", "counted", "held GB", "temporary GB", "of memory", "kernels", "read GB", "written GB"]
-    head += ["GFLOP", "bound ms", "needed ms", "share", "us an item, bound", "compiled in s"]
+    head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
+    head += [
+        "written GB [c]",
+        "GFLOP [c]",
+        "bound ms [b]",
+        "needed ms [b]",
+        "share [b]",
+        "us an item [b]",
+        "compiled in s",
+    ]
     rows, failed = [], []
     for name, found in record["programs"].items():
         if "failed" in found:

@@ -287,7 +287,8 @@ def _launched(module: Module, name: str, times: float) -> list[Kernel]:
         elif own.opcode == "conditional":
             branches = [_launched(module, branch, times) for branch in own.branches()]
             works = any(array.elements > SMALL for array in arrays(own.shape))
-            found += (max if works else min)(branches, key=_moved)
+            by_work = sorted(branches, key=_moved)
+            found += by_work[-1 if works else 0]
         elif own.opcode in ("call", "async-start"):
             found += _launched(module, own.attribute("to_apply") or own.attribute("calls") or "", times)
         elif not (own.opcode in NO_KERNEL or own.opcode.endswith("-done") or _names_only(own)):
