@@ -157,6 +157,13 @@ BUDGETS: dict[str, dict[str, tuple[int, int] | None]] = {
         "window, N 65,536, prefix tree": (2_294, 361),
         "update, N 4,096, float32": (1_877, 66),
         "update, N 4,096, bf16": (1_875, 74),
+        "update, N 65,536, bf16": (5_806, 78),
+        "scoring, N 4,096, float32": (1_812, 23),
+        "scoring, N 4,096, bf16": (1_812, 22),
+        "scoring, N 65,536, bf16": (3_552, 30),
+        "ESN+i gradient, N 512, bf16": (577, 871),
+        "ESN+i step, N 512": (825, 4),
+        "ESN+i step, N 2,048": (3_295, 3),
     },
 }
 
