@@ -1,0 +1,455 @@
+"""Compiles every hot program for a device that is not there, and says what it would hold, launch, move and multiply.
+
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --only 'window' --list
+
+The compilers of other devices are plugins of JAX, which need no such device. Install those of the JAX at hand into folders
+of their own, so that nothing else meets them, and name the folders in ESNLM_AOT, separated as in PATH:
+
+    pip install --no-deps --target FOLDER jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION    # VERSION of jax
+    pip install --no-deps --target FOLDER "libtpu==..."      # the version that the extra jax[tpu] of this jax asks for
+
+Each program is compiled in a process of its own, at the sizes of the papers, from shapes alone: no array is made. It is the
+function that a run calls, with the settings that a run chooses on such a device (compute.py):
+
+    window    features of a prefetch window, one time step of all batch slots (features/recurrence.py), for every kernel of
+              W_rec; "prefix tree" is that of scoring. The kernel that a run chooses is marked with *.
+    update    one update of the compiled loop (training/update.py): ROWS rows of features and 31 first targets beside them,
+              with a smaller bucket beside it, as in a run
+    scoring   log-probabilities of a chunk of features (evaluation/scoring.py)
+    ESN+i     loss and gradient of an update through time, and the optimizer's step on it (training/end_to_end.py)
+
+Nothing here is measured. Memory is what the compiler plans. Kernels, bytes and products are counted in the compiled text, by
+the rules of benchmarks/hlo.py. "bound" is the least time of these kernels: each takes as long as its bytes at the main
+memory's bandwidth or its products at the highest speed, whichever is longer. Starting a kernel takes time too, and a cache
+may spare bytes: what the second-level cache of a GPU holds from one kernel to the next is counted as if it came from memory.
+"share" is how much of the bound the unavoidable work has (`needed` below).
+
+Writes compile_for.TARGET.json and .md under --out.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hlo
+import jax
+import jax.numpy as jnp
+import measure
+import numpy as np
+import targets
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from targets import Target
+
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.config import TrainingConfig
+from esnlm.evaluation import scoring
+from esnlm.features import dropout, recurrence
+from esnlm.features.layout import PackedBatch
+from esnlm.models.echo_state import EchoState, EchoStateConfig
+from esnlm.ops.matmul import PRECISIONS
+from esnlm.readout.linear import FullRankReadout, ReadoutConfig
+from esnlm.reservoir import sparse
+from esnlm.reservoir.arrays import Frozen
+from esnlm.reservoir.cell import Reservoir
+from esnlm.reservoir.topology.base import largest_poisson_count
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.training import end_to_end, update
+from esnlm.training.batches import PackedTargets, WindowTargets
+
+VOCAB_SIZE, RANK, SENTENCES = 50_257, 512, 32  # V, r, and the sentences of an update
+SIZES = (4096, 65_536)  # N of the sparse ESN
+ESN_I_SIZES = (512, 2048)  # N of the dense ESN+i
+ROWS, SMALLER_BUCKET = (
+    656,
+    528,
+)  # of features in an update: 32 sentences like the corpus's, which share the row after BOS
+STEPS = 128  # time steps that a window has room for
+LENGTH, PACKED_SLOTS = (
+    96,
+    8,
+)  # of an update of the ESN+i: its longest sentence, padded, and what 32 of them are packed into
+
+Shapes = Any  # a tree of jax.ShapeDtypeStruct
+Needed = Sequence[tuple[float, dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A jitted function and the shapes of its arguments."""
+
+    function: Any
+    arguments: tuple
+    unit: str  # what is counted: a time step or an update of its loop, or the whole call
+    items: int  # tokens or predictions of a unit
+    needed: Needed  # stages of (bytes, flops by precision) that nothing can do without
+    chosen: bool = True  # a run on this device chooses it
+
+    @property
+    def is_loop(self) -> bool:
+        return self.unit in ("time step", "update")
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = measure.arguments(__doc__)
+    parser.add_argument("--target", required=True, help=f"{', '.join(targets.TARGETS)}, or a larger one: tpu-v5e:4x4")
+    parser.add_argument("--only", default="", help="a regular expression: the programs to compile (default: all)")
+    parser.add_argument("--list", action="store_true", help="say which programs there are, and compile nothing")
+    parser.add_argument("--text", type=Path, help="a folder for the compiled texts")
+    parser.add_argument("--program", help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    target, topology = targets.find(args.target)
+    names = list(filter(re.compile(args.only).search, programs(target)))
+    if args.list:
+        print("\n".join(names))
+        return {}
+    targets.require_plugin(target)
+    if args.program:
+        print(json.dumps(compile_program(args.program, target, topology, args.text)))
+        return {}
+    record = measure.begin() | {"target": args.target, "programs": {}}
+    for name in names:
+        record["programs"][name] = found = compile_apart(name, args)
+        print(name, {key: value for key, value in found.items() if key != "kernels"}, flush=True)
+        title = f"Compiled for {target.title}"
+        measure.write(args.out, f"compile_for.{target.name}", title, markdown(record, target), record)
+    return record
+
+
+def compile_apart(name: str, args: argparse.Namespace) -> dict:
+    """Returns what `compile_program` finds in a process of its own, or {"failed": why it found nothing}."""
+    command = [sys.executable, __file__, "--target", args.target, "--program", name]
+    command += ["--text", str(args.text)] * (args.text is not None)
+    # The plugin shall only compile: were it asked for devices, it would look for its own.
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode == 0:
+        return json.loads(done.stdout.splitlines()[-1])
+    said = [line for line in done.stderr.splitlines() if re.match(r"(\w+\.)*\w*(Error|error|Exception)\b", line)]
+    return {"failed": " ".join((said or done.stderr.splitlines() or [f"status {done.returncode}"])[-1].split())[:240]}
+
+
+# ---- one program
+
+
+def compile_program(name: str, target: Target, topology: str, text_folder: Path | None = None) -> dict:
+    """Compiles a program and returns what it would do on one device of the target."""
+    program = programs(target)[name]()
+    here = Mesh(np.array([targets.device(target, topology)]), ("device",))
+    sharding = NamedSharding(here, PartitionSpec())
+
+    def placed(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    began = time.perf_counter()
+    traced = program.function.trace(*jax.tree.map(placed, program.arguments))
+    compiled = traced.lower(lowering_platforms=(target.platform,)).compile()
+    compile_s = time.perf_counter() - began
+    text = compiled.as_text()
+    if text_folder is not None:
+        text_folder.mkdir(parents=True, exist_ok=True)
+        (text_folder / (re.sub(r"\W+", "_", f"{target.name} {name}") + ".txt")).write_text(text, encoding="utf-8")
+    memory = compiled.memory_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return {
+        "unit": program.unit,
+        "items": program.items,
+        "chosen": program.chosen,
+        "compile_s": compile_s,
+        "compiler_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "held_bytes": held,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        **count(text, program, target),
+    }
+
+
+def count(text: str, program: Program, target: Target) -> dict:
+    """Returns what the compiled text of a program does in one unit, and the bound on its time."""
+    module = hlo.parse(text)
+    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None)
+    if target.platform == "tpu":  # its scalar unit does these beside the others; a GPU launches a kernel for each
+        found = [kernel for kernel in found if not kernel.is_scalar]
+    work = hlo.total(found)
+    times = [(kernel.times * kernel.seconds(target.bandwidth, target.flops), kernel) for kernel in found]
+    bound = sum(seconds for seconds, _ in times)
+    needed = sum(
+        max(moved / target.bandwidth, sum(own / target.flops[precision] for precision, own in flops.items()))
+        for moved, flops in program.needed
+    )
+    longest = sorted(times, key=lambda item: -item[0])[:12]
+    return {
+        "launches": work.launches,
+        "bytes_read": work.bytes_read,
+        "bytes_written": work.bytes_written,
+        "flops": work.flops,
+        "bound_s": bound,
+        "needed_s": needed,
+        "kernels": [
+            {"name": own.name, "times": own.times, "ms": 1e3 * seconds}
+            | {"bytes_read": own.bytes_read, "bytes_written": own.bytes_written, "flops": own.flops}
+            for seconds, own in longest
+        ],
+    }
+
+
+# ---- the programs
+
+
+def programs(target: Target) -> dict[str, Callable[[], Program]]:
+    """Returns what makes each program, by its name."""
+    found: dict[str, Callable[[], Program]] = {}
+    for size in SIZES:
+        for kernel in sparse.KERNELS:
+            found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+        found[f"window, N {size:,}, prefix tree"] = partial(window, target, size, "auto", prefix_tree=True)
+    precisions = [precision for precision in PRECISIONS if precision != "tf32" or target.platform == "cuda"]
+    for size in SIZES:
+        for precision in precisions:
+            found[f"update, N {size:,}, {precision}"] = partial(readout_update, target, size, precision)
+    for size in SIZES:
+        for precision in precisions:
+            found[f"scoring, N {size:,}, {precision}"] = partial(scoring_chunk, target, size, precision)
+    for size in ESN_I_SIZES:
+        for precision in precisions:
+            found[f"ESN+i gradient, N {size:,}, {precision}"] = partial(esn_i_gradient, target, size, precision)
+        found[f"ESN+i step, N {size:,}"] = partial(esn_i_step, target, size)
+    return found
+
+
+def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) -> Program:
+    """Returns the recurrence over a prefetch window, without dropout."""
+    model = sparse_model(size)
+    compute, window_tokens, slots = settings(target, model)
+    chosen = compute.kernel if kernel == "auto" else kernel
+    arguments = (
+        abstract_reservoir(model.reservoir, chosen),
+        integers(STEPS, slots),
+        None if prefix_tree else shape(STEPS, slots, dtype=bool),
+        integers(STEPS, slots) if prefix_tree else None,
+        integers(STEPS),
+        integers(),
+        shape(window_tokens + slots, size),
+        None if prefix_tree else integers(),
+    )
+    nonzeros = round(size * model.reservoir.mean_degree)
+    # Every entry of W_rec is multiplied with every slot's state, and the features are written. A kernel that takes few slots at
+    # a time finds all else in a cache.
+    needed: Needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
+    return Program(recurrence.run, arguments, "time step", slots, needed, chosen == compute.kernel)
+
+
+def readout_update(target: Target, size: int, precision: str) -> Program:
+    """Returns the loop of updates of a low-rank readout on features of a window."""
+    model = sparse_model(size)
+    compute, window_tokens, slots = settings(target, model, precision)
+    training = TrainingConfig()
+    optimizer = update.make_optimizer(training, updates=1000)
+    loss_and_gradient = partial(
+        update.readout_loss_and_gradient, precision=precision, chunk_tokens=compute.chunk_tokens, dropout_rate=0.0
+    )
+    buckets = (SMALLER_BUCKET, ROWS)
+    loop = update.make_update_loop(optimizer, training.on_nonfinite, buckets, loss_and_gradient)
+    params = {"readout": low_rank_readout(size)}
+    updates = max(1, window_tokens // (ROWS + SENTENCES - 1))
+    window_targets = WindowTargets(packed_targets(ROWS, SENTENCES - 1, updates), integers(updates))
+    buffer = shape(window_tokens + slots, size)
+    key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
+    arguments = (
+        *(params, jax.eval_shape(optimizer.init, params), buffer, window_targets, key),
+        *(integers(), integers()),
+    )
+    trained = entries(params)
+    # The products read the parameters and the rows of the features, and write the gradient. Three are as wide as the
+    # vocabulary, and two as the state. AdamW reads parameter, gradient and both moments, and writes all but the gradient.
+    products = 4 * (2 * trained + ROWS * size), {precision: 2.0 * ROWS * RANK * (3 * VOCAB_SIZE + 2 * size)}
+    needed = [products, (4 * 7 * trained, {})]
+    return Program(loop, arguments, "update", ROWS + SENTENCES - 1, needed)
+
+
+def scoring_chunk(target: Target, size: int, precision: str) -> Program:
+    """Returns the log-probabilities of a chunk of features, each with up to two next tokens."""
+    model = sparse_model(size)
+    compute, window_tokens, slots = settings(target, model, precision)
+    rows, readout = compute.chunk_tokens, low_rank_readout(size)
+    buffer = shape(window_tokens + slots, size)
+    arguments = (readout, buffer, integers(rows), integers(2 * rows), integers(2 * rows))
+    function = jax.jit(partial(scoring._pair_log_probs, precision=precision))
+    needed = [(4 * (entries(readout) + rows * size), {precision: 2.0 * rows * RANK * (VOCAB_SIZE + size)})]
+    return Program(function, arguments, "chunk", rows, needed)
+
+
+def esn_i_gradient(target: Target, size: int, precision: str) -> Program:
+    """Returns loss and gradient of an update of the ESN+i: full rank, W_in trained through time, dropout."""
+    graphdef, params, frozen = abstract_esn_i(size, precision)
+    slots, rows = PACKED_SLOTS, ROWS
+    batch = PackedBatch(integers(LENGTH, slots), integers(LENGTH, slots), shape(LENGTH, slots, dtype=np.uint32))
+    key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
+    function = jax.jit(partial(end_to_end.loss_and_gradient, graphdef))
+    arguments = (frozen, params, batch, packed_targets(rows, 0), key)
+    # What is trained is read, though of W_in only the columns of the batch, and its gradient is written. The dense W_rec is
+    # read once, if it stays in a cache. Its products go forward and back through time.
+    trained, tokens = entries(params), LENGTH * slots
+    products = {precision: 3 * 2.0 * rows * size * VOCAB_SIZE}
+    products["float32"] = products.get("float32", 0) + 2 * 2.0 * tokens * size * size
+    needed = [(4 * (trained // 2 + trained + size * size), products)]
+    return Program(function, arguments, "call", rows, needed)
+
+
+def esn_i_step(target: Target, size: int) -> Program:
+    """Returns AdamW's step on all that an ESN+i trains."""
+    _, params, _ = abstract_esn_i(size, "float32")
+    training = TrainingConfig()
+    optimizer = update.make_optimizer(training, updates=1000)
+    function = jax.jit(update.make_step(optimizer, training.on_nonfinite), donate_argnums=(0, 1))
+    arguments = (params, jax.eval_shape(optimizer.init, params), shape(), params)
+    return Program(function, arguments, "call", ROWS, [(4 * 7 * entries(params), {})])
+
+
+# ---- shapes of models
+
+
+def settings(target: Target, model: EchoStateConfig, precision: str = "float32") -> tuple[ComputeConfig, int, int]:
+    """Returns (compute, window_tokens, batch_slots), as a run on the target chooses them."""
+    compute = choose_compute(ComputeConfig(precision=precision), model, target.backend)
+    assert compute.window_tokens is not None and compute.batch_slots is not None
+    return compute, compute.window_tokens, compute.batch_slots
+
+
+def sparse_model(size: int) -> EchoStateConfig:
+    """Returns the model of configs/esn_at_scale/esn.yaml."""
+    return EchoStateConfig(reservoir=ReservoirConfig(state_size=size), readout=ReadoutConfig(RANK))
+
+
+def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
+    """Returns what `Reservoir.for_device` would of a random sparse reservoir, with shapes in place of arrays.
+
+    The longest rows are those that random ones of this size are expected to have.
+    """
+    size, nonzeros = config.state_size, round(config.state_size * config.mean_degree)
+
+    def dense() -> Reservoir:
+        leak: Any = jnp.zeros(size)
+        return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **config.dynamics)
+
+    reservoir = nnx.eval_shape(dense)
+    fullest_row = math.ceil(config.longest_row)
+    fullest_column = math.ceil(largest_poisson_count(config.mean_degree, VOCAB_SIZE))
+    columns: Any = shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)
+    operands: dict[str, Callable[[], sparse.Operator]] = {
+        "bcoo": lambda: sparse.bcoo(jnp.zeros(nonzeros), jnp.zeros((nonzeros, 2), jnp.int32), (size, size)),
+        "csr": lambda: jax.experimental.sparse.BCSR(
+            (jnp.zeros(nonzeros), jnp.zeros(nonzeros, jnp.int32), jnp.zeros(size + 1, jnp.int32)), shape=(size, size)
+        ),
+        "ell": lambda: sparse.Ell(jnp.zeros((fullest_row, size)), jnp.zeros((fullest_row, size), jnp.int32)),
+        "dense": lambda: jnp.zeros((size, size)),
+    }
+    reservoir.recurrent = Frozen(jax.eval_shape(operands[kernel]))
+    reservoir.input = Frozen(sparse.Columns(*columns))
+    return reservoir
+
+
+def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.State]:
+    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays."""
+    reservoir = ReservoirConfig(
+        *(size,),
+        connectivity=0.5,
+        input_connectivity=1.0,
+        spectral_radius=0.993,
+        leak_min=0.8,
+        leak_max=0.8,
+        activation="relu",
+    )
+    config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True, dropout=0.1)
+
+    def model() -> EchoState:
+        leak: Any = jnp.zeros(size)
+        cell = Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **reservoir.dynamics)
+        readout = FullRankReadout(jnp.zeros((VOCAB_SIZE, size)), jnp.zeros(VOCAB_SIZE))
+        return EchoState(config, cell.with_trained_input(), readout).for_device(
+            ComputeConfig(kernel="dense", precision=precision)
+        )
+
+    found = nnx.eval_shape(model)
+    graphdef, *(_, frozen) = nnx.split(found, nnx.Param, ...)
+    return graphdef, found.params, frozen
+
+
+def low_rank_readout(size: int) -> dict:
+    return {"a": shape(VOCAB_SIZE, RANK), "b": shape(RANK, size), "bias": shape(VOCAB_SIZE)}
+
+
+def packed_targets(rows: int, first_targets: int, updates: int | None = None) -> PackedTargets:
+    """Returns the targets of one update, or of all updates of a window."""
+    lead = () if updates is None else (updates,)
+    by_row, first = (*lead, rows), (*lead, first_targets)
+    return PackedTargets(
+        *(integers(*by_row), integers(*by_row), shape(*by_row), shape(*by_row, dtype=np.uint32)),
+        *(integers(*first), shape(*first)),
+    )
+
+
+def shape(*dims: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, dtype)
+
+
+def integers(*dims: int) -> jax.ShapeDtypeStruct:
+    return shape(*dims, dtype=np.int32)
+
+
+def entries(tree: Shapes) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+# ---- the table
+
+
+def markdown(record: dict, target: Target) -> list[str]:
+    peaks = ", ".join(f"{name} {value / 1e12:.4g}" for name, value in target.flops.items() if name != "default")
+    lines = [
+        "Compiled, never run. [c] is what the compiled program says of itself, [b] a bound that is worked out from it."
+        f" Bounds are for {target.bandwidth / 1e12:.4g} TB/s and products at {peaks} TFLOP/s; the memory is"
+        f" {target.memory / 1e9:.4g} GB. benchmarks/compile_for.py says what each column is.",
+        "",
+    ]
+    head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
+    head += [
+        "written GB [c]",
+        "GFLOP [c]",
+        "bound ms [b]",
+        "needed ms [b]",
+        "share [b]",
+        "us an item [b]",
+        "compiled in s",
+    ]
+    rows, failed = [], []
+    for name, found in record["programs"].items():
+        if "failed" in found:
+            failed.append(f"- {name}: does not compile. {found['failed']}")
+            continue
+        memory = found["held_bytes"] + found["temporary_bytes"]
+        mark = " *" if name.startswith("window") and found["chosen"] else ""
+        rows.append(
+            [name + mark, found["unit"], *(found[key] / 1e9 for key in ("held_bytes", "temporary_bytes"))]
+            + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
+            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written")), sum(found["flops"].values()) / 1e9]
+            + [1e3 * found["bound_s"], 1e3 * found["needed_s"], f"{found['needed_s'] / found['bound_s']:.0%}"]
+            + [1e6 * found["bound_s"] / found["items"], found["compile_s"]]
+        )
+    return lines + measure.table(head, rows) + [""] * bool(failed) + failed
+
+
+if __name__ == "__main__":
+    measure.as_command(main)

@@ -1,0 +1,145 @@
+"""Devices that programs are compiled for where no such device is: what the compiler and a bound need to know of them.
+
+Memory, bandwidth and processors are what the devices report of themselves. The highest speeds of products are those of the
+makers' data sheets, without sparsity. A float32 product ("highest" precision) of a TPU is six products of bfloat16.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from esnlm.errors import require
+
+FOLDERS = "ESNLM_AOT"  # the environment variable: folders with plugins, as PATH has them
+
+
+@dataclass(frozen=True)
+class Target:
+    """One device of a kind."""
+
+    name: str
+    title: str
+    platform: str  # JAX's name: cuda or tpu
+    backend: str  # the name by which esnlm chooses its settings: gpu or tpu
+    topology: str  # the smallest: of a GPU partitions x hosts x devices of a host, of TPUs KIND:CHIPS
+    memory: int  # bytes
+    bandwidth: float  # bytes a second, of the main memory
+    flops: dict[
+        str, float
+    ]  # products a second, twice, by precision; "default" is what JAX does where nothing is asked for
+    device_info: dict[str, Any] | None = None  # of a GPU: fields of XLA's GpuDeviceInfoProto beside those that all have
+
+    def config(self) -> str:
+        """Returns XLA's GpuTargetConfigProto as text."""
+        assert self.device_info is not None, "a TPU is known by its topology"
+        fields = GPU | {"memory_bandwidth": int(self.bandwidth), "device_memory_size": self.memory} | self.device_info
+        lines = [f"  {name}: {value}" for name, value in fields.items() if name != "major"]
+        return "\n".join(
+            [
+                *("gpu_device_info {", *lines, f"  cuda_compute_capability {{ major: {fields['major']} }}", "}"),
+                *('platform_name: "CUDA"', "dnn_version_info { major: 9 minor: 10 }"),
+                f'device_description_str: "{self.title}"',
+            ]
+        )
+
+
+# What the GPUs below have in common.
+GPU = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 48 << 10,
+    "threads_per_core_limit": 2048,
+    "block_dim_limit_x": (1 << 31) - 1,
+    "block_dim_limit_y": (1 << 16) - 1,
+    "block_dim_limit_z": (1 << 16) - 1,
+    "registers_per_core_limit": 1 << 16,
+    "registers_per_block_limit": 1 << 16,
+}
+HOPPER = {
+    "major": 9,
+    "core_count": 132,
+    "fpus_per_core": 128,
+    "clock_rate_ghz": 1.98,
+    "l2_cache_size": 50 << 20,
+    "shared_memory_per_core": 228 << 10,
+    "shared_memory_per_block_optin": 227 << 10,
+}
+AMPERE = {
+    "major": 8,
+    "core_count": 108,
+    "fpus_per_core": 64,
+    "clock_rate_ghz": 1.41,
+    "l2_cache_size": 40 << 20,
+    "shared_memory_per_core": 164 << 10,
+    "shared_memory_per_block_optin": 163 << 10,
+}
+
+
+def _gpu(name: str, title: str, memory: int, bandwidth: float, tflops: tuple[float, ...], info: dict) -> Target:
+    float32, tf32, bf16 = (1e12 * value for value in tflops)
+    flops = {"float32": float32, "tf32": tf32, "bf16": bf16, "default": tf32}
+    return Target(name, title, "cuda", "gpu", "1x1x1", memory, bandwidth, flops, info)
+
+
+def _tpu(name: str, topology: str, gibibytes: int, bandwidth: float, tflops: float) -> Target:
+    bf16 = 1e12 * tflops
+    flops = {"float32": bf16 / 6, "tf32": bf16 / 3, "bf16": bf16, "default": bf16}
+    title = f"TPU {name.removeprefix('tpu-')}, one chip"
+    return Target(name, title, "tpu", "tpu", topology, gibibytes << 30, bandwidth, flops)
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        _gpu("h100", "NVIDIA H100 80GB HBM3", 84_942_979_072, 3.35232e12, (66.9, 494.7, 989.4), HOPPER),
+        _gpu("a100", "NVIDIA A100-SXM4-80GB", 85_100_068_864, 2.03904e12, (19.5, 156, 312), AMPERE),
+        _tpu("tpu-v5e", "v5e:2x2", 16, 0.819e12, 197),
+        _tpu("tpu-v5p", "v5p:2x2x1", 95, 2.765e12, 459),
+        _tpu("tpu-v6e", "v6e:2x2", 32, 1.64e12, 918),
+    )
+}
+
+
+def find(text: str) -> tuple[Target, str]:
+    """Returns the target of `h100` or `tpu-v5e:4x4`, and its topology as JAX takes it.
+
+    Raises:
+        InputError: there is no target of that name.
+    """
+    name, _, shape = text.partition(":")
+    require(name in TARGETS, f"--target {text}: no target of that name; choose {', '.join(TARGETS)}")
+    target = TARGETS[name]
+    if not shape:
+        return target, target.topology
+    return target, shape if target.platform == "cuda" else f"{name.removeprefix('tpu-')}:{shape}"
+
+
+def require_plugin(target: Target) -> None:
+    """Raises InputError where no plugin compiles for the target."""
+    require(
+        bool(plugin_folders(target)),
+        f"--target {target.name}: no plugin that compiles for {target.platform} was found; install it into a folder"
+        f" of its own, as benchmarks/compile_for.py says, and name the folder in {FOLDERS}",
+    )
+
+
+def plugin_folders(target: Target) -> list[str]:
+    """Returns the folders with a plugin for the target, of those that ESNLM_AOT names and of those of this Python."""
+    pattern = "jax_plugins/xla_cuda*" if target.platform == "cuda" else "libtpu"
+    named = [folder for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
+    return [folder for folder in [*named, *sys.path] if folder and any(Path(folder).glob(pattern))]
+
+
+def device(target: Target, topology: str) -> Any:
+    """Returns the first device of a topology, to compile for. It makes JAX look for plugins."""
+    sys.path[:] = [*sys.path, *(folder for folder in plugin_folders(target) if folder not in sys.path)]
+    from jax.experimental import topologies
+
+    if target.platform == "cuda":
+        found = topologies.get_topology_desc(topology, "cuda", target_config=target.config(), topology=topology)
+    else:
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # or it asks the network which TPU this machine has
+        found = topologies.get_topology_desc(topology, "tpu")
+    return found.devices[0]
