@@ -252,9 +252,7 @@ def test_a_link_to_a_store_goes_on_pointing_at_it(tmp_path):
 
 def test_a_place_where_nothing_can_be_written_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        InputError, match=f"^{tmp_path}/file/store: cannot be written: File exists; name another place$"
-    ):
+    with pytest.raises(InputError, match=f"^{tmp_path}/file/store: file is a file, and no folder; name another place$"):
         write_store(tmp_path / "file" / "store")
 
 
