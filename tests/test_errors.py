@@ -422,6 +422,21 @@ TABLE = {
             write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}}}\nseeds: [0]"),
         ),
         Row(
+            "no number of jobs",
+            "python -m esnlm study study.yaml --jobs 0",
+            "--jobs is 0: give a number from 1 up, or auto",
+        ),
+        Row(
+            "no part of an array",
+            "python -m esnlm study study.yaml --cell 3",
+            "--cell is 3: give I/N, such as 0/8 for the first of 8 processes",
+        ),
+        Row(
+            "an array counted from 1",
+            "python -m esnlm study study.yaml --cell 8/8",
+            "--cell is 8/8: I is counted from 0 to 7 (sbatch --array=0-7)",
+        ),
+        Row(
             "nothing to diagnose",
             "python -m esnlm diagnose",
             "nothing to diagnose: give a run directory (--run), a configuration (--config) or both",
