@@ -9,7 +9,7 @@ from esnlm.errors import InputError
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import read_small
 
-LOCK = ".lock"
+LOCK, LOCK_ALONE = ".lock", ".search.lock"
 
 
 def require_own(folder: Path, study: str) -> None:
@@ -44,9 +44,27 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Holds the folder of a study for one process, until it ends.
+
+    Raises:
+        InputError: Another process holds it.
+    """
+    with open(folder / LOCK_ALONE, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = "another process is at this search; wait for it, or choose another folder with --out"
+            raise InputError(f"{folder}: {message}") from None
+        except OSError:  # no locks here
+            pass
+        yield
+
+
 def _is_other(folder: Path, study: str) -> bool:
     try:
-        empty = not folder.exists() or all(path.name == LOCK for path in folder.iterdir())
+        empty = not folder.exists() or all(path.name in (LOCK, LOCK_ALONE) for path in folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be read: {error.strerror}; choose another folder with --out") from None
     return not empty and _read_name(folder / "table.json") != study

@@ -19,15 +19,16 @@ from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
 from esnlm.studies.grid_table import collect_cells, write_table
 from esnlm.studies.jobs import Ended, Job, Pool, run_in_process
+from esnlm.studies.one_run import train_and_score
 from esnlm.studies.progress import StudyProgress
+from esnlm.studies.search_run import run_search
 from esnlm.studies.shares import Share, divide, find_devices, free_memory, memory_needs
 from esnlm.training import plan
 from esnlm.training.settings import require_same
-from esnlm.workflows.blimp import evaluate_run
-from esnlm.workflows.train import INTERRUPTED, train_run
+from esnlm.workflows.train import INTERRUPTED
 
 BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # another program runs such studies
-KINDS = ("grid", *BOTTLENECK_KINDS)
+KINDS = ("grid", "search", *BOTTLENECK_KINDS)
 
 
 class Part(NamedTuple):
@@ -85,6 +86,10 @@ def run_study(
     """
     tree = read_study(file)
     paths = {key: str(value) for key, value in (("out", out), ("blimp", blimp)) if value}
+    if tree["kind"] == "search":
+        message = f"{file}: a search builds on the results of all its trials: give --jobs in place of --cell"
+        require(part is None, message)
+        return run_search(tree | paths, file, only_plan, overrides, command, jobs)
     grid = parse_grid(tree | paths, file)
     runs = make_runs(grid, overrides)
     folder.require_own(grid.out, grid.name)
@@ -108,7 +113,7 @@ def run_study(
 
 
 def read_study(file: Path) -> dict[str, Any]:
-    """Reads a study file of kind `grid`.
+    """Reads a study file of kind `grid` or `search`.
 
     Raises:
         InputError: it is missing or not YAML, a key stands in it twice, or it is of another kind.
@@ -120,14 +125,6 @@ def read_study(file: Path) -> dict[str, Any]:
     if kind in BOTTLENECK_KINDS:
         raise InputError(f"{file}: a study of kind {kind} is run by python -m experiments.bottleneck {file}")
     return tree
-
-
-def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
-    """Makes one run, as train.py and eval_blimp.py do, and returns the exit status."""
-    status = train_run(experiment)
-    if status == 0 and blimp is not None:
-        evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
-    return status
 
 
 class _Work(NamedTuple):

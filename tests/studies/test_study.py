@@ -216,7 +216,7 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("[]", "kind is None: a study is one of grid, alignment, coordinate_check, training_curves"),
+        ("[]", "kind is None: a study is one of grid, search, alignment, coordinate_check, training_curves"),
         ("kind: table", "kind is 'table': a study is one of"),
         ("kind: [", "not a YAML file"),
         ("kind: grid", "runs is missing: give grid, cases or both"),
