@@ -482,6 +482,12 @@ TABLE = {
             write("search.yaml", SEARCH.replace("trials: 3", "trials: 3, objective: nll")),
         ),
         Row(
+            "an objective without its text",
+            "python -m esnlm study search.yaml --data.train store --data.validation null",
+            "search.yaml: objective is val_nll: name validation text, with data.validation",
+            write("search.yaml", SEARCH.replace("small", "store")),
+        ),
+        Row(
             "what the search sets",
             "python -m esnlm study search.yaml --training.learning_rate 1",
             "command line: --training.learning_rate is for search.yaml to set: change it there",

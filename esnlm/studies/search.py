@@ -24,6 +24,7 @@ OBJECTIVES = {
     "train_nll": "minimize",
     "blimp": "maximize",
 }
+NEED_VALIDATION = ("val_nll", "val_bits_per_byte", "perplexity")
 DIRECTIONS = ("minimize", "maximize")
 PRUNERS = ("none", "median")
 PRUNE_BY = ("val_nll", "train_nll")
@@ -145,6 +146,8 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     require(type(seed) is int and seed >= 0, f"{file}: seed is {seed!r}: it must be an integer from 0 up")
     if objective == "blimp" and not blimp and not experiment.data.has_minimal_pairs:
         raise InputError(f"{file}: objective is blimp: name minimal pairs, with blimp or --blimp")
+    if objective in NEED_VALIDATION and getattr(experiment.data, "validation", "made with the corpus") is None:
+        raise InputError(f"{file}: objective is {objective}: name validation text, with data.validation")
     search = Search(
         file=file,
         base=path,

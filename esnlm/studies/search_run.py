@@ -64,15 +64,15 @@ def run_search(
     with folder.held_alone(search.out):
         if not (search.out / STORAGE).exists():
             write_results(search, [], command)  # It names the study that the folder belongs to.
-        return _Run(search, command, jobs).run()
+        with Trials(search) as trials:
+            return _Run(search, trials, command, jobs).run()
 
 
 class _Run:
     """The work of one process on a search."""
 
-    def __init__(self, search: Search, command: str, jobs: int | str | None) -> None:
-        self.search, self.command = search, command
-        self.trials = Trials(search)
+    def __init__(self, search: Search, trials: Trials, command: str, jobs: int | str | None) -> None:
+        self.search, self.trials, self.command = search, trials, command
         self.logs = None if jobs is None else search.out / "logs"
         if self.logs:
             folder.make(self.logs)
@@ -205,7 +205,10 @@ def _spell_point(search: Search, values: dict[str, Any]) -> str:
 
 def _show_plan(search: Search, flops: float) -> None:
     """Prints what is done, and the least time that the rest takes."""
-    known = Trials(search).all() if (search.out / STORAGE).exists() else []
+    known = []
+    if (search.out / STORAGE).exists():
+        with Trials(search) as trials:
+            known = trials.all()
     left = search.trials - sum(trial.state != "running" for trial in known)
     seconds = flops / plan.matmul_speed(search.experiment.compute.precision)
     print(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial as OptunaTrial
 
 STORAGE = "search.db"
+SQLITE = b"SQLite format 3\0"  # what such a file begins with
 SLOWEST_START = 4  # No trial is given up in this part of its updates: a low learning rate starts slowly [ours].
 NO_OPTUNA = "a study of kind search needs Optuna: pip install 'esnlm[search]'"
 
@@ -38,7 +39,7 @@ class Trial:
 
 
 class Trials:
-    """The trials of one search."""
+    """The trials of one search. Leaving a `with` block closes the storage."""
 
     def __init__(self, search: Search) -> None:
         """Opens the storage in the study's folder, or makes it.
@@ -52,12 +53,15 @@ class Trials:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.search = search
         file = search.out / STORAGE
+        if file.exists() and not file.read_bytes().startswith(SQLITE):
+            raise InputError(f"{file}: cannot be used (no SQLite file); choose another folder with --out")
         warmup = (last_step(search.experiment) or 0) // SLOWEST_START
         median = optuna.pruners.MedianPruner(n_warmup_steps=warmup)
         pruner = median if search.pruner == "median" else optuna.pruners.NopPruner()
         try:
+            self._storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
             self._study: Study = optuna.create_study(
-                storage=f"sqlite:///{file}",
+                storage=self._storage,
                 study_name=search.name,
                 direction=search.direction,
                 pruner=pruner,
@@ -73,9 +77,17 @@ class Trials:
         else:
             other = next((key for key in definition if begun.get(key) != definition[key]), None)
             if other is not None:
+                self.__exit__()
                 message = f"the search was begun with another {other} than {search.file} has now"
                 raise InputError(f"{search.out}: {message}; choose another folder with --out")
         self._open: dict[int, OptunaTrial] = {}
+
+    def __enter__(self) -> "Trials":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._storage.remove_session()
+        self._storage.engine.dispose()
 
     def all(self) -> list[Trial]:
         """Returns every trial so far, by number."""
@@ -98,6 +110,7 @@ class Trials:
 
         for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
             self._open[trial.number] = OptunaTrial(self._study, trial._trial_id)
+            self._open[trial.number].set_user_attr("error", None)
         return sorted(self._open)
 
     def ask(self) -> int:

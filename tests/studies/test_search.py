@@ -267,10 +267,10 @@ def test_a_run_that_fails_is_tried_again(fake, monkeypatch, tmp_path, capsys):
 def test_a_diverged_trial_is_the_worst(fake, optuna, tmp_path):
     its = parse(write(tmp_path, SEARCH.replace("base:", f"out: {tmp_path}/out\nbase:")))
     its.out.mkdir()
-    trials = Trials(its)
-    for value in (5.0, math.nan):
-        trials.complete(trials.ask(), value)
-    assert [trial.objective for trial in search_table.rank(its, trials.all())] == [5.0, math.inf]
+    with Trials(its) as trials:
+        for value in (5.0, math.nan):
+            trials.complete(trials.ask(), value)
+        assert [trial.objective for trial in search_table.rank(its, trials.all())] == [5.0, math.inf]
 
 
 def test_a_second_process_is_refused(fake, tmp_path):
@@ -401,11 +401,28 @@ def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, monkey
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
-def test_minimal_pairs_are_needed_where_they_are_the_objective(tmp_path):
+def test_what_the_objective_is_measured_on_is_needed(tmp_path):
     file = write(tmp_path, SEARCH + "objective: blimp\n")
     (tmp_path / "base.yaml").write_text("data: {kind: store, train: stores/a, validation: stores/b}")
     with pytest.raises(InputError, match="find.yaml: objective is blimp: name minimal pairs, with blimp or --blimp$"):
         parse(file)
+    (tmp_path / "find.yaml").write_text(SEARCH)
+    (tmp_path / "base.yaml").write_text("data: {kind: store, train: stores/a}")
+    with pytest.raises(
+        InputError, match="find.yaml: objective is val_nll: name validation text, with data.validation$"
+    ):
+        parse(file)
+
+
+def test_a_storage_of_something_else_is_refused(fake, tmp_path):
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out) == 0
+    (out / "search.db").write_text("something else")
+    with pytest.raises(
+        InputError, match="search.db: cannot be used .no SQLite file.; choose another folder with --out$"
+    ) as caught:
+        study.run_study(file, out)
+    assert "\n" not in str(caught.value)
 
 
 SEARCHES = Path(__file__).resolve().parents[2] / "configs" / "studies"
