@@ -74,7 +74,12 @@ def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def write(experiment: Experiment, file: Path) -> None:
     """Writes the experiment as YAML that `read` gives back."""
-    write_file(file, yaml.safe_dump(as_dict(experiment), sort_keys=False))
+    write_file(file, dump(experiment))
+
+
+def dump(experiment: Experiment) -> str:
+    """Returns the experiment as the text of such a file."""
+    return yaml.safe_dump(as_dict(experiment), sort_keys=False)
 
 
 @contextlib.contextmanager

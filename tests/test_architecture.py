@@ -52,6 +52,7 @@ HEAVY = {
     "transformers",
     "networkx",
     "lm_eval",
+    "optuna",
     "datasets",
     "pyarrow",
     "backports",

@@ -99,6 +99,9 @@ def damage_diagnosis() -> None:
     Path("run/diagnostics/diagnostics.json").write_text('{"reservoirs": [{}]}')
 
 
+SEARCH = (
+    "{kind: search, base: small.yaml, trials: 3, search: {training.learning_rate: {low: 0.001, high: 0.01, log: true}}}"
+)
 PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
 TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
@@ -412,7 +415,7 @@ TABLE = {
         Row(
             "no study",
             "python -m esnlm study small.yaml",
-            "small.yaml: kind is None: a study is one of grid, alignment, coordinate_check, training_curves",
+            "small.yaml: kind is None: a study is one of grid, search, alignment, coordinate_check, training_curves",
         ),
         Row(
             "two cells of one name",
@@ -435,6 +438,75 @@ TABLE = {
             "python -m esnlm study study.yaml --seed 3",
             "command line: --seed is for study.yaml to set: change it there",
             write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}}}\nseeds: [0]"),
+        ),
+        Row(
+            "no number of jobs",
+            "python -m esnlm study study.yaml --jobs 0",
+            "--jobs is 0: give a number from 1 up, or auto",
+        ),
+        Row(
+            "no part of an array",
+            "python -m esnlm study study.yaml --cell 3",
+            "--cell is 3: give I/N, such as 0/8 for the first of 8 processes",
+        ),
+        Row(
+            "an array counted from 1",
+            "python -m esnlm study study.yaml --cell 8/8",
+            "--cell is 8/8: I is counted from 0 to 7 (sbatch --array=0-7)",
+        ),
+        Row(
+            "a part of a search",
+            "python -m esnlm study search.yaml --cell 0/8",
+            "search.yaml: a search builds on the results of all its trials: give --jobs in place of --cell",
+            write("search.yaml", SEARCH),
+        ),
+        Row(
+            "a search of nothing",
+            "python -m esnlm study search.yaml",
+            "search.yaml: search is None: it must hold settings, each with low and high, or with choices",
+            write("search.yaml", "{kind: search, base: small.yaml, trials: 3}"),
+        ),
+        Row(
+            "a search without end",
+            "python -m esnlm study search.yaml",
+            "search.yaml: trials is None: it must be a whole number from 1 to 1,000",
+            write("search.yaml", SEARCH.replace("trials: 3, ", "")),
+        ),
+        Row(
+            "a range from above to below",
+            "python -m esnlm study search.yaml",
+            "search.yaml: search.training.learning_rate: low is 0.1 and high 0.01: high must be above low",
+            write("search.yaml", SEARCH.replace("0.001", "0.1")),
+        ),
+        Row(
+            "a range of logarithms from 0",
+            "python -m esnlm study search.yaml",
+            "search.yaml: search.training.learning_rate: low is 0: it must be above 0 on a logarithmic scale",
+            write("search.yaml", SEARCH.replace("0.001", "0")),
+        ),
+        Row(
+            "a setting that there is not",
+            "python -m esnlm study search.yaml",
+            "search.yaml: rate=0.001: training.rate: adamw has no such setting; choose from …",
+            write("search.yaml", SEARCH.replace("learning_rate", "rate")),
+        ),
+        Row(
+            "an objective that there is not",
+            "python -m esnlm study search.yaml",
+            "search.yaml: objective is 'nll': choose val_nll, val_bits_per_byte, perplexity, train_nll, blimp",
+            write("search.yaml", SEARCH.replace("trials: 3", "trials: 3, objective: nll")),
+        ),
+        Row(
+            "an objective without its text",
+            "python -m esnlm study search.yaml --data.train store --data.validation null",
+            "search.yaml: objective is val_nll: name validation text, with data.validation",
+            write("search.yaml", SEARCH.replace("small", "store")),
+        ),
+        Row(
+            "what the search sets",
+            "python -m esnlm study search.yaml --training.learning_rate 1",
+            "command line: --training.learning_rate is for search.yaml to set: change it there",
+            write("search.yaml", SEARCH),
         ),
         Row(
             "nothing to diagnose",

@@ -14,11 +14,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="DIR", help="where runs and table go (default: the file's out)")
     add("--blimp", type=Path, metavar="PATH", help="minimal pairs to score with each run (default: the file's blimp)")
     add("--plan", action="store_true", help="list the runs, what is done, and the time left; trains nothing")
+    several = (
+        "runs to train side by side, each with its share of the cores or one GPU; auto: what the machine has room for"
+    )
+    add("--jobs", metavar="J", help=several)
+    part = "train every N-th run only, from number I on, counted from 0: one process of a SLURM array"
+    add("--cell", metavar="I/N", help=part)
     accept_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from esnlm.studies.study import run_study
+    from esnlm.studies.shares import parse_jobs
+    from esnlm.studies.study import parse_part, run_study
 
     return run_study(
         find_config(options.file),
@@ -27,4 +34,6 @@ def run(options: argparse.Namespace) -> int:
         only_plan=options.plan,
         overrides=options.settings,
         command=options.command,
+        jobs=parse_jobs(options.jobs),
+        part=parse_part(options.cell),
     )

@@ -83,7 +83,7 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     Raises:
         InputError: a key is unknown, or what it holds is not what it must be.
     """
-    _require_known(file, "", tree, KEYS)
+    require_known(file, "", tree, KEYS)
     require("runs" in tree, f"{file}: runs is missing: give grid, cases or both")
     blocks = tree["runs"] if isinstance(tree["runs"], list) else [tree["runs"]]
     cells = [cell for block in blocks for cell in _parse_block(file, block, tree.get("base"))]
@@ -157,7 +157,7 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
     """Returns the cells of a block: each of its cases at each point of its grid."""
     message = f"runs is {block!r}: it must hold grid, cases or both, or list such blocks"
     require(isinstance(block, dict), f"{file}: {message}")
-    _require_known(file, "runs.", block, BLOCK_KEYS)
+    require_known(file, "runs.", block, BLOCK_KEYS)
     base = block.get("base", base)
     message = f"base is {base!r}: name a configuration file, from the study file's folder"
     require(isinstance(base, str) and bool(base), f"{file}: {message}")
@@ -180,7 +180,7 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
     names, cells = short_names(list(axes)), []
     for (case, settings), values in itertools.product(cases.items(), itertools.product(*axes.values())):
         point = dict(zip(axes, values, strict=True))
-        parts = [f"{names[key]}={re.sub(UNFIT_FOR_FOLDERS, '_', _spell(value))}" for key, value in point.items()]
+        parts = [f"{names[key]}={re.sub(UNFIT_FOR_FOLDERS, '_', spell(value))}" for key, value in point.items()]
         name = ",".join([case] * bool(case) + parts) or "base"
         for key in ("run", "seed"):
             require(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
@@ -195,7 +195,7 @@ def _require_few_runs(file: Path, count: int) -> None:
 
 def _read_experiment(file: Path, cell: Cell, overrides: Sequence[str]) -> Experiment:
     """Returns the configuration of a cell. An error in the file's own settings names the file and the cell."""
-    settings = [f"--{key}={_spell(value)}" for key, value in cell.settings.items()]
+    settings = [f"--{key}={spell(value)}" for key, value in cell.settings.items()]
     try:
         experiment = config_io.read(cell.base, settings)
     except InputError as error:
@@ -208,12 +208,12 @@ def _parse_reference(file: Path, tree: Any) -> tuple[str, dict[str, dict[str, tu
     right = isinstance(tree, dict) and isinstance(tree.get("source", ""), str)
     right = right and isinstance(tree.get("cells", {}), dict)
     require(right, f"{file}: reference must hold source, a text, and cells, by name")
-    _require_known(file, "reference.", tree, ("source", "cells"))
+    require_known(file, "reference.", tree, ("source", "cells"))
     published: dict[str, dict[str, tuple[float, float | None]]] = {}
     for name, values in tree.get("cells", {}).items():
         where = f"reference.cells.{name}"
         require(isinstance(values, dict), f"{file}: {where} is {values!r}: it must hold values by measure")
-        _require_known(file, f"{where}.", values, MEASURES)
+        require_known(file, f"{where}.", values, MEASURES)
         published[name] = {}
         for measure, value in values.items():
             numbers = value if isinstance(value, list) else [value]
@@ -224,11 +224,11 @@ def _parse_reference(file: Path, tree: Any) -> tuple[str, dict[str, dict[str, tu
     return tree.get("source", ""), published
 
 
-def _spell(value: Any) -> str:
+def spell(value: Any) -> str:
     """Returns a value as the command line has it."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _require_known(file: Path, section: str, tree: dict[str, Any], known: Collection[str]) -> None:
+def require_known(file: Path, section: str, tree: dict[str, Any], known: Collection[str]) -> None:
     for key in tree:
         require(key in known, f"{file}: unknown key {section}{key}: choose from {', '.join(known)}")

@@ -21,7 +21,7 @@ def collect_cells(grid: Grid, runs: Sequence[GridRun]) -> list[dict[str, Any]]:
     cells = []
     for cell in grid.cells:
         of_cell = (run for run in runs if run.cell == cell.name)
-        found = [_read_measures(run) for run in of_cell if RunDirectory(run.directory).read_summary()]
+        found = [read_measures(run) for run in of_cell if RunDirectory(run.directory).read_summary()]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cell_values = {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings}
         cells.append(cell_values | {"runs": found, "means": means})
@@ -66,7 +66,7 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
     return table
 
 
-def _read_measures(run: GridRun) -> dict[str, Any]:
+def read_measures(run: GridRun) -> dict[str, Any]:
     """Returns what is told of a finished run, with MEASURES as numbers."""
     row = run_table.row(run.directory)
     summary = row["summary"]

@@ -1,35 +1,58 @@
-"""A study: a file that names many runs. They are trained one after the other, and one table shows them."""
+"""A study: a file that names many runs. They are trained one by one or side by side, and one table shows them."""
 
-import multiprocessing
-import signal
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from esnlm.config import Experiment
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
-from esnlm.process import OUTPUT_LOST, exit_with
+from esnlm.process import OUTPUT_LOST
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import write_file
 from esnlm.runs.console import clock, say
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.small_file import read_small
 from esnlm.runs.yaml_file import read_tree
+from esnlm.studies import folder
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
 from esnlm.studies.grid_table import collect_cells, write_table
+from esnlm.studies.jobs import Ended, Job, Pool, run_in_process
+from esnlm.studies.one_run import train_and_score
+from esnlm.studies.progress import StudyProgress
+from esnlm.studies.search_run import run_search
+from esnlm.studies.shares import Share, divide, find_devices, free_memory, memory_needs
 from esnlm.training import plan
 from esnlm.training.settings import require_same
-from esnlm.workflows.blimp import evaluate_run
-from esnlm.workflows.train import INTERRUPTED, train_run
+from esnlm.workflows.train import INTERRUPTED
 
 BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # another program runs such studies
-KINDS = ("grid", *BOTTLENECK_KINDS)
+KINDS = ("grid", "search", *BOTTLENECK_KINDS)
+
+
+class Part(NamedTuple):
+    """The runs of a study that one of several processes takes: every `step`-th, from number `first` on."""
+
+    first: int
+    step: int
+
+
+def parse_part(text: str | None) -> Part | None:
+    """Returns what `--cell I/N` says, or None where it is not given. I is counted from 0, as in `sbatch --array=0-7`.
+
+    Raises:
+        InputError: it is no such pair, or I is not below N.
+    """
+    if text is None:
+        return None
+    numbers = text.split("/")
+    right = len(numbers) == 2 and all(number.isascii() and number.isdigit() for number in numbers)
+    require(right and int(numbers[1]) > 0, f"--cell is {text}: give I/N, such as 0/8 for the first of 8 processes")
+    part = Part(int(numbers[0]), int(numbers[1]))
+    message = f"I is counted from 0 to {part.step - 1} (sbatch --array=0-{part.step - 1})"
+    require(part.first < part.step, f"--cell is {text}: {message}")
+    return part
 
 
 def run_study(
@@ -39,6 +62,8 @@ def run_study(
     only_plan: bool = False,
     overrides: Sequence[str] = (),
     command: str = "",
+    jobs: int | str | None = None,
+    part: Part | None = None,
 ) -> int:
     """Runs what is left of a study, or shows what that is. The whole file is checked before anything is trained.
 
@@ -49,55 +74,46 @@ def run_study(
         only_plan: list the runs, what is done, and the time that the rest takes.
         overrides: `--section.key value` for every run.
         command: the command, to stand in the table.
+        jobs: how many runs to train side by side, or "auto"; None trains them one by one and shows what each says.
+        part: the runs that are this process's to train, of all; None takes them all.
 
     Returns:
         0 when all is done; 75 when it was stopped and the same command goes on; otherwise the status of the run that
-        failed.
+        failed. With `jobs` a run that fails does not stop the others.
 
     Raises:
         InputError: the file, a configuration, the data or the folder cannot be used.
     """
     tree = read_study(file)
     paths = {key: str(value) for key, value in (("out", out), ("blimp", blimp)) if value}
+    if tree["kind"] == "search":
+        message = f"{file}: a search builds on the results of all its trials: give --jobs in place of --cell"
+        require(part is None, message)
+        return run_search(tree | paths, file, only_plan, overrides, command, jobs)
     grid = parse_grid(tree | paths, file)
     runs = make_runs(grid, overrides)
-    _require_own_folder(grid)
-    if status := _check_begun(runs):
+    folder.require_own(grid.out, grid.name)
+    ours = runs if part is None else runs[part.first :: part.step]
+    if status := _check_begun(ours):
         return status
-    unfinished = _find_unfinished(grid, runs)
+    unfinished = _find_unfinished(grid, ours)
     # Computed for all runs: this reads their token stores, and notices here one that cannot be used.
     flops = {run.directory: plan.flops(run.experiment) for run in runs}
     if only_plan:
-        _show_plan(runs, unfinished, flops)
+        _show_plan(ours, unfinished, flops)
         return 0
-    try:
-        grid.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{grid.out}: cannot be made: {error.strerror}; choose another folder with --out") from None
-    table = _write_results(grid, runs, command)
-    done, began, finished, lost = 0.0, time.monotonic(), len(runs) - len(unfinished), False
-    for number, run in enumerate(unfinished):
-        rest = sum(flops[other.directory] for other in unfinished[number:])
-        time_left = f", about {clock((time.monotonic() - began) / done * rest)} left" if done else ""
-        say(f"run {finished + number + 1} of {len(runs)}: {run.directory.name}{time_left}")
-        status = run_in_process(train_and_score, run.experiment, grid.blimp)
-        if status == INTERRUPTED:
-            say(f"stopped in {run.directory.name}; the same command goes on")
-            return INTERRUPTED
-        if status == OUTPUT_LOST:  # The run is done all the same.
-            lost = True
-        elif status:
-            if status != 2:  # with status 2 the run has said what was wrong
-                say(f"{run.directory} ended with status {status}; the same command tries it again")
-            return max(status, 1)  # a negative status is the signal that ended the run
-        done += flops[run.directory]
-        table = _write_results(grid, runs, command)
-    print(table, end="")
+    folder.make(grid.out)
+    _write_results(grid, runs, command)
+    work = _Work(grid, runs, ours, unfinished, flops, command)
+    status, lost = _run_one_by_one(work) if jobs is None else _run_side_by_side(work, jobs)
+    if status:
+        return status
+    print((grid.out / "table.md").read_text(), end="")
     return OUTPUT_LOST if lost else 0
 
 
 def read_study(file: Path) -> dict[str, Any]:
-    """Reads a study file of kind `grid`.
+    """Reads a study file of kind `grid` or `search`.
 
     Raises:
         InputError: it is missing or not YAML, a key stands in it twice, or it is of another kind.
@@ -111,65 +127,93 @@ def read_study(file: Path) -> dict[str, Any]:
     return tree
 
 
-def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
-    """Makes one run, as train.py and eval_blimp.py do, and returns the exit status."""
-    status = train_run(experiment)
-    if status == 0 and blimp is not None:
-        evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
-    return status
+class _Work(NamedTuple):
+    """What is to be done."""
+
+    grid: Grid
+    runs: list[GridRun]  # of the study
+    ours: list[GridRun]  # of this process
+    unfinished: list[GridRun]  # of ours
+    flops: Mapping[Path, float]
+    command: str
 
 
-def run_in_process(function: Callable[..., int | None], *arguments: Any) -> int:
-    """Calls a function in a fresh process, so that all of its memory is given back, and returns the exit status.
-
-    SIGINT and SIGTERM are passed on as SIGTERM, which asks a run to stop. (A second one does not insist, because a
-    Ctrl-C at a terminal has reached the process already.) The status is then 75. What the function prints as its
-    result is not shown: the study's table is.
-    """
-    process = multiprocessing.get_context("spawn").Process(target=_exit_with_status, args=(function, *arguments))
-    asked = False
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
-        if process.pid is not None:
-            process.terminate()
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        process.start()
-        if asked:
-            process.terminate()
-        process.join()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return INTERRUPTED if asked else process.exitcode or 0
+def _run_one_by_one(work: _Work) -> tuple[int, bool]:
+    """Trains what is unfinished, up to the first run that fails. Returns the status, and whether output was lost."""
+    unfinished, flops = work.unfinished, work.flops
+    done, began, finished, lost = 0.0, time.monotonic(), len(work.ours) - len(unfinished), False
+    for number, run in enumerate(unfinished):
+        rest = sum(flops[other.directory] for other in unfinished[number:])
+        time_left = f", about {clock((time.monotonic() - began) / done * rest)} left" if done else ""
+        say(f"run {finished + number + 1} of {len(work.ours)}: {run.directory.name}{time_left}")
+        status = run_in_process(train_and_score, run.experiment, work.grid.blimp)
+        if status == INTERRUPTED:
+            say(f"stopped in {run.directory.name}; the same command goes on")
+            return INTERRUPTED, lost
+        if status == OUTPUT_LOST:  # The run is done all the same.
+            lost = True
+        elif status:
+            if status != 2:  # with status 2 the run has said what was wrong
+                say(f"{run.directory} ended with status {status}; the same command tries it again")
+            return max(status, 1), lost  # a negative status is the signal that ended the run
+        done += flops[run.directory]
+        _write_results(work.grid, work.runs, work.command)
+    return 0, lost
 
 
-def _exit_with_status(function: Callable[..., int | None], *arguments: Any) -> None:
-    with open("/dev/null", "w") as nowhere:
-        sys.stdout = nowhere
-        sys.exit(exit_with(lambda: function(*arguments)))
+def _run_side_by_side(work: _Work, jobs: int | str) -> tuple[int, bool]:
+    """Trains what is unfinished, several runs at once. Returns the status, and whether output was lost."""
+    unfinished, flops, shares, needs = work.unfinished, work.flops, [Share()], {}
+    if unfinished and jobs != 1:
+        devices = find_devices()
+        every = memory_needs([run.experiment for run in work.ours], devices)
+        needs = {run.directory: need for run, need in zip(work.ours, every, strict=True)}
+        shares = divide(jobs, len(work.ours), max(every), devices)
+    logs = work.grid.out / "logs"
+    if unfinished:
+        folder.make(logs)
+    waiting = [
+        Job(
+            name=run.directory.name,
+            function=train_and_score,
+            arguments=(run.experiment, work.grid.blimp),
+            memory=needs.get(run.directory, 0),
+            log=logs / f"{run.directory.name}.log",
+        )
+        for run in unfinished
+    ]
+    of_name = {run.directory.name: flops[run.directory] for run in unfinished}
+    progress, failed, lost, done = StudyProgress(len(work.ours), len(work.ours) - len(unfinished)), [], False, 0.0
+    with Pool(shares, free_memory()) as pool:
+        while pool.running or (waiting and not pool.asked):
+            while (job := next((job for job in waiting if pool.has_room(job.memory)), None)) is not None:
+                waiting.remove(job)
+                pool.start(job)
+            progress.show(pool.running, done / sum(of_name.values()))
+            for ended in pool.wait(1.0):
+                if ended.status in (0, OUTPUT_LOST):
+                    lost = lost or ended.status == OUTPUT_LOST
+                    progress.done += 1
+                    done += of_name[ended.job.name]
+                    _write_results(work.grid, work.runs, work.command)
+                elif not pool.asked:
+                    failed.append(ended)
+                    progress.failed += 1
+                    progress.tell(f"{ended.job.name}: {ended.reason}")
+    progress.end()
+    return _tell_end(work, pool.asked, failed), lost
 
 
-def _require_own_folder(grid: Grid) -> None:
-    """Raises InputError where the study's folder holds something else."""
-    try:
-        empty = not grid.out.exists() or not any(grid.out.iterdir())
-    except OSError as error:
-        raise InputError(f"{grid.out}: cannot be read: {error.strerror}; choose another folder with --out") from None
-    if not empty and _read_name(grid.out / "table.json") != grid.name:
-        message = f"holds something else than the study {grid.name}; choose another folder with --out"
-        raise InputError(f"{grid.out}: {message}")
-
-
-def _read_name(table: Path) -> str | None:
-    """Returns the name of the study that made a table, or None for anything else."""
-    try:
-        return parse_json(read_small(table))["study"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _tell_end(work: _Work, stopped: bool, failed: list[Ended]) -> int:
+    """Says what is not done, once more where it scrolled away long ago. Returns the status."""
+    if failed:
+        say(f"{len(failed)} of {len(work.ours)} runs failed; the same command tries them again:")
+        for ended in failed:
+            say(f"{ended.job.name}: {ended.reason}")
+    if stopped:
+        say("stopped; the same command goes on")
+        return INTERRUPTED
+    return max((max(ended.status, 1) for ended in failed), default=0)
 
 
 def _check_begun(runs: list[GridRun]) -> int:
@@ -206,13 +250,14 @@ def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
     return unfinished
 
 
-def _write_results(grid: Grid, runs: list[GridRun], command: str) -> str:
-    """Writes table.md, table.json and the plot as they stand now, and returns the table."""
-    cells = collect_cells(grid, runs)
-    picture = plot_grid(grid, cells)
-    if picture is not None:
-        write_file(grid.out / "table.png", picture)
-    return write_table(grid, cells, command, None if picture is None else "table.png")
+def _write_results(grid: Grid, runs: list[GridRun], command: str) -> None:
+    """Writes table.md, table.json and the plot as they stand now."""
+    with folder.held(grid.out):
+        cells = collect_cells(grid, runs)
+        picture = plot_grid(grid, cells)
+        if picture is not None:
+            write_file(grid.out / "table.png", picture)
+        write_table(grid, cells, command, None if picture is None else "table.png")
 
 
 def _show_plan(runs: list[GridRun], unfinished: list[GridRun], flops: Mapping[Path, float]) -> None:

@@ -32,20 +32,16 @@ def show(experiment: Experiment) -> int:
     """
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
-    compute = choose_compute(experiment.compute, model, backend())
-    assert compute.window_tokens is not None and compute.batch_slots is not None
-    counts = model.expected_counts(corpus.vocab_size)
+    platform = backend()
+    compute = choose_compute(experiment.compute, model, platform)
+    assert compute.window_tokens is not None
+    counts, fit = model.expected_counts(corpus.vocab_size), _fit(experiment, corpus.vocab_size)
     if isinstance(training, Fitter):
         readout = {"readout": training.description}
-        memory = readout_regression.memory(training, model.feature_size, corpus.vocab_size, model.readout_rank)
-        fit = _Fit(training.kind, memory, 1, 4 * counts.trainable)
     else:
         updates = training.epochs * math.ceil(corpus.sentences / training.batch_size)
-        fit = _gradient_fit(training, counts.trainable)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
-    frozen = model.frozen_bytes(corpus.vocab_size)
-    features = 4 * model.feature_size * (compute.window_tokens + compute.batch_slots)
-    logits = 4 * 2 * corpus.vocab_size * compute.chunk_tokens
+    needed = memory(experiment, platform)
     seconds = flops(experiment) / matmul_speed(compute.precision)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
@@ -53,10 +49,11 @@ def show(experiment: Experiment) -> int:
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {training.epochs} epoch(s)",
-        "memory": f"{_gigabytes(frozen + fit.memory + features + logits)}: frozen {_gigabytes(frozen)}, trained with"
-        f" {fit.name} {_gigabytes(fit.memory)}, features {_gigabytes(features)}, logits {_gigabytes(logits)}",
-        "disk": f"{_gigabytes(frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
-        f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(frozen)}",
+        "memory": f"{_gigabytes(needed.total)}: frozen {_gigabytes(needed.frozen)}, trained with"
+        f" {fit.name} {_gigabytes(needed.trained)}, features {_gigabytes(needed.features)},"
+        f" logits {_gigabytes(needed.logits)}",
+        "disk": f"{_gigabytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
+        f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(needed.frozen)}",
         "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
         " expect half as much again",
         "compilation": _compilation(experiment),
@@ -68,6 +65,36 @@ def show(experiment: Experiment) -> int:
         table.add_row(*line)
     Console(width=None if Console().is_terminal else 150, highlight=False).print(table)
     return 0
+
+
+class Memory(NamedTuple):
+    """Bytes of memory that a run needs at its peak."""
+
+    frozen: int
+    trained: int  # with the optimizer's state and the gradient, or with the sums of a regression
+    features: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+def memory(experiment: Experiment, platform: str) -> Memory:
+    """Returns the memory that an experiment needs on a kind of device: cpu, gpu or tpu.
+
+    Raises:
+        InputError: its data cannot be used.
+    """
+    model, vocab_size = experiment.model, experiment.data.size().vocab_size
+    compute = choose_compute(experiment.compute, model, platform)
+    assert compute.window_tokens is not None and compute.batch_slots is not None
+    return Memory(
+        frozen=model.frozen_bytes(vocab_size),
+        trained=_fit(experiment, vocab_size).memory,
+        features=4 * model.feature_size * (compute.window_tokens + compute.batch_slots),
+        logits=4 * 2 * vocab_size * compute.chunk_tokens,
+    )
 
 
 def _compilation(experiment: Experiment) -> str:
@@ -116,6 +143,16 @@ class _Fit(NamedTuple):
     memory: int  # bytes
     checkpoints: int  # that exist at once
     checkpoint_size: int  # bytes
+
+
+def _fit(experiment: Experiment, vocab_size: int) -> _Fit:
+    """Returns the needs of the way in which an experiment trains its parameters."""
+    training, model = experiment.training, experiment.model
+    trainable = model.expected_counts(vocab_size).trainable
+    if isinstance(training, Fitter):
+        memory = readout_regression.memory(training, model.feature_size, vocab_size, model.readout_rank)
+        return _Fit(training.kind, memory, 1, 4 * trainable)
+    return _gradient_fit(training, trainable)
 
 
 def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:

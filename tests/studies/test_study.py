@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from esnlm.errors import InputError
-from esnlm.studies import grid, grid_plot, grid_table, study
+from esnlm.studies import grid, grid_plot, grid_table, shares, study
+from esnlm.studies.jobs import Ended
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
 
@@ -215,7 +216,7 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("[]", "kind is None: a study is one of grid, alignment, coordinate_check, training_curves"),
+        ("[]", "kind is None: a study is one of grid, search, alignment, coordinate_check, training_curves"),
         ("kind: table", "kind is 'table': a study is one of"),
         ("kind: [", "not a YAML file"),
         ("kind: grid", "runs is missing: give grid, cases or both"),
@@ -453,6 +454,162 @@ def test_a_fresh_process_gives_its_status_and_passes_a_stop_on():
     began = time.monotonic()
     assert study.run_in_process(time.sleep, 300) == INTERRUPTED
     assert time.monotonic() - began < 200 and signal.getsignal(signal.SIGTERM) is before
+
+
+class PoolHere:
+    """A pool whose jobs are done in this process, in the order of their start, through `study.run_in_process`."""
+
+    asked = False
+
+    def __init__(self, shares, memory):
+        self.running, self.shares, self.memory = {}, shares, memory
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        assert not self.running
+
+    def has_room(self, memory):
+        return len(self.running) < len(self.shares) and not self.asked
+
+    def start(self, job):
+        self.running[job.name] = job
+
+    def wait(self, seconds):
+        job = self.running.pop(next(iter(self.running)))
+        return [Ended(job, study.run_in_process(job.function, *job.arguments))]
+
+
+@pytest.fixture
+def pooling(copying, monkeypatch):
+    """Jobs in this process, on a machine of four cores; [names of the runs that were asked for]."""
+    monkeypatch.setattr(study, "Pool", PoolHere)
+    monkeypatch.setattr(study, "find_devices", lambda: shares.Devices("cpu", 1))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    return copying
+
+
+RUNS = [f"spectral_radius={radius}-seed{seed}" for radius in (0.5, 0.9) for seed in (0, 1)]
+
+
+def test_jobs_make_the_same_table(finished, pooling, tmp_path, capsys):
+    file = write(tmp_path)
+    assert study.run_study(file, tmp_path / "out", command="the command", jobs=2) == 0
+    assert sorted(pooling) == RUNS
+    assert (tmp_path / "out" / "table.json").read_text() == (finished[1] / "table.json").read_text()
+    printed, told = capsys.readouterr()
+    assert printed == (tmp_path / "out" / "table.md").read_text()
+    lines = told.splitlines()
+    assert lines[0] == f"0 of 4 runs done, 2 under way: {RUNS[0]}, {RUNS[1]}"
+    assert re.fullmatch(rf"1 of 4 runs done, 2 under way: {RUNS[1]}, {RUNS[2]}; about \d+:\d\d left", lines[1])
+    assert study.run_study(file, tmp_path / "out", command="the command", jobs=2) == 0 and len(pooling) == 4
+
+
+def test_a_run_that_fails_does_not_stop_the_others(pooling, monkeypatch, tmp_path, capsys):
+    copy = study.run_in_process
+
+    def fail_in_the_second(call, *arguments):
+        is_second = call is study.train_and_score and Path(arguments[0].run).name == RUNS[1]
+        return -9 if is_second else copy(call, *arguments)
+
+    monkeypatch.setattr(study, "run_in_process", fail_in_the_second)
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out, jobs="auto") == 1
+    assert sorted(pooling) == [RUNS[0], *RUNS[2:]]
+    printed, told = capsys.readouterr()
+    reason = f"{RUNS[1]}: ended with status -9 ({out / 'logs' / RUNS[1]}.log)\n"
+    assert printed == "" and told.endswith(f"1 of 4 runs failed; the same command tries them again:\n{reason}")
+    assert told.count(reason) == 2 and "3 of 4 runs done, 1 failed, 0 under way" not in told
+    monkeypatch.setattr(study, "run_in_process", copy)
+    assert study.run_study(file, out, jobs="auto") == 0 and sorted(pooling) == RUNS
+
+
+def test_a_pool_that_is_stopped_goes_on(pooling, monkeypatch, tmp_path, capsys):
+    copy = study.run_in_process
+
+    def stop_at_the_third(call, *arguments):
+        if call is study.train_and_score and len(pooling) == 2:
+            monkeypatch.setattr(PoolHere, "asked", True)
+            return INTERRUPTED
+        return copy(call, *arguments)
+
+    monkeypatch.setattr(study, "run_in_process", stop_at_the_third)
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out, jobs=2) == INTERRUPTED
+    assert capsys.readouterr().err.endswith("\nstopped; the same command goes on\n")
+    monkeypatch.setattr(PoolHere, "asked", False)
+    monkeypatch.setattr(study, "run_in_process", copy)
+    assert study.run_study(file, out, jobs=2) == 0 and sorted(pooling) == RUNS
+
+
+def test_the_processes_of_an_array_share_the_runs(finished, copying, tmp_path):
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out, command="the command", part=study.parse_part("1/3")) == 0
+    assert copying == [RUNS[1]]
+    assert "| spectral_radius=0.5 | 1 of 2 |" in (out / "table.md").read_text()
+    for part in ("0/3", "2/3"):
+        assert study.run_study(file, out, command="the command", part=study.parse_part(part)) == 0
+    assert copying == [RUNS[1], RUNS[0], RUNS[3], RUNS[2]]
+    assert (out / "table.json").read_text() == (finished[1] / "table.json").read_text()
+    assert study.run_study(file, out, part=study.parse_part("4/5")) == 0, "more processes than runs"
+    assert len(copying) == 4
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("8/8", r"--cell is 8/8: I is counted from 0 to 7 \(sbatch --array=0-7\)"),
+        *(
+            (text, f"--cell is {text}: give I/N, such as 0/8 for the first of 8 processes")
+            for text in ("3", "0/0", "-1/8", "a/b", "1/2/3", "/", "²/3")
+        ),
+    ],
+)
+def test_no_part_of_an_array_is_refused(text, line):
+    with pytest.raises(InputError, match=f"^{line}$"):
+        study.parse_part(text)
+
+
+@pytest.mark.slow
+def test_processes_of_an_array_at_once_end_with_one_whole_table(finished, tmp_path):
+    file, out = write(tmp_path), tmp_path / "out"
+    command = [sys.executable, "-m", "esnlm", "study", str(file), "--out", str(out), "--cell"]
+    processes = [
+        subprocess.Popen([*command, f"{i}/2"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        for i in range(2)
+    ]
+    for process in processes:
+        _, told = process.communicate(timeout=300)
+        assert process.returncode == 0, told
+    means = [
+        [cell["means"]["val_nll"] for cell in json.loads((folder / "table.json").read_text())["cells"]]
+        for folder in (out, finished[1])
+    ]
+    assert means[0] == means[1]
+
+
+@pytest.mark.slow
+def test_jobs_that_are_stopped_go_on_to_the_same_table(tmp_path):
+    """The same shares, stopped or not, give the same bits."""
+    file = write(tmp_path)
+    tables = []
+    for stopped in (True, False):
+        out = tmp_path / f"out-{stopped}"
+        command = [sys.executable, "-m", "esnlm", "study", str(file), "--out", str(out), "--jobs", "2"]
+        if stopped:
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            while not list(out.glob("runs/*/config.yaml")):
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.002)
+            process.send_signal(signal.SIGTERM)
+            printed, told = process.communicate(timeout=300)
+            assert (process.returncode, printed) == (75, "") and told.endswith("stopped; the same command goes on\n")
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        table = json.loads((out / "table.json").read_text())
+        tables.append([cell["means"]["val_nll"] for cell in table["cells"]])
+    assert tables[0] == tables[1]
 
 
 @pytest.mark.slow

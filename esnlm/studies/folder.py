@@ -1,0 +1,78 @@
+"""The folder of a study: whose it is, and which of several processes writes its table at a moment."""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from esnlm.errors import InputError
+from esnlm.runs.json_file import parse_json
+from esnlm.runs.small_file import read_small
+
+LOCK, LOCK_ALONE = ".lock", ".search.lock"
+
+
+def require_own(folder: Path, study: str) -> None:
+    """Raises InputError where the folder of a study holds something else."""
+    if _is_other(folder, study):
+        if (folder / LOCK).exists():  # Another process of the same study may be at its first table.
+            with held(folder):
+                if not _is_other(folder, study):
+                    return
+        message = f"holds something else than the study {study}; choose another folder with --out"
+        raise InputError(f"{folder}: {message}")
+
+
+def make(folder: Path) -> None:
+    """Makes the folder of a study. Raises InputError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}; choose another folder with --out") from None
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds the folder of a study while its table is written, and waits while another process holds it.
+
+    What is collected and written within it is therefore never older than what is there already. Where the file system has no
+    locks, nobody waits.
+    """
+    with open(folder / LOCK, "a") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Holds the folder of a study for one process, until it ends.
+
+    Raises:
+        InputError: Another process holds it.
+    """
+    with open(folder / LOCK_ALONE, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = "another process is at this search; wait for it, or choose another folder with --out"
+            raise InputError(f"{folder}: {message}") from None
+        except OSError:  # no locks here
+            pass
+        yield
+
+
+def _is_other(folder: Path, study: str) -> bool:
+    try:
+        empty = not folder.exists() or all(path.name in (LOCK, LOCK_ALONE) for path in folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror}; choose another folder with --out") from None
+    return not empty and _read_name(folder / "table.json") != study
+
+
+def _read_name(table: Path) -> str | None:
+    """Returns the name of the study that made a table, or None for anything else."""
+    try:
+        return parse_json(read_small(table))["study"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,15 @@
+"""One run of a study, as a process of its own makes it."""
+
+from pathlib import Path
+
+from esnlm.config import Experiment
+from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
+
+
+def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
+    """Makes one run, as train.py and eval_blimp.py do, and returns the exit status."""
+    status = train_run(experiment)
+    if status == 0 and blimp is not None:
+        evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
+    return status

@@ -1,0 +1,449 @@
+"""A search: its file, its trials one by one and side by side, stopped and gone on with, its table, picture and best settings."""
+
+import json
+import math
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from esnlm import config_io
+from esnlm.config import as_dict
+from esnlm.errors import InputError
+from esnlm.runs.directory import RunDirectory
+from esnlm.studies import folder, search, search_plot, search_run, search_table, search_trials, study
+from esnlm.studies.jobs import Ended
+from esnlm.studies.search_trials import NO_OPTUNA, Trial, Trials
+from esnlm.workflows.train import INTERRUPTED
+
+BASE = """
+data: {kind: grammar, sentences: 60, validation_sentences: 20, pairs: 2}
+model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
+training: {log_every: 1}
+"""
+SEARCH = """
+kind: search
+note: A note.
+base: base.yaml
+search:
+  training.learning_rate: {low: 1e-4, high: 1.0e-1, log: true}
+  model.reservoir.leak_min: {choices: [0, 0.5, 1]}
+  model.reservoir.state_size: {low: 8, high: 16}
+trials: 3
+"""
+
+
+@pytest.fixture
+def optuna():
+    return pytest.importorskip("optuna", reason="needs Optuna: pip install -e '.[search]'")
+
+
+def write(folder, text=SEARCH, name="find"):
+    folder.mkdir(exist_ok=True)
+    (folder / "base.yaml").write_text(BASE)
+    (folder / f"{name}.yaml").write_text(text)
+    return folder / f"{name}.yaml"
+
+
+def parse(file, overrides=()):
+    return search.parse_search(study.read_study(file), file, overrides)
+
+
+class PoolHere:
+    """A pool whose jobs are done in this process, by `PoolHere.do`."""
+
+    asked = False
+    do = None  # of a job; returns the status
+
+    def __init__(self, shares, memory):
+        self.running, self.shares, self.stopped = {}, shares, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        assert not self.running
+
+    def has_room(self, memory):
+        return len(self.running) < len(self.shares) and not self.asked
+
+    def start(self, job):
+        self.running[job.name] = job
+
+    def stop(self, name):
+        self.stopped.append(name)
+
+    def wait(self, seconds):
+        job = next(iter(self.running.values()))
+        status = PoolHere.do(self, job)
+        if status is None:
+            return []
+        del self.running[job.name]
+        return [Ended(job, status)]
+
+
+@pytest.fixture
+def fake(optuna, monkeypatch):
+    """Runs that are not trained: their NLL follows from the learning rate. [numbers of the trials that were run]."""
+    done = []
+
+    def do(pool, job):
+        experiment = job.arguments[0]
+        done.append(int(job.name.removeprefix("trial-")))
+        Path(experiment.run).mkdir(parents=True)
+        nll = 3 + abs(math.log10(experiment.training.learning_rate) + 2)  # best at 0.01
+        summary = dict.fromkeys(("train_nll", "val_nll", "perplexity"), nll) | {"status": "finished", "step": 2}
+        device = {"kind": "cpu", "count": 1, "cores": 2}
+        versions = dict.fromkeys(("esnlm", "jax", "numpy"), "1")
+        summary |= {"device": device, "versions": versions, "val_bits_per_byte": None, "seconds": 1.0}
+        RunDirectory(Path(experiment.run)).summary.write_text(json.dumps(summary))
+        return 0
+
+    monkeypatch.setattr(PoolHere, "do", do)
+    monkeypatch.setattr(search_run, "Pool", PoolHere)
+    monkeypatch.setattr(search_table, "read_measures", read_measures)
+    return done
+
+
+def read_measures(run):
+    summary = json.loads((run.directory / "summary.json").read_text())
+    return dict.fromkeys(search_table.MEASURES) | {"origin": "a CPU"} | summary
+
+
+def test_three_trials_are_ranked_and_the_best_settings_can_be_trained(optuna, tmp_path, capsys):
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out, command="the command") == 0
+    assert capsys.readouterr().out == (out / "table.md").read_text()
+    table = json.loads((out / "table.json").read_text())
+    assert (table["study"], table["kind"], table["command"], table["note"]) == (
+        "find",
+        "search",
+        "the command",
+        "A note.",
+    )
+    trials = table["trials"]
+    assert sorted(trial["number"] for trial in trials) == [0, 1, 2]
+    assert [trial["objective"] for trial in trials] == sorted(trial["objective"] for trial in trials)
+    for trial in trials:
+        run = RunDirectory(out / "runs" / trial["run"])
+        assert run.read_summary()["val_nll"] == trial["objective"] == trial["measures"]["val_nll"]
+        experiment = config_io.read(run.config)
+        assert experiment.training.learning_rate == trial["values"]["training.learning_rate"]
+        assert experiment.model.reservoir.leak_min == trial["values"]["model.reservoir.leak_min"]
+        assert experiment.model.reservoir.state_size == trial["values"]["model.reservoir.state_size"] <= 16
+        assert list(trial["reports"].values()) == [trial["objective"]], "the validation at the end of the epoch"
+    best = config_io.read(out / "best.yaml")
+    first = config_io.read(out / "runs" / trials[0]["run"] / "config.yaml")
+    assert best.run == str(out / "best") and best.training == first.training and best.model == first.model
+    assert (out / "table.png").read_bytes().startswith(b"\x89PNG")
+    assert "| val NLL | learning_rate | leak_min | state_size |" in (out / "table.md").read_text()
+    assert (out / "table.csv").read_text().splitlines()[1].startswith(f"{trials[0]['run']},complete,")
+    before = (out / "table.json").read_text()
+    assert study.run_study(file, out, command="the command") == 0, "a finished search is shown"
+    assert (out / "table.json").read_text() == before
+
+
+def test_a_search_that_was_stopped_asks_for_the_same_trials(fake, monkeypatch, tmp_path, capsys):
+    file, whole = write(tmp_path, SEARCH.replace("trials: 3", "trials: 14")), tmp_path / "whole"
+    assert study.run_study(file, whole) == 0 and fake == list(range(14))
+    values = {trial["number"]: trial["values"] for trial in json.loads((whole / "table.json").read_text())["trials"]}
+    assert len({str(each) for each in values.values()}) == 14
+    fake.clear()
+    do = PoolHere.do
+
+    def stop_at_the_fifth(pool, job):
+        if len(fake) == 5:
+            monkeypatch.setattr(PoolHere, "asked", True)
+            return INTERRUPTED
+        return do(pool, job)
+
+    monkeypatch.setattr(PoolHere, "do", stop_at_the_fifth)
+    out = tmp_path / "out"
+    assert study.run_study(file, out) == INTERRUPTED
+    assert capsys.readouterr().err.endswith("\nstopped; the same command goes on\n")
+    assert "| trial-0005 | under way |" in (out / "table.md").read_text()
+    monkeypatch.setattr(PoolHere, "asked", False)
+    monkeypatch.setattr(PoolHere, "do", do)
+    assert study.run_study(file, out) == 0
+    assert fake == list(range(14)), "the fifth is gone on with, and none is repeated"
+    found = {trial["number"]: trial["values"] for trial in json.loads((out / "table.json").read_text())["trials"]}
+    assert found == values, "as if it had not been stopped"
+
+
+def test_more_trials_are_added_and_another_search_is_refused(fake, tmp_path):
+    out = tmp_path / "out"
+    assert study.run_study(write(tmp_path), out) == 0
+    assert study.run_study(write(tmp_path, SEARCH.replace("trials: 3", "trials: 5")), out) == 0 and fake == list(
+        range(5)
+    )
+    for old, new, key in (
+        ("high: 16", "high: 12", "search"),
+        ("note:", "seed: 4\nnote:", "seed"),
+        ("note:", "objective: perplexity\nnote:", "objective"),
+    ):
+        with pytest.raises(
+            InputError, match=f"out: the search was begun with another {key} than .*find.yaml has now; "
+        ):
+            study.run_study(write(tmp_path, SEARCH.replace(old, new)), out)
+    with pytest.raises(InputError, match="begun with another base than"):
+        study.run_study(write(tmp_path), out, overrides=["--training.epochs", "2"])
+
+
+def test_a_trial_that_promises_nothing_is_given_up(fake, monkeypatch, tmp_path, capsys):
+    """The losses of the seventh and all later trials are higher than those before, at each step."""
+    done, do = fake, PoolHere.do
+
+    def train_slowly(pool, job):
+        number = int(job.name.removeprefix("trial-"))
+        run = Path(job.arguments[0].run)
+        if job.name in pool.stopped:
+            done.append(number)
+            return INTERRUPTED
+        lines = (run / "metrics.jsonl").read_text().splitlines() if run.exists() else []
+        if number >= 6 and len(lines) < 2:
+            run.mkdir(parents=True, exist_ok=True)
+            lines.append(json.dumps({"step": 1 + len(lines), "train_nll": 9.0}))
+            (run / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines) + '{"half')
+            return None
+        status = do(pool, job) if not lines else 0
+        if status == 0:
+            told = [{"step": step, "train_nll": 5.0 + number / 100} for step in (1, 2)]
+            (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in told))
+        return status
+
+    monkeypatch.setattr(PoolHere, "do", train_slowly)
+    text = SEARCH.replace("trials: 3", "trials: 7\npruner: median\nprune_by: train_nll").replace(
+        "high: 16", "high: 8.5"
+    )
+    text = text.replace("  model.reservoir.state_size: {low: 8, high: 8.5}\n", "")
+    file, out = write(tmp_path, text), tmp_path / "out"
+    # 60 sentences are two updates of 32: there is nothing to be saved after the second.
+    assert study.run_study(file, out) == 0
+    assert done == list(range(7))
+    assert "trial-0006: given up after update 1\n" in capsys.readouterr().err
+    assert "| trial-0006 | given up after update 1 |  |" in (out / "table.md").read_text()
+    last = json.loads((out / "table.json").read_text())["trials"][-1]
+    assert (last["number"], last["state"], last["objective"]) == (6, "pruned", 9.0)
+
+
+def test_what_cannot_be_used_together_fails_and_the_search_goes_on(fake, tmp_path, capsys):
+    """leak_min above leak_max is refused only where both are at their ends."""
+    text = (
+        "{kind: search, base: base.yaml, trials: 12, search: {model.reservoir.leak_max: {choices: [1, 0.3]},"
+        " model.reservoir.leak_min: {choices: [0, 0.5]}}}"
+    )
+    file, out = write(tmp_path, text), tmp_path / "out"
+    assert study.run_study(file, out) == 0
+    trials = json.loads((out / "table.json").read_text())["trials"]
+    wrong = [
+        trial
+        for trial in trials
+        if trial["values"] == {"model.reservoir.leak_max": 0.3, "model.reservoir.leak_min": 0.5}
+    ]
+    assert wrong and all(trial["state"] == "fail" for trial in wrong) and len(fake) == 12 - len(wrong)
+    assert all(
+        "leak" in trial["error"] and "find.yaml: leak_max=0.3, leak_min=0.5: " in trial["error"] for trial in wrong
+    )
+    assert "| failed |" in (out / "table.md").read_text()
+
+
+def test_a_run_that_fails_is_tried_again(fake, monkeypatch, tmp_path, capsys):
+    do = PoolHere.do
+    monkeypatch.setattr(PoolHere, "do", lambda pool, job: -9 if job.name == "trial-0001" else do(pool, job))
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out, jobs=1) == 1
+    printed, told = capsys.readouterr()
+    line = f"trial-0001: ended with status -9 ({out}/logs/trial-0001.log)\n"
+    assert (
+        printed == "" and told.endswith(f"1 of 3 trials failed; the same command goes on:\n{line}") and fake == [0, 2]
+    )
+    monkeypatch.setattr(PoolHere, "do", do)
+    assert study.run_study(file, out, jobs=1) == 0 and fake == [0, 2, 1]
+
+
+def test_a_diverged_trial_is_the_worst(fake, optuna, tmp_path):
+    its = parse(write(tmp_path, SEARCH.replace("base:", f"out: {tmp_path}/out\nbase:")))
+    its.out.mkdir()
+    with Trials(its) as trials:
+        for value in (5.0, math.nan):
+            trials.complete(trials.ask(), value)
+        assert [trial.objective for trial in search_table.rank(its, trials.all())] == [5.0, math.inf]
+
+
+def test_a_second_process_is_refused(fake, tmp_path):
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out) == 0
+    with folder.held_alone(out), pytest.raises(InputError, match="out: another process is at this search; wait for it"):
+        study.run_study(file, out)
+
+
+def test_a_search_has_no_parts(tmp_path):
+    with pytest.raises(InputError, match="find.yaml: a search builds on the results of all its trials: give --jobs"):
+        study.run_study(write(tmp_path), tmp_path / "out", part=study.Part(0, 2))
+
+
+def test_the_plan_trains_nothing(optuna, tmp_path, capsys):
+    assert study.run_study(write(tmp_path), tmp_path / "out", only_plan=True) == 0
+    assert (
+        capsys.readouterr().out.startswith("0 of 3 trials are done; one takes 0:0") and not (tmp_path / "out").exists()
+    )
+
+
+def test_without_optuna_one_line_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(InputError, match=f"^{re.escape(NO_OPTUNA)}$"):
+        study.run_study(write(tmp_path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_reports_are_what_metrics_hold_so_far(tmp_path):
+    assert search_trials.read_reports(tmp_path, "val_nll") == {}
+    lines = [
+        '{"step": 1, "train_nll": 6.0}',
+        '{"step": 2, "val_nll": 5.5}',
+        '{"step": 4, "val_nll": "nan"}',
+        '{"step": 6, "v',
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert str(search_trials.read_reports(tmp_path, "val_nll")) == "{2: 5.5, 4: nan}"
+    assert search_trials.read_reports(tmp_path, "train_nll") == {1: 6.0}
+
+
+def trials_of(*objectives, **more):
+    values = {"training.learning_rate": 0.01, "model.reservoir.leak_min": 0.5, "model.reservoir.state_size": 9}
+    return [Trial(number, "complete", values, objective, **more) for number, objective in enumerate(objectives)]
+
+
+def test_the_rank_follows_the_direction(tmp_path):
+    text = SEARCH.replace("note:", "objective: blimp\nnote:")
+    given_up = Trial(3, "pruned", {}, 1.0)
+    under_way = Trial(4, "running", {}, None)
+    for its, order in ((parse(write(tmp_path)), [1, 0, 2, 3, 4]), (parse(write(tmp_path, text)), [2, 0, 1, 3, 4])):
+        trials = [under_way, given_up, *trials_of(5.0, 4.0, 6.0)]
+        assert [trial.number for trial in search_table.rank(its, trials)] == order
+
+
+def test_the_picture_needs_a_result(tmp_path):
+    pytest.importorskip("matplotlib")
+    its = parse(write(tmp_path))
+    assert search_plot.plot_search(its, []) is None
+    assert search_plot.plot_search(its, trials_of(math.inf)) is None
+    assert search_plot.plot_search(its, trials_of(math.inf, 3.0, 500.0)).startswith(b"\x89PNG")
+
+
+def test_the_type_of_a_setting_decides_whether_numbers_are_whole(tmp_path):
+    space = parse(write(tmp_path)).space
+    assert space["training.learning_rate"] == search.Range(0.0001, 0.1, log=True, whole=False), "1e-4 is a number"
+    assert space["model.reservoir.state_size"] == search.Range(8, 16, log=False, whole=True)
+    text = "{kind: search, base: base.yaml, trials: 1, search: {model.reservoir.leak_min: {low: 0, high: 1}}}"
+    assert parse(write(tmp_path, text)).space["model.reservoir.leak_min"] == search.Range(
+        0.0, 1.0, log=False, whole=False
+    )
+
+
+def test_settings_of_the_command_line_are_for_every_trial(tmp_path):
+    file = write(tmp_path)
+    its = parse(file, ["--training.epochs", "3", "--seed", "5"])
+    experiment = its.make_experiment({"model.reservoir.leak_min": 0.5}, Path("run"))
+    assert (experiment.training.epochs, experiment.seed, experiment.run) == (3, 5, "run")
+    assert experiment.model.reservoir.leak_min == 0.5
+    assert as_dict(its.experiment)["training"]["epochs"] == 3
+    for setting in ("--training.learning_rate=1", "--run"):
+        with pytest.raises(InputError, match=f"command line: {setting.partition('=')[0]} is for .*find.yaml to set"):
+            parse(file, [setting, "3"])
+
+
+def axis(text):
+    return f"kind: search\nbase: base.yaml\ntrials: 3\nsearch: {{training.learning_rate: {text}}}"
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("kind: search", "base is None: name a configuration file"),
+        ("kind: search\nbase: base.yaml", "search is None: it must hold settings"),
+        ("kind: search\nbase: base.yaml\nsearch: []", r"search is \[\]: it must hold settings"),
+        (SEARCH + "sampler: tpe", "unknown key sampler: choose from kind, note, base, search"),
+        (SEARCH.replace("trials: 3", ""), "trials is None: it must be a whole number from 1 to 1,000"),
+        (SEARCH.replace("trials: 3", "trials: 0"), "trials is 0: it must be a whole number"),
+        (SEARCH + "seed: -1", "seed is -1: it must be an integer from 0 up"),
+        (SEARCH + "objective: nll", "objective is 'nll': choose val_nll, val_bits_per_byte"),
+        (SEARCH + "direction: down", "direction is 'down': choose minimize, maximize"),
+        (SEARCH + "pruner: hyperband", "pruner is 'hyperband': choose none, median"),
+        (SEARCH + "prune_by: blimp", "prune_by is 'blimp': choose val_nll, train_nll"),
+        (SEARCH.replace("A note.", "3"), "note is 3: it must be a text"),
+        (axis("3"), "search.training.learning_rate is 3: give low and high"),
+        (axis("{low: 1}"), "search.training.learning_rate is .*: give low and high"),
+        (axis("{low: 1, high: 2, step: 1}"), "unknown key search.training.learning_rate.step: choose from low, high, log"),
+        (axis("{low: small, high: 2}"), "search.training.learning_rate.low is 'small': it must be a number"),
+        (axis("{low: .nan, high: 2}"), "search.training.learning_rate.low is nan: it must be a number"),
+        (axis("{low: 2, high: 1}"), "search.training.learning_rate: low is 2 and high 1: high must be above low"),
+        (axis("{low: 0, high: 1, log: true}"), "low is 0: it must be above 0 on a logarithmic scale"),
+        (axis("{low: 1, high: 2, log: 3}"), "search.training.learning_rate.log is 3: it must be true or false"),
+        (axis("{choices: [1]}"), r"choices is \[1\]: list two or more different values"),
+        (axis("{choices: [1, 1]}"), "list two or more different values"),
+        (axis("{choices: [1, 2], low: 1}"), "unknown key search.training.learning_rate.low: choose from choices"),
+        (axis("{low: -1, high: 1}"), "find.yaml: learning_rate=-1.0: training.learning_rate is -1.0"),
+        (axis("{choices: [1, fast]}"), "find.yaml: learning_rate=fast: "),
+        (axis("{low: 1, high: 2}").replace("training.learning_rate", "training.rate"), "find.yaml: rate=1: training.rate: adamw has no such"),
+        (axis("{low: 1, high: 2}").replace("training.learning_rate", "seed"), "search.seed: seed cannot be searched: leave it out"),
+        (axis("{low: 1.5, high: 2}").replace("learning_rate", "epochs"), "search.training.epochs: the setting takes whole numbers"),
+        (SEARCH + "blimp: pairs\n", "pairs: the base generates its corpus and has minimal pairs of its own"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, monkeypatch, tmp_path):
+    monkeypatch.setattr(search_run, "require_optuna", lambda: None)
+    with pytest.raises(InputError, match=line) as caught:
+        study.run_study(write(tmp_path, text), tmp_path / "out")
+    assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_what_the_objective_is_measured_on_is_needed(tmp_path):
+    file = write(tmp_path, SEARCH + "objective: blimp\n")
+    (tmp_path / "base.yaml").write_text("data: {kind: store, train: stores/a, validation: stores/b}")
+    with pytest.raises(InputError, match="find.yaml: objective is blimp: name minimal pairs, with blimp or --blimp$"):
+        parse(file)
+    (tmp_path / "find.yaml").write_text(SEARCH)
+    (tmp_path / "base.yaml").write_text("data: {kind: store, train: stores/a}")
+    with pytest.raises(
+        InputError, match="find.yaml: objective is val_nll: name validation text, with data.validation$"
+    ):
+        parse(file)
+
+
+def test_a_storage_of_something_else_is_refused(fake, tmp_path):
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out) == 0
+    (out / "search.db").write_text("something else")
+    with pytest.raises(
+        InputError, match="search.db: cannot be used .no SQLite file.; choose another folder with --out$"
+    ) as caught:
+        study.run_study(file, out)
+    assert "\n" not in str(caught.value)
+
+
+SEARCHES = Path(__file__).resolve().parents[2] / "configs" / "studies"
+
+
+@pytest.mark.parametrize("name", ["real_text/search"])
+def test_the_example_can_be_read(name):
+    its = parse(SEARCHES / f"{name}.yaml")
+    assert [key.rpartition(".")[2] for key in its.space] == ["learning_rate", "leak_min", "spectral_radius"]
+
+
+@pytest.mark.slow
+def test_trials_side_by_side_are_given_up_and_gone_on_with(optuna, tmp_path):
+    """The whole of it, in processes of its own."""
+    import subprocess
+
+    file, out = write(tmp_path, SEARCH.replace("trials: 3", "trials: 4")), tmp_path / "out"
+    command = [sys.executable, "-m", "esnlm", "study", str(file), "--out", str(out), "--jobs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((out / "table.json").read_text())["trials"]) == 4
+    assert (out / "logs" / "trial-0003.log").exists()
+    shutil.rmtree(out / "runs" / "trial-0002")
+    assert subprocess.run(command, capture_output=True).returncode == 0, "what is known of a trial is in the storage"
