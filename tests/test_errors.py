@@ -649,6 +649,11 @@ TABLE = {
             "run: it has no report evaluation/blimp-lm-eval.json; make it with eval_blimp.py --run",
         ),
         Row(
+            "a scoring where all are shown",
+            "python -m esnlm report run --scoring lm-eval",
+            "--scoring: the table by run has every report; give it with --by or --html",
+        ),
+        Row(
             "one seed twice",
             "python -m esnlm report run run --seeds",
             "run and run: the same settings and the same seed, 0; name one of them",

@@ -22,18 +22,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows = "what the rows are (default: %(default)s); of phenomena and paradigms, the accuracies of each run"
     add("--by", choices=["run", "phenomenon", "paradigm"], default="run", help=rows)
     which = "with --by and --html: which report, evaluation/blimp-NAME.json"
-    add("--scoring", default="paper", metavar="NAME", help=which)
+    add("--scoring", metavar="NAME", help=f"{which} (default: paper)")
 
 
 def run(options: argparse.Namespace) -> None:
     from esnlm.errors import require
 
+    whole = options.html is None and options.by == "run"
+    require(
+        not (whole and options.scoring), "--scoring: the table by run has every report; give it with --by or --html"
+    )
+    scoring = options.scoring or "paper"
     if options.html is not None:
         require(options.out is None and options.by == "run", "--html: a page has all tables; leave --out and --by out")
         from esnlm.reporting.html.page import write_page
 
-        print(write_page(options.runs, options.html, options.seeds, options.scoring, options.command))
+        print(write_page(options.runs, options.html, options.seeds, scoring, options.command))
         return
     from esnlm.reporting.run_table import report
 
-    print(report(options.runs, options.out, options.seeds, options.by, options.scoring), end="")
+    print(report(options.runs, options.out, options.seeds, options.by, scoring), end="")

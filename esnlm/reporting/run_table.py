@@ -72,7 +72,7 @@ def report(
             lines = _joined(latex_table(*table, align) for table in tables)
             written = "\n".join([*(f"% {note}" for note in notes), *lines]) + "\n"
         elif out.suffix.lower() == ".csv":
-            written = _csv(groups) if whole else csv_table(*tables[0])
+            written = _csv(groups) if whole else _accuracies_csv(groups, by, f"blimp-{scoring}")
         write_files({out: written, out.with_suffix(".json"): json_text(rows)})
     return text
 
@@ -213,6 +213,15 @@ def score_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
 
 def accuracy_table(groups: list[list[dict]], by: str, name: str) -> tuple[list[str], list[list[str]]]:
     """Returns header and cells of the table of accuracies in percent: a row a phenomenon or paradigm, a column a run."""
+    rows = [
+        [column.title, *(_figure(map(column.of, group), column.digits) for group in groups)]
+        for column in _accuracies(groups, by, name)
+    ]
+    return [by, *map(_name, groups)], rows
+
+
+def _accuracies(groups: list[list[dict]], by: str, name: str) -> list[Column]:
+    """Returns a figure for each phenomenon or paradigm in the reports of a name, and last the overall accuracy."""
     for run in (row for group in groups for row in group):
         require(
             name in run["minimal_pairs"],
@@ -220,12 +229,24 @@ def accuracy_table(groups: list[list[dict]], by: str, name: str) -> tuple[list[s
         )
     entries = dict.fromkeys(key for group in groups for row in group for key in row["minimal_pairs"][name][LEVELS[by]])
 
-    def cell(group: list[dict], entry: str) -> str:
-        return _figure((row["minimal_pairs"][name][LEVELS[by]].get(entry) for row in group), 1)
+    def of_entry(entry: str) -> Column:
+        return Column(entry, 1, lambda row: row["minimal_pairs"][name][LEVELS[by]].get(entry))
 
-    rows = [[entry, *(cell(group, entry) for group in groups)] for entry in entries]
-    overall = [_figure((row["minimal_pairs"][name]["accuracy"] for row in group), 1) for group in groups]
-    return [by, *map(_name, groups)], [*rows, ["overall", *overall]]
+    return [*map(of_entry, entries), Column("overall", 1, lambda row: row["minimal_pairs"][name]["accuracy"])]
+
+
+def _accuracies_csv(groups: list[list[dict]], by: str, name: str) -> str:
+    """Returns the table of accuracies with all digits, and beside each run, or group of runs, its deviation."""
+    header = [by]
+    for group in groups:
+        header += [_name(group), f"{_name(group)}, sd"]
+    lines: list[list[object]] = []
+    for column in _accuracies(groups, by, name):
+        line: list[object] = [column.title]
+        for group in groups:
+            line += _mean_and_deviation([column.of(row) for row in group])
+        lines.append(line)
+    return csv_table(header, lines)
 
 
 def _csv(groups: list[list[dict]]) -> str:

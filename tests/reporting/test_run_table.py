@@ -57,6 +57,11 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
         "| overall | 87.5 ± 17.7 | 50.0 |",
     ]
     assert r"two & 75.0 $\pm$ 35.4 & 0.0 \\" in (tmp_path / "table.tex").read_text().splitlines()
+    run_table.report(runs, tmp_path / "all_digits.csv", seeds=True, by="paradigm")
+    rows = list(csv.DictReader((tmp_path / "all_digits.csv").read_text().splitlines()))
+    assert [row["paradigm"] for row in rows] == ["one", "two", "overall"]
+    assert float(rows[1]["a (2 seeds)"]) == 75 and float(rows[1]["a (2 seeds), sd"]) == pytest.approx(50 / np.sqrt(2))
+    assert (rows[1]["b"], rows[1]["b, sd"]) == ("0.0", "")
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
 
 
