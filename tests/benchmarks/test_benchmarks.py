@@ -127,7 +127,7 @@ def test_scoring(tmp_path):
     assert row["distinct_prefixes"] < row["predictions"]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prepare_memory reads /proc, which only Linux has")
 def test_memory_of_prepare_is_read_from_the_system(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a").write_bytes(b"one\n" * 30_000 + b"two")

@@ -334,7 +334,7 @@ def test_a_claim_of_a_billion_sentences_is_refused_by_its_number(tmp_path, monke
 def test_a_file_that_was_never_written_is_refused_without_hashing_it(tmp_path, monkeypatch):
     claim(tmp_path / "store", 5 * 10**8)
     if not store_module._longest_hole(tmp_path / "store" / "tokens.bin"):
-        pytest.skip("this file system does not tell of holes")
+        pytest.skip("this file system does not report holes (SEEK_HOLE), so esnlm cannot see them")
     monkeypatch.setattr(store_module, "file_sha256", lambda path: pytest.fail("hashed"))
     message = r"tokens\.bin: has [\d,]+ bytes in a row that were never written, and at most 1,048,576 are read; prepare"
     with pytest.raises(InputError, match=message):
@@ -352,7 +352,7 @@ def test_holes_are_measured_wherever_they_are(tmp_path, monkeypatch):
         opened.write(b"x" * block)
     found = store_module._longest_hole(file)
     if not found:
-        pytest.skip("this file system does not tell of holes")
+        pytest.skip("this file system does not report holes (SEEK_HOLE), so esnlm cannot see them")
     assert found == 2 * block
     monkeypatch.setattr(os, "SEEK_HOLE", 99)
     assert store_module._longest_hole(file) == 0  # where the system cannot tell
