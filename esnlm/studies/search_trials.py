@@ -63,7 +63,7 @@ class Trials:
             self._study: Study = optuna.create_study(
                 storage=self._storage,
                 study_name=search.name,
-                direction=search.direction,
+                direction=optuna.study.StudyDirection[search.direction.upper()],
                 pruner=pruner,
                 load_if_exists=True,
             )
