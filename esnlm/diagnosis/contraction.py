@@ -3,6 +3,9 @@
     state_contraction   the two states are two random start states
     input_forgetting    the two states come from two histories
 
+The definitions are those after Jaeger's erratum, which asks for convergence that is uniform over the inputs. A measurement follows
+some states and histories on one text, so it shows forgetting there, and proves no property.
+
 A cell is a reservoir as `for_device` returns it. Distances are those of the carried state:
 of membrane potentials where the update rule has them, and of all layers of a stack together.
 """
