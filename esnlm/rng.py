@@ -30,6 +30,7 @@ class Stream(IntEnum):
     SIGNAL_INPUT = 20  # W_in of a network for signals
     SIGNAL_FEEDBACK = 21  # W_back of a network for signals
     SIGNAL_NOISE = 22  # noise in the states of a network for signals
+    SIGNAL_FEEDBACK_NOISE = 23  # noise on the taught feedback of a network for signals
     FEEDBACK = 24  # W_back of a language model with output feedback
     FEEDBACK_TABLES = 25  # B_u and B_y of a language model with output feedback
 

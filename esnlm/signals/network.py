@@ -169,6 +169,7 @@ def train(
     washout: int,
     ridge: float = 0.0,
     noise: float = 0.0,
+    feedback_noise: float = 0.0,
     seed: int = 0,
 ) -> Network:
     """Returns the network with the W_out that gives the teacher's outputs, while they are fed back (teacher forcing).
@@ -176,7 +177,11 @@ def train(
     Minimises |f_out^-1(teacher) - W_out (u, x, y)|^2 + ridge |W_out|^2 over the steps after the washout.
 
     Args:
-        u, teacher, noise, seed: see `states`. Noise makes a network that generates stabler and less precise.
+        u, teacher, noise, seed: see `states`.
+        feedback_noise: added to the teacher's outputs where they are fed back, uniform in -feedback_noise .. feedback_noise,
+            while the targets stay as they are. W_out so learns to correct errors of the feedback: of a network that
+            generates, whose loop is not stable without (Jaeger 2001, section 3.4; results/signals.md has figures). Noise in
+            the states does not do it.
         washout: steps that are left out, in which the state 0 is forgotten.
         ridge: 0 is the pseudo-inverse.
 
@@ -189,7 +194,10 @@ def train(
         0 <= washout < len(teacher),
         f"washout is {washout}: it must leave some of the {len(teacher)} steps of the teacher",
     )
-    require(ridge >= 0 and noise >= 0, f"ridge {ridge}, noise {noise}: they must not be negative")
+    require(
+        min(ridge, noise, feedback_noise) >= 0,
+        f"ridge {ridge}, noise {noise}, feedback_noise {feedback_noise}: they must not be negative",
+    )
     target = teacher[washout:]
     if network.output == "tanh":
         largest = np.abs(target).max()
@@ -198,8 +206,12 @@ def train(
             f"the teacher reaches {largest:.6g}: f_out = tanh gives -1 .. 1 only; scale it, or draw with output='identity'",
         )
         target = np.arctanh(target)
-    x = _scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1]
-    y = np.concatenate([np.zeros_like(teacher[:1]), teacher[:-1]])  # y(n) beside x(n+1)
+    fed = teacher
+    if feedback_noise:
+        rng = generator(seed, Stream.SIGNAL_FEEDBACK_NOISE)
+        fed = teacher + rng.uniform(-feedback_noise, feedback_noise, teacher.shape)
+    x = _scan(network, _zeros(network, u), u, fed, "states", noise, seed)[1]
+    y = np.concatenate([np.zeros_like(fed[:1]), fed[:-1]])  # y(n) beside x(n+1)
     seen = np.concatenate([{"u": u, "x": x, "y": y}[name] for name in network.reads], axis=1)[washout:]  # (T, F, B)
     samples, targets = (np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target))
     w_out = solve_by_svd(samples, targets, ridge)

@@ -7,6 +7,7 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.reservoir.topology.ring import Ring
+from esnlm.rng import Stream, generator
 from esnlm.signals import network as networks
 from esnlm.signals.network import State, draw, generate, run, states, train
 from esnlm.signals.series import sine
@@ -130,6 +131,31 @@ def test_it_learns_to_generate_a_sine():
     _, state = run(network, None, teacher[:300])
     found, _ = generate(network, state, 200)
     assert np.abs(found - teacher[300:]).max() < 1e-3
+
+
+def test_noise_on_the_feedback_is_in_what_is_read_and_not_in_the_target():
+    """The same noise again gives the states that the regression saw; its normal equations hold for the clean teacher."""
+    u, teacher = RNG.uniform(-1, 1, (80, K)), RNG.uniform(-0.9, 0.9, (80, L))
+    network = train(small(output="identity"), u, teacher, washout=7, ridge=0.1, feedback_noise=0.05, seed=3)
+    fed = teacher + generator(3, Stream.SIGNAL_FEEDBACK_NOISE).uniform(-0.05, 0.05, (80, L, 1))[..., 0]
+    z = np.hstack([u, oracle(network, u, fed)[0], np.vstack([np.zeros(L), fed[:-1]])])[7:]
+    np.testing.assert_allclose(z.T @ (z @ network.w_out.T - teacher[7:]) + 0.1 * network.w_out.T, 0, atol=1e-11)
+
+
+def test_noise_on_the_feedback_makes_jaegers_generator_stable():
+    """Median squared error of steps 901 to 1000 alone over five seeds, with Jaeger's settings and without noise."""
+    teacher, late = sine(1400, power=7), {}
+    for noise in (0.0, 1e-4):
+        errors = []
+        for seed in range(5):
+            drawn = draw(
+                100, mean_degree=5, spectral_radius=0.88, feedback_scale=1.0, output="tanh", reads="x", seed=seed
+            )
+            network = train(drawn, None, teacher[:300], washout=100, feedback_noise=noise, seed=seed)
+            found, _ = generate(network, run(network, None, teacher[:400])[1], 1000)
+            errors.append(float(np.mean((found - teacher[400:])[900:] ** 2)))
+        late[noise] = np.median(errors)
+    assert late[1e-4] < 1e-5 < 1e-2 < late[0.0]
 
 
 def test_what_cannot_be_is_refused():
