@@ -16,7 +16,7 @@ FILES = tuple(f"data_batch_{i}.bin" for i in range(1, 6))  # the training set
 IMAGES_PER_FILE = 10_000  # each image is a byte of label and PIXELS bytes
 # The size of a generated class's pattern, where images within a class have deviation 1. A linear classifier then gets
 # about 85 % right.
-SIGNAL = 0.12
+SIGNAL = 0.25
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class ImageSettings:
     train: int = 2000
     test: int = 2000
     seed: int = 0  # decides the choice among CIFAR-10's images, or the generated ones
+    power: float = 2.0  # of generated images: their amplitudes fall as 1 / f**power
+    patterns: int = 8  # of generated images: how many smooth patterns a class has, of which each image has one
 
 
 class Images(NamedTuple):
@@ -53,11 +55,14 @@ def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[I
         )
     if settings.train < 1 or settings.test < 0 or settings.seed < 0:
         raise InputError(f"{where}: train must be at least 1, test and seed must not be negative")
+    if settings.power < 0 or settings.patterns < 1:
+        raise InputError(f"{where}: power must not be negative, patterns must be at least 1")
     count, labels = settings.train + settings.test, [CLASSES.index(name) for name in classes]
     rng = np.random.default_rng([settings.seed, *labels])
     if settings.folder is None:
         which = rng.integers(0, 2, count)
-        pixels = _patterns(settings.seed, labels)[which] * SIGNAL + _natural(rng, count)
+        patterns = _patterns(settings, labels)[which, rng.integers(0, settings.patterns, count)]
+        pixels = patterns * SIGNAL + _natural(rng, count, settings.power)
     else:
         pixels, found = _read(Path(settings.folder), where)
         mine = np.flatnonzero(np.isin(found, labels))
@@ -73,15 +78,20 @@ def load(settings: ImageSettings, classes: Sequence[str], where: str) -> tuple[I
     return Images(x[: settings.train], y[: settings.train]), Images(x[settings.train :], y[settings.train :])
 
 
-def describe(settings: ImageSettings) -> str:
-    """Returns a sentence about the images for reports."""
-    ending = "each channel normalised to mean 0 and deviation 1 over the training images"
+def describe(settings: ImageSettings, classes: Sequence[str]) -> str:
+    """Returns a sentence about the images for reports, with the spectrum of two classes."""
+    found = spectrum(load(settings, classes, "images")[0].x)
+    ending = (
+        "each channel is normalised to mean 0 and deviation 1 over the training images [ours]; of their variance"
+        f" ({' and '.join(classes)}) the first component has {found.largest:.0%}, and {found.most} components have 95 %"
+    )
     if settings.folder is not None:
-        return f"CIFAR-10, from the training files, {ending}."
+        return f"CIFAR-10, from the training files; {ending}."
+    several = "one" if settings.patterns == 1 else f"one of {settings.patterns}"
     return (
-        "Generated images, no photographs: 3 x 32 x 32 values with the 1/f amplitude spectrum of natural images, to"
-        " which each class adds a smooth pattern of its own; the classes' names are CIFAR-10's, but nothing else is;"
-        f" {ending}."
+        f"Generated images, no photographs: 3 x 32 x 32 values with amplitudes that fall as 1/f^{settings.power:g}, to which"
+        f" each image adds {several} of its class's own smooth patterns; the classes' names are CIFAR-10's, but nothing else"
+        f" is; {ending}."
     )
 
 
@@ -104,19 +114,34 @@ def _read(folder: Path, where: str) -> tuple[np.ndarray, np.ndarray]:
     return together[:, 1:], together[:, 0]
 
 
-def _natural(rng: np.random.Generator, count: int, highest: float = np.inf) -> np.ndarray:
+def _natural(rng: np.random.Generator, count: int, power: float, highest: float = np.inf) -> np.ndarray:
     """Returns Gaussian images (count, 3, 32, 32) of deviation 1, whose channels correlate at 0.8.
 
-    Amplitudes fall as 1/f up to `highest` cycles an image.
+    Amplitudes fall as 1 / f**power up to `highest` cycles an image.
     """
     down, across = np.fft.fftfreq(32, 1 / 32)[:, None], np.fft.rfftfreq(32, 1 / 32)
     f = np.hypot(down, across)  # cycles an image
-    amplitude = np.where(f <= highest, 1 / np.maximum(f, 1), 0)
+    amplitude = np.where(f <= highest, 1 / np.maximum(f, 1) ** power, 0)
     grey, colour = (rng.standard_normal((count, channels, 32, 32), np.float32) for channels in (1, 3))
     field = np.fft.irfft2(np.fft.rfft2(np.sqrt(0.8) * grey + np.sqrt(0.2) * colour) * amplitude, SHAPE[1:])
     return (field / field.std()).astype(np.float32)
 
 
-def _patterns(seed: int, labels: Sequence[int]) -> np.ndarray:
-    """Returns what the images of each class share, whatever the other class is: (2, 3, 32, 32)."""
-    return np.concatenate([_natural(np.random.default_rng([seed, label]), 1, highest=4) for label in labels])
+def _patterns(settings: ImageSettings, labels: Sequence[int]) -> np.ndarray:
+    """Returns the patterns of each class, whatever the other class is: (2, patterns, 3, 32, 32)."""
+    rngs = (np.random.default_rng([settings.seed, label]) for label in labels)
+    return np.stack([_natural(rng, settings.patterns, 1, highest=4) for rng in rngs])
+
+
+class Spectrum(NamedTuple):
+    """The principal components of training images."""
+
+    largest: float  # the share of the variance that the first component has
+    most: int  # components that have 95 % of the variance
+
+
+def spectrum(x: np.ndarray) -> Spectrum:
+    """Returns the principal components of images x (n, 3072)."""
+    variances = np.linalg.svd(x - x.mean(axis=0), compute_uv=False).astype(float) ** 2
+    shares = variances / variances.sum()
+    return Spectrum(float(shares[0]), 1 + int(np.searchsorted(np.cumsum(shares), 0.95)))

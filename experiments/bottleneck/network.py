@@ -19,14 +19,25 @@ class Step(NamedTuple):
     change: list[jax.Array]  # delta h~_l, the whole change
 
 
-def initialize(parametrization: str, widths: Sequence[int], seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+def initialize(
+    parametrization: str, widths: Sequence[int], seed: int, exponent: float = 0.5, kink: bool = True
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Returns random weights W_l (n_l, n_{l-1}) float32 and learning rates lr_l, for l = 1 .. L.
 
     W_l ~ N(0, gamma_l^2 sigma_l^2), gamma_l = sqrt 2 before ReLU and 1 at the output (section 2.2). Networks of the
     same widths and seed differ in the scale of their weights alone, so that parametrizations are compared on the same
     random numbers.
+
+    Args:
+        parametrization: one of PARAMETRIZATIONS.
+        widths: n_0 .. n_L.
+        seed: decides the random numbers.
+        exponent: q of "dynamic".
+        kink: Spectral's sigma_1 as eq. 3.2 has it; False: 1 / sqrt(n_0).
     """
-    sigma, rates = sigmas_and_rates(parametrization, widths)
+    sigma, rates = sigmas_and_rates(parametrization, widths, exponent)
+    if not kink:
+        sigma[0] = 1 / np.sqrt(widths[0])
     gamma = np.full(len(sigma), np.sqrt(2))
     gamma[-1] = 1
     rng = np.random.Generator(np.random.SFC64([seed, *widths]))  # NumPy's fastest: this is most of the work

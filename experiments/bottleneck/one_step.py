@@ -23,11 +23,15 @@ MEASURES = {  # what is measured of a layer, and how a table names it
 MEASURES_OF_KIND = {"alignment": ("alignment",), "coordinate_check": ("size", "change")}
 
 
+RESAMPLES = 2000  # of the bootstrap
+
+
 class Fit(NamedTuple):
-    """log y = slope log n + constant by least squares, with the slope's standard error from the residuals."""
+    """log y = slope log n + constant by least squares, y a mean over seeds, with the slope's 95 % interval over seeds."""
 
     slope: float
-    error: float
+    low: float
+    high: float
     constant: float
 
 
@@ -52,7 +56,8 @@ def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -
         |delta h~_l|, each a list of one number a layer; and "error", the mean |f - y|, to which all changes are in
         proportion.
     """
-    weights, rates = network.initialize(case.parametrization, widths(case, n, data.x.shape[1]), seed)
+    sizes = widths(case, n, data.x.shape[1])
+    weights, rates = network.initialize(case.parametrization, sizes, seed, case.exponent, case.kink)
     i = np.random.default_rng([seed, n]).integers(len(data.x))
     step = network.step(weights, np.float32(learning_rate * rates), data.x[i : i + 1], data.y[i : i + 1])
     h, gradient, change = ([np.asarray(layer[0], np.float64) for layer in part] for part in step)
@@ -76,18 +81,25 @@ def sizes(settings: OneStepSettings) -> list[int]:
     return [int(n) for n in np.geomspace(w.first, w.last, w.count).round()]
 
 
-def statistics_over_seeds(record: Record, case: Case, sizes: list[int], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and standard deviation of a measure, both (widths, layers)."""
-    values = np.array([record.cells[_cell_name(case, n)][name] for n in sizes], float)  # (widths, seeds, layers)
-    return values.mean(axis=1), values.std(axis=1)
+def values_of_seeds(record: Record, case: Case, sizes: list[int], name: str) -> np.ndarray:
+    """Returns a measure of each seed, (widths, seeds, layers)."""
+    return np.array([record.cells[_cell_name(case, n)][name] for n in sizes], float)
 
 
-def fit_power(x: ArrayLike, y: ArrayLike) -> Fit:
-    """Fits a power of the widths x to the values y."""
-    x, y = np.log(x), np.log(y)
-    (slope, constant), spread = np.polyfit(x, y, 1), ((x - x.mean()) ** 2).sum()
-    residual = ((y - slope * x - constant) ** 2).sum() / (len(x) - 2)
-    return Fit(float(slope), float(np.sqrt(residual / spread)), float(constant))
+def fit_power(x: ArrayLike, values: np.ndarray) -> Fit:
+    """Fits a power of the widths x to the means over seeds of values (widths, seeds).
+
+    The interval is the bootstrap's: at each width the seeds are drawn anew, with replacement, and the power is fitted again
+    to their means, 2,000 times. It says what other seeds would have given. The few widths stay as they are.
+    """
+    x, values = np.log(x), np.asarray(values, float)
+    slope, constant = np.polyfit(x, np.log(values.mean(axis=1)), 1)
+    widths, seeds = values.shape
+    drawn = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, widths, seeds))
+    means = np.log(values[np.arange(widths)[:, None], drawn].mean(axis=2))  # (RESAMPLES, widths)
+    slopes = np.polyfit(x, means.T, 1)[0]
+    low, high = np.percentile(slopes, [2.5, 97.5])
+    return Fit(float(slope), float(low), float(high), float(constant))
 
 
 def expected_slopes(case: Case, name: str) -> list[float | None]:

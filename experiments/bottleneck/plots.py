@@ -29,7 +29,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
         for axes, case in zip(row, cases, strict=False):
             for i, fit in enumerate(case["fits"]):
                 colour, mean, deviation = COLOURS[i % len(COLOURS)], case["mean"][:, i], case["deviation"][:, i]
-                label = f"l = {i + 1}: {fit.slope:+.2f} ± {fit.error:.2f}"
+                label = f"l = {i + 1}: {fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]"
                 axes.plot(sizes, mean, "o", markersize=3, color=colour, label=label)
                 _plot_band(axes, sizes, mean, deviation, colour)
                 fitted = np.exp(fit.constant) * np.array(sizes, float) ** fit.slope

@@ -24,7 +24,7 @@ def report_one_step(study: OneStepSettings, record: Record) -> Report:
     lines += [
         f"Hidden widths n, m, n, m, n; {len(sizes)} widths n from {sizes[0]:,} to {sizes[-1]:,}, {study.seeds} seeds,"
         f" eta {study.learning_rate:g}, one step on one image. Slopes of the logarithm of the mean over seeds against"
-        " log n, by least squares, with the standard error from the residuals; l counts layers from the first.",
+        " log n, by least squares, with the 95 % interval of a bootstrap over seeds; l counts layers from the first.",
         "",
     ]
     columns = " | ".join(f"l = {layer}" for layer in range(1, one_step.LAYERS + 1))
@@ -35,13 +35,14 @@ def report_one_step(study: OneStepSettings, record: Record) -> Report:
         shown = name in one_step.MEASURES_OF_KIND[study.kind]
         rows, panel = [], []
         for case in study.cases:
-            mean, deviation = one_step.statistics_over_seeds(record, case, sizes, name)
-            fits = [one_step.fit_power(sizes, layer) for layer in mean.T]
+            values = one_step.values_of_seeds(record, case, sizes, name)
+            mean, deviation = values.mean(axis=1), values.std(axis=1)  # both (widths, layers)
+            fits = [one_step.fit_power(sizes, layer) for layer in np.moveaxis(values, 2, 0)]
             figures[case.name][name] = [fit._asdict() for fit in fits]
             panel.append({"name": case.name, "mean": mean, "deviation": deviation, "fits": fits})
             expected = one_step.expected_slopes(case, name)
             claim = case.claim or ", ".join("-" if slope is None else f"{slope:+.2f}" for slope in expected)
-            cells = [f"{fit.slope:+.2f} ± {fit.error:.2f}" for fit in fits]
+            cells = [f"{fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]" for fit in fits]
             rows.append(f"| {case.name} | {' | '.join(cells)} | {claim} |")
         if shown:
             lines += [f"**{quantity}**", "", *header, *rows, ""]
@@ -85,7 +86,11 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
 def _opening(study: OneStepSettings | CurvesSettings) -> list[str]:
     """Returns the first lines of a page: its title, the study's note and the images."""
     note = [study.note.strip(), ""] if study.note else []
-    return [f"# {TITLES[study.kind]}", "", *note, images.describe(study.images), ""]
+    return [f"# {TITLES[study.kind]}", "", *note, images.describe(study.images, _first_classes(study)), ""]
+
+
+def _first_classes(study: OneStepSettings | CurvesSettings) -> list[str]:
+    return study.pairs[0] if isinstance(study, CurvesSettings) else study.classes
 
 
 def _mean_and_deviation(values: np.ndarray) -> dict[str, float]:

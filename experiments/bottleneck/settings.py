@@ -18,11 +18,15 @@ class Case:
     parametrization: str  # ntp, standard, mup, spectral or dynamic
     factor: float
     power: float
+    exponent: float = 0.5  # q of "dynamic" (eq. 2.82 to 2.85), in [0, 1/2]; 0 is NTP
+    kink: bool = True  # Spectral's sigma_1 with its min(1, sqrt(n_1 / n_0)) (eq. 3.2); false: without it, 1 / sqrt(n_0)
     claim: str = ""  # what the thesis says of it, to stand beside what is measured
 
     @property
     def name(self) -> str:
-        return f"{self.parametrization}, m = {self.factor:g} n^{self.power:g}"
+        exponent = "" if self.exponent == 0.5 else f", q = {self.exponent:g}"
+        kink = "" if self.kink else ", sigma_1 = 1/sqrt(n_0)"
+        return f"{self.parametrization}, m = {self.factor:g} n^{self.power:g}{exponent}{kink}"
 
     def narrow(self, n: int) -> int:
         """Returns m, the width of the narrow layers, where the wide ones have n units."""
@@ -139,6 +143,10 @@ def _check_one_step(settings: OneStepSettings, source: str) -> None:
         where, known = f"{source}: cases {i}", case.parametrization in PARAMETRIZATIONS
         message = f"parametrization is {case.parametrization!r}: choose from {', '.join(PARAMETRIZATIONS)}"
         require(known, f"{where}: {message}")
+        q, kind = case.exponent, case.parametrization
+        require(0 <= q <= 0.5, f"{where}: exponent is {q:g}: it must be in [0, 1/2]")
+        require(q == 0.5 or kind == "dynamic", f"{where}: exponent is {q:g}: only dynamic has one, and this is {kind}")
+        require(case.kink or kind == "spectral", f"{where}: kink is false: only spectral has one, and this is {kind}")
         first, last = case.narrow(w.first), case.narrow(w.last)
         fits = 1 <= first <= w.first and 1 <= last <= w.last
         require(fits, f"{where}: m is {first} to {last}: it must be between 1 and n")
