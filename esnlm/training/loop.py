@@ -30,6 +30,7 @@ from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.schedule import Call, Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import CallResult, Updates, make_optimizer
+from esnlm.training.usage import Usage
 
 
 def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
@@ -134,7 +135,8 @@ def _train_by_gradients(
         _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
-    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions)
+    usage = Usage(experiment.model.flops_per_token(corpus.tokenizer.vocab_size), experiment.compute.precision)
+    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions, usage)
     first_step = state.step
     for call in schedule.calls(state.step, log.updates_per_call):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.

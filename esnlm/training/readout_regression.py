@@ -32,6 +32,7 @@ from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import State, counters_of, save_state
+from esnlm.training.usage import Usage
 
 MOST_HELD_OUT = 0.1  # of the training text
 
@@ -129,6 +130,7 @@ class ReadoutRegression:
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
         progress = Progress(fitter.epochs * int(lengths[learned].sum()), state.tokens)
+        usage = Usage(None, self.precision)
         began = time.monotonic() - state.seconds
         seen = number = 0
         for epoch in range(fitter.epochs):
@@ -142,9 +144,16 @@ class ReadoutRegression:
                 state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
                 state.seconds = time.monotonic() - began
                 speed = seen / state.seconds
-                metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, tokens_per_second=speed)
+                metrics.write(
+                    step=state.step,
+                    epoch=epoch + 1,
+                    tokens=seen,
+                    words=state.words,
+                    tokens_per_second=speed,
+                    **usage.values(speed),
+                )
                 done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
-                progress.show(seen, done, final=seen == progress.total)
+                progress.show(seen, done, final=seen == progress.total, describe=usage.describe)
                 if interruption or number % fitter.checkpoint_every == 0:
                     _save_accumulators(state, metrics, directory)
                 if interruption:

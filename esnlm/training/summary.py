@@ -13,7 +13,9 @@ import jax
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.memory import memory_use
 from esnlm.training.state import State
+from esnlm.training.usage import Usage
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -34,6 +36,10 @@ def summarize(
     counts = model.counts()
     training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
+    tokens_per_second = state.tokens / state.seconds if state.seconds else None
+    by_gradients = isinstance(training, TrainingConfig)
+    flops = experiment.model.flops_per_token(corpus.tokenizer.vocab_size) if by_gradients else None
+    usage = Usage(flops, experiment.compute.precision)
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
@@ -50,7 +56,9 @@ def summarize(
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,
-        "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
+        "tokens_per_second": tokens_per_second,
+        "mfu": None if tokens_per_second is None else usage.mfu(tokens_per_second),
+        "peak_memory_bytes": memory_use().peak,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,
         "seed": experiment.seed,
