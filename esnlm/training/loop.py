@@ -27,6 +27,7 @@ from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.profile import Profile
 from esnlm.training.schedule import Call, Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import CallResult, Updates, make_optimizer
@@ -49,6 +50,11 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
 
 
+def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
+    """Returns the updates of a whole run; 0 for a regression."""
+    return training.epochs * math.ceil(sentences / training.batch_size) if isinstance(training, TrainingConfig) else 0
+
+
 def train(
     experiment: Experiment,
     corpus: Corpus,
@@ -57,6 +63,7 @@ def train(
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
+    profile: Profile,
 ) -> Likelihood | None:
     """Trains what is left of a run: by gradients, or by one of the regressions.
 
@@ -64,6 +71,7 @@ def train(
         state: changes as training goes on.
         metrics: where the losses are logged.
         interruption: becomes true when the process is asked to stop; the state is saved then.
+        profile: traces some of the updates; a regression has none.
 
     Returns:
         The last validation; None where it was interrupted, or where there is no validation text.
@@ -71,7 +79,9 @@ def train(
     training, compute = experiment.training, experiment.compute
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
-        return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
+        return _train_by_gradients(
+            experiment, training, corpus, ready, state, metrics, directory, interruption, profile
+        )
     stream = ready.stream(compute)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
@@ -102,6 +112,7 @@ def _train_by_gradients(
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
+    profile: Profile,
 ) -> Likelihood | None:
     """Runs the updates that are left, and returns the last validation, as `train` does."""
     text, window_tokens = corpus.train, experiment.compute.window_tokens
@@ -119,6 +130,7 @@ def _train_by_gradients(
         training.log_every,
         training.checkpoint_every,
         permanent=steps_at_words(words, training.checkpoint_words),
+        ends_of_calls=profile.ends_of_calls,
         one_update_a_call=stop_on_nonfinite,
     )
     updates = _open_updates(experiment, training, model, text, epochs)
@@ -142,6 +154,10 @@ def _train_by_gradients(
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
         # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
+        if profile.begins_after(state.step):
+            log.flush()
+            with log.paused():
+                profile.begin()
         if state.step == first_step:
             with interruption.at_once():
                 state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
@@ -156,6 +172,10 @@ def _train_by_gradients(
         # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at. The
         # counters of losses, of skipped updates and of time in `state` therefore lag one call until `log.flush`.
         log.push(result, call.in_window, call.log)
+        if profile.ends_after(state.step):
+            log.flush()
+            with log.paused():
+                profile.end()
         interrupted = bool(interruption)
         if call.checkpoint or interrupted or stop_on_nonfinite:
             log.flush()
@@ -228,8 +248,7 @@ def _open_updates(
 
 def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int) -> optax.GradientTransformation:
     """Returns the optimizer of a run, whose schedule ends with its last update."""
-    updates = training.epochs * math.ceil(sentences / training.batch_size)
-    return make_optimizer(training, updates, experiment.model.readout_scaling)
+    return make_optimizer(training, count_updates(training, sentences), experiment.model.readout_scaling)
 
 
 def _validate(
