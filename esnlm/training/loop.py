@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optax
 
-from esnlm import background
+from esnlm import background, compilation_cache
 from esnlm.compute import in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
@@ -26,6 +26,7 @@ from esnlm.training import batches, readout_regression
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
+from esnlm.training.memory_check import require_memory
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.profile import Profile
 from esnlm.training.schedule import Call, Schedule, steps_at_words
@@ -45,6 +46,7 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
+    require_memory(experiment, vocab_size)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train))
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
@@ -211,11 +213,14 @@ def _first_call(updates: Updates, state: State, call: Call, epoch: batches.Epoch
         began = time.monotonic() - background.SLOW
         say(f"compiling the update{updates.sizes()}")
 
-    background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
-    run = partial(updates.run, state.params, state.optimizer, *call.in_window)
-    result = background.run(in_float32(run), say_compiling)
+    with compilation_cache.savings() as saved:
+        background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
+        run = partial(updates.run, state.params, state.optimizer, *call.in_window)
+        result = background.run(in_float32(run), say_compiling)
     if began is not None:
         say(f"compiled in {time.monotonic() - began:.0f} s")
+    if saved.programs:
+        say(str(saved))
     return result
 
 

@@ -80,13 +80,18 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def memory(experiment: Experiment, platform: str) -> Memory:
+def memory(experiment: Experiment, platform: str, vocab_size: int | None = None) -> Memory:
     """Returns the memory that an experiment needs on a kind of device: cpu, gpu or tpu.
+
+    Args:
+        experiment: the experiment.
+        platform: the kind of device.
+        vocab_size: V; None: that of its data.
 
     Raises:
         InputError: its data cannot be used.
     """
-    model, vocab_size = experiment.model, experiment.data.size().vocab_size
+    model, vocab_size = experiment.model, vocab_size or experiment.data.size().vocab_size
     compute = choose_compute(experiment.compute, model, platform)
     assert compute.window_tokens is not None and compute.batch_slots is not None
     return Memory(

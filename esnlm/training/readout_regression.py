@@ -9,7 +9,6 @@ The regularisation is chosen and the rule is fitted on a sample of the training 
 validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
 """
 
-import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
+from esnlm.memory import total_memory
 from esnlm.models.ngrams import UnigramModel
 from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
@@ -45,7 +45,7 @@ def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> 
 def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> None:
     """Raises InputError where a fit needs more memory than the machine has."""
     needed = memory(fitter, features, vocab_size, rank)
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = total_memory()
     if needed > there:
         raise InputError(
             f"training.kind is {fitter.kind}: at {features:,} features and {vocab_size:,} tokens it needs"
