@@ -76,9 +76,9 @@ def savings() -> Iterator[Savings]:
 
     found = Savings()
 
-    def count(event: str, seconds: float, **_: object) -> None:
+    def count(event: str, duration_secs: float, **_: str | int) -> None:
         if event == SAVED:
-            found.programs, found.seconds = found.programs + 1, found.seconds + seconds
+            found.programs, found.seconds = found.programs + 1, found.seconds + duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(count)
     try:

@@ -1,6 +1,5 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
-import math
 import time
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
 from esnlm.training.memory_check import require_memory
+from esnlm.training.plan import count_updates
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.profile import Profile
 from esnlm.training.schedule import Call, Schedule, steps_at_words
@@ -50,11 +50,6 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train))
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
-
-
-def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
-    """Returns the updates of a whole run; 0 for a regression."""
-    return training.epochs * math.ceil(sentences / training.batch_size) if isinstance(training, TrainingConfig) else 0
 
 
 def train(

@@ -16,6 +16,7 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
+from esnlm.training.plan import count_updates
 from esnlm.training.profile import Profile, Span
 from esnlm.training.settings import require_same, resolve
 from esnlm.training.state import note_changes, warn_of_damage
@@ -71,7 +72,7 @@ def _train_run(
     with directory.begin():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
-        profile.require_updates(loop.count_updates(experiment.training, len(corpus.train)))
+        profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
         if not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
