@@ -357,6 +357,22 @@ TABLE = {
             f"{TRAIN} --training.kind ridge --model.readout.rank null --profile 1:2",
             "--profile 1:2: a regression makes no updates; leave --profile out",
         ),
+        Row(
+            "no such device",
+            f"{TRAIN} --plan --on h1000",
+            "--on h1000: no device of that name is known; choose b200, h200, h100, h100-nvl, h100-pcie, a100, a100-pcie, a100-40gb, l40s,"
+            " l4, rtx-4090, tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e",
+        ),
+        Row(
+            "no number of devices",
+            f"{TRAIN} --plan --on h100:0",
+            "--on h100:0: after the colon stands how many there are, as in h100:8 or h100:4x4",
+        ),
+        Row(
+            "a device to train on",
+            f"{TRAIN} --on h100",
+            "--on h100: nothing is trained there; give --plan too",
+        ),
         Row("no slots", f"{TRAIN} --compute.batch_slots 0", "compute.batch_slots is 0: it must be at least 1"),
     ],
     "Reservoirs and models": [
