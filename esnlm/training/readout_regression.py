@@ -189,6 +189,7 @@ class ReadoutRegression:
 def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) -> None:
     """Saves sums/STEP, and drops the older ones."""
     state.metrics_sha256 = metrics.sha256
+    state.note_memory()
     checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
     checkpoint.prune(directory.sums, keep=1)
 

@@ -13,7 +13,6 @@ import jax
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.evaluation.likelihood import Likelihood
-from esnlm.memory import memory_use
 from esnlm.training.state import State
 from esnlm.training.usage import Usage
 
@@ -58,7 +57,7 @@ def summarize(
         "total_entries": counts.entries,
         "tokens_per_second": tokens_per_second,
         "mfu": None if tokens_per_second is None else usage.mfu(tokens_per_second),
-        "peak_memory_bytes": memory_use().peak,
+        "peak_memory_bytes": state.peak_memory_bytes,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,
         "seed": experiment.seed,
