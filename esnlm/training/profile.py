@@ -1,11 +1,13 @@
 """A trace of what the host and the device do during some updates, written by JAX's profiler (`train.py --profile`)."""
 
+import gzip
+import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-from jax.profiler import ProfileData, ProfileOptions
+from jax.profiler import ProfileOptions
 
 from esnlm.errors import InputError
 from esnlm.runs.console import say, warn
@@ -131,15 +133,13 @@ def longest_operations(trace: Path) -> list[tuple[str, float, int]]:
     """Returns the compiled operations that took longest in a trace: name, seconds over all threads or streams, and times.
 
     Args:
-        trace: a file *.trace.json.gz; what is read is the file *.xplane.pb beside it.
+        trace: a file *.trace.json.gz. (JAX's reader of the other file, ProfileData, can abort the process.)
     """
     seconds, times = Counter[str](), Counter[str]()
-    for plane in ProfileData.from_file(str(trace).replace(".trace.json.gz", ".xplane.pb")).planes:
-        for line in plane.lines:
-            for event in line.events:
-                name = dict(event.stats).get("hlo_op")
-                if name is None or str(name).startswith(CONTAINERS):
-                    continue
-                seconds[str(name)] += event.duration_ns / 1e9
-                times[str(name)] += 1
+    for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]:
+        name = event.get("args", {}).get("hlo_op")
+        if name is None or event.get("ph") != "X" or name.startswith(CONTAINERS) or event["name"].startswith("end: "):
+            continue
+        seconds[name] += event.get("dur", 0.0) / 1e6  # of microseconds
+        times[name] += 1
     return [(name, each, times[name]) for name, each in seconds.most_common(LONGEST)]
