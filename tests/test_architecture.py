@@ -20,6 +20,7 @@ ROOMS = [
     "compilation_cache",
     "background",
     "ops",
+    "parallel",
     "runs",
     "process",
     "data",
