@@ -19,7 +19,9 @@ from esnlm.compute import ComputeConfig
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
+from esnlm.features.sharded_stream import ShardedStream
 from esnlm.features.stream import FeatureStream
+from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
 
 
@@ -116,6 +118,14 @@ class ModelConfig(ABC):
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
         """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
 
+    @property
+    def token_arrays(self) -> tuple[str, ...] | None:
+        """The trained arrays with a row for each token, by name: several devices divide them among each other.
+
+        None where the model can only be computed on one device.
+        """
+        return ("readout.a", "readout.w", "readout.bias")
+
     def readout_arrays(self, params: dict) -> dict:
         """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
         return params["readout"]
@@ -162,8 +172,13 @@ class LanguageModel(nnx.Module):
         """Returns the features after the last token, (F, B)."""
 
     @abstractmethod
-    def stream(self, compute: ComputeConfig) -> FeatureStream | PackedStream:
-        """Returns what reads many sentences at once, without a gradient; see features/stream.py."""
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream | PackedStream:
+        """Returns what reads many sentences at once, without a gradient; see features/stream.py.
+
+        Args:
+            compute: resolved settings of the device.
+            placement: of the model's arrays on a mesh of devices; None: there is one device.
+        """
 
     @abstractmethod
     def counts(self) -> Counts:
@@ -226,9 +241,10 @@ class RecurrentModel(LanguageModel):
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
         return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
 
-    def stream(self, compute: ComputeConfig) -> FeatureStream:
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream:
         assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
-        return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout)
+        settings = self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout
+        return FeatureStream(*settings) if placement is None else ShardedStream(*settings, placement)
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
