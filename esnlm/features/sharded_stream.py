@@ -35,6 +35,8 @@ class ShardedStream(FeatureStream):
         placement: of the model.
     """
 
+    placement: Placement
+
     def __init__(
         self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float, placement: Placement
     ) -> None:

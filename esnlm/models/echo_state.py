@@ -59,6 +59,11 @@ class EchoStateConfig(ModelConfig):
     def features_are_frozen(self) -> bool:
         return not self.train_input
 
+    @property
+    def token_arrays(self) -> tuple[str, ...]:
+        layer = "layers.0." if self.reservoir.layers > 1 else ""
+        return (*(super().token_arrays or ()), f"reservoir.{layer}input.values")
+
     def kernel(self, backend: str) -> str:
         reservoir, size = self.reservoir, self.reservoir.state_size
         return sparse.choose_kernel(

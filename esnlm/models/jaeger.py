@@ -85,6 +85,11 @@ class JaegerConfig(ModelConfig):
     def batch_slots(self, backend: str) -> int:
         return default_batch_slots(self.without_feedback.feature_size, backend)
 
+    @property
+    def token_arrays(self) -> None:
+        """Nothing: each prediction, over the whole vocabulary, is read at the next time step."""
+        return
+
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the counts of the network without feedback, and W_back, B_u and B_y."""
         matrix = self.reservoir.state_size * vocab_size

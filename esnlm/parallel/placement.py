@@ -57,6 +57,11 @@ class Placement:
         """Returns how each array of a tree is cut, as a tree."""
         return jax.tree_util.tree_map_with_path(lambda path, array: self._of_leaf(path, array)[0], tree)
 
+    def readout_specs(self, readout: dict) -> dict:
+        """Returns how the arrays of a readout are cut, by their names in readout/linear.py."""
+        cut = {"a": VOCABULARY, "w": VOCABULARY, "bias": VOCABULARY}
+        return {name: PartitionSpec(cut[name]) if name in cut else PartitionSpec(None, ALL) for name in readout}
+
     def place(self, tree: Any) -> Any:
         """Returns a tree of whole arrays, as they are saved, with those of the devices."""
 

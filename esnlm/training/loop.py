@@ -18,6 +18,7 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
+from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
@@ -45,7 +46,8 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train))
-    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
+    placement = experiment.model.placement(experiment.compute, vocab_size)
+    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement)
 
 
 def train(
@@ -71,7 +73,8 @@ def train(
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
-    stream = ready.stream(compute)
+    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
+    stream = ready.stream(compute, placement)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
     readout_regression.ReadoutRegression(
@@ -87,7 +90,8 @@ def train(
     ).run(state, metrics, directory, interruption)
     if interruption:
         return None
-    validation = _validate(experiment, stream, state.params, corpus.validation, interruption)
+    params = state.params if placement is None else placement.place(state.params)
+    validation = _validate(experiment, stream, params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
@@ -120,7 +124,7 @@ def _train_by_gradients(
         permanent=steps_at_words(words, training.checkpoint_words),
         one_update_a_call=stop_on_nonfinite,
     )
-    updates = _open_updates(experiment, training, model, text, epochs)
+    updates = _open_updates(experiment, training, model, text, epochs, state.placement)
     validation = None
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
     # an update that is not finite, its summary was not written. Where an epoch had ended, its validation may not have been
@@ -209,6 +213,7 @@ def _open_updates(
     model: LanguageModel,
     text: TokenStore,
     epochs: list[batches.EpochPlan],
+    placement: Placement | None,
 ) -> Updates:
     """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
     needed: dict[str, Any] = {
@@ -218,6 +223,7 @@ def _open_updates(
         "store": text,
         "optimizer": _optimizer(experiment, training, len(text)),
         "on_nonfinite": training.on_nonfinite,
+        "placement": placement,
     }
     return (
         PrecomputedUpdates(epochs=epochs, **needed) if model.config.features_are_frozen else EndToEndUpdates(**needed)
