@@ -79,9 +79,7 @@ class DeviceChoices(Protocol):
     def batch_slots(self, backend: str) -> int: ...
 
 
-def choose_compute(
-    compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int = 1
-) -> ComputeConfig:
+def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int = 1) -> ComputeConfig:
     """Returns the compute settings with every null and `auto` decided for a backend. The mesh stays as it is asked for.
 
     Args:

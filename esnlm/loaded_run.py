@@ -353,23 +353,18 @@ class Run:
         return self.config.model.longest
 
     @cached_property
-    def _placed(self) -> LanguageModel:
-        """The model on all devices."""
-        placement = self._placement
-        return self.model if placement is None else self.model.with_params(placement.place(self.model.params))
-
-    @cached_property
     def _placement(self) -> Placement | None:
         return self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
 
     @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
-        return self._placed.for_device(self.config.compute).stream(self.config.compute, self._placement)
+        return self.model.for_device(self.config.compute).stream(self.config.compute, self._placement)
 
     @cached_property
     def _readout(self) -> dict:
         """The arrays of the readout, on all devices."""
-        return self.config.model.readout_arrays(self._placed.params)
+        params = self.model.params
+        return self.config.model.readout_arrays(params if self._placement is None else self._placement.place(params))
 
     def _require_readable(self, sequences: list[np.ndarray]) -> None:
         """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""

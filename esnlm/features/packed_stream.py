@@ -12,6 +12,7 @@ from esnlm.parallel import mesh as meshes
 from esnlm.parallel.mesh import ALL
 from esnlm.parallel.placement import Placement
 
+BY_SLOT = PartitionSpec(None, ALL)  # how a batch is cut over a mesh of devices
 TOKENS = 2048  # in a packed batch, about
 
 
@@ -55,4 +56,4 @@ class PackedStream:
 
 def place_batch(batch: PackedBatch, placement: Placement) -> PackedBatch:
     """Returns a batch cut by slot over the devices of a mesh."""
-    return PackedBatch(*(meshes.place(array, placement.mesh, PartitionSpec(None, ALL)) for array in batch))
+    return PackedBatch(*(meshes.place(array, placement.mesh, BY_SLOT) for array in batch))

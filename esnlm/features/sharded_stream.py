@@ -37,9 +37,7 @@ class ShardedStream(FeatureStream):
 
     placement: Placement
 
-    def __init__(
-        self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float, placement: Placement
-    ) -> None:
+    def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float, placement: Placement) -> None:
         self.placement, self.own_slots = placement, slots
         self.cell, self.slots, self.dropout = placement.everywhere(cell), slots * placement.devices, dropout
         self._make_buffer(capacity // placement.devices + capacity // placement.devices // 8)

@@ -142,7 +142,7 @@ class ModelConfig(ABC):
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with a row for each token, by name: several devices divide them among each other.
+        """The arrays with a row for each token, by name: several devices divide those that are trained among each other.
 
         None where the model can only be computed on one device.
         """

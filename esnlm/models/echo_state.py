@@ -62,7 +62,8 @@ class EchoStateConfig(ModelConfig):
     @property
     def token_arrays(self) -> tuple[str, ...]:
         layer = "layers.0." if self.reservoir.layers > 1 else ""
-        return (*(super().token_arrays or ()), f"reservoir.{layer}input.values")
+        of_input = (f"reservoir.{layer}input.{name}" for name in ("values", "rows", "connected"))
+        return (*(super().token_arrays or ()), *of_input)
 
     def kernel(self, backend: str) -> str:
         reservoir, size = self.reservoir, self.reservoir.state_size

@@ -226,7 +226,8 @@ class GPT2(LanguageModel):
 
     def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> PackedStream:
         assert compute.batch_slots is not None, "choose_compute decides it"
-        return PackedStream(partial(_evaluate, self), compute.batch_slots, placement)
+        model = self if placement is None else placement.everywhere(self)
+        return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
 
     def counts(self) -> Counts:
         return self.config.expected_counts(self.wte["weight"].shape[0])

@@ -55,9 +55,7 @@ class PrecomputedUpdates(Updates):
         if self.placement is None:
             loss_and_gradient: Callable = partial(update.readout_loss_and_gradient, **settings)
         else:
-            loss_and_gradient = partial(
-                sharded_update.readout_loss_and_gradient, placement=self.placement, **settings
-            )
+            loss_and_gradient = partial(sharded_update.readout_loss_and_gradient, placement=self.placement, **settings)
         self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
