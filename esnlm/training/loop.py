@@ -113,7 +113,7 @@ def _train_by_gradients(
 
     # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
     epochs = [
-        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens)
+        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens, training.order)
         for epoch in range(training.epochs)
     ]
     words = [_words_of_updates(text, epoch) for epoch in epochs]
@@ -265,4 +265,5 @@ def _validate(
 def _log_validation(metrics: Metrics, step: int, epoch: int, validation: Likelihood | None) -> None:
     """Writes the line of metrics of a validation, if there was one."""
     if validation is not None:
-        metrics.write(step=step, epoch=epoch, val_nll=validation.nll, val_bits_per_byte=validation.bits_per_byte)
+        figures = ("nll", "nll_without_eos", "bits_per_byte")
+        metrics.write(step=step, epoch=epoch, **{f"val_{name}": getattr(validation, name) for name in figures})

@@ -45,6 +45,7 @@ def summarize(
         "skipped_updates": state.skipped,
         "train_nll": train_nll,
         "val_nll": val_nll,
+        "val_nll_without_eos": validation.nll_without_eos if validation else None,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
         "perplexity": validation.perplexity if validation else None,
