@@ -1,5 +1,6 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
+import dataclasses
 import math
 import time
 from functools import partial
@@ -9,7 +10,7 @@ import numpy as np
 import optax
 
 from esnlm import background
-from esnlm.compute import in_float32
+from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -18,6 +19,8 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
+from esnlm.readout import padding
+from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
@@ -120,7 +123,15 @@ def _train_by_gradients(
         permanent=steps_at_words(words, training.checkpoint_words),
         one_update_a_call=stop_on_nonfinite,
     )
-    updates = _open_updates(experiment, training, model, text, epochs)
+    # On disk the arrays have V rows, on an accelerator a multiple of a tile. What is saved goes through `trimmed`.
+    can_be_padded = experiment.model.readout_can_be_padded
+    padded = padding.choose(corpus.tokenizer.vocab_size, backend(), can_be_padded=can_be_padded)
+    updates = _open_updates(experiment, training, model, text, epochs, padded)
+    state.params, state.optimizer = padded.pad_params(state.params), padded.pad_moments(state.optimizer)
+
+    def trimmed() -> State:
+        return dataclasses.replace(state, params=padded.trim(state.params), optimizer=padded.trim(state.optimizer))
+
     validation = None
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
     # an update that is not finite, its summary was not written. Where an epoch had ended, its validation may not have been
@@ -161,7 +172,7 @@ def _train_by_gradients(
 
         # 5. Checkpoint.
         if call.checkpoint or interrupted or stopped:
-            save_state(state, directory, training.keep_checkpoints, call.permanent)
+            save_state(trimmed(), directory, training.keep_checkpoints, call.permanent)
         if interrupted:
             return None
 
@@ -209,6 +220,7 @@ def _open_updates(
     model: LanguageModel,
     text: TokenStore,
     epochs: list[batches.EpochPlan],
+    padded: VocabularyPadding,
 ) -> Updates:
     """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
     needed: dict[str, Any] = {
@@ -216,7 +228,7 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": _optimizer(experiment, training, len(text)),
+        "optimizer": padded.hold(_optimizer(experiment, training, len(text))),
         "on_nonfinite": training.on_nonfinite,
     }
     return (
