@@ -78,6 +78,11 @@ class ModelConfig(ABC):
         return "none"
 
     @property
+    def readout_can_be_padded(self) -> bool:
+        """Whether rows may be added to the readout (readout/padding.py): only readout/linear.py reads it, and it has a bias."""
+        return True
+
+    @property
     def longest(self) -> int | None:
         """The tokens of the longest sentence that can be read; None where it may be of any length."""
         return None

@@ -77,6 +77,10 @@ class GPT2Config(ModelConfig):
     def token_arrays(self) -> tuple[str, ...]:
         return ("wte.weight",)
 
+    @property
+    def readout_can_be_padded(self) -> bool:
+        return False  # it is the embedding, and has no bias
+
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the parameters, the tied embedding once: nothing is frozen, and no entry is zero by design."""
         entries = sum(math.prod(shape) for shape in shapes(self, vocab_size).values())

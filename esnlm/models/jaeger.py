@@ -79,6 +79,10 @@ class JaegerConfig(ModelConfig):
     def reservoir_units(self) -> int:
         return self.without_feedback.feature_size
 
+    @property
+    def readout_can_be_padded(self) -> bool:
+        return False  # the recurrence reads A and b_out, and its other tables are V wide too
+
     def kernel(self, backend: str) -> str:
         return self.without_feedback.kernel(backend)
 

@@ -71,7 +71,8 @@ def loss_and_gradient(
         h = rows.gather(features)  # (C, F)
         seen, back_to_h = jax.vjp(seen_of, h)
         loss, dseen, of_readout = _readout(readout, seen, packed, placement, model.precision)
-        dtables, dothers = back(rows.scatter(*back_to_h(dseen), len(features)))
+        (dh,) = back_to_h(dseen)
+        dtables, dothers = back(rows.scatter(dh, len(features)))
 
         gradient = lax.psum(dothers, ALL)
         gradient |= {name: lookup.gradient(dx, flat[name]) for name, dx in dtables.items()}
