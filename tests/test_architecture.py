@@ -22,6 +22,7 @@ ROOMS = [
     "memory",
     "background",
     "ops",
+    "parallel",
     "runs",
     "process",
     "data",

@@ -76,6 +76,7 @@ class TrainingLog:
             call, self.pending = self.pending, None
             self._record(call)
         self.state.metrics_sha256 = self.metrics.sha256
+        self.state.note_memory()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -25,9 +25,12 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
         return
     model, platform = experiment.model, backend()
     planned = plan.memory(experiment, platform, vocab_size)
-    parts = {"what is trained": planned.trained, "what is frozen": planned.frozen}
+    mesh = model.mesh(experiment.compute)
+    # Devices of a mesh share what is trained and the features. Those of a CPU, which are for tests, have one memory.
+    sharing = 1 if mesh is None or platform == "cpu" else mesh.size
+    parts = {"what is trained": planned.trained // sharing, "what is frozen": planned.frozen}
     if model.features_are_frozen:
-        parts["features"] = planned.features
+        parts["features"] = planned.features // sharing
     needed, there = sum(parts.values()), device_memory()
     if needed <= there:
         return
@@ -36,6 +39,6 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     largest = max(parts, key=lambda name: parts[name])
     advice = "a smaller compute.window_tokens" if largest == "features" else "a smaller model"
     raise InputError(
-        f"this run needs at least {needed / 1e9:,.1f} GB of memory ({of_it}) and {where} has {there / 1e9:,.1f} GB; choose"
+        f"this run needs at least {needed / 1e9:,.1f} GB of memory{' on each device' * (sharing > 1)} ({of_it}) and {where} has {there / 1e9:,.1f} GB; choose"
         f" {advice}, or try it all the same with {SWITCH}=off"
     )

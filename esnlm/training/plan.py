@@ -40,7 +40,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
     platform = backend() if device is None else device.backend
-    compute = choose_compute(experiment.compute, model, platform)
+    compute = choose_compute(experiment.compute, model, platform, devices)
     assert compute.window_tokens is not None
     counts, fit = model.expected_counts(corpus.vocab_size), _fit(experiment, corpus.vocab_size)
     if isinstance(training, Fitter):
@@ -48,7 +48,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     else:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
-    needed = memory(experiment, platform)
+    needed = memory(experiment, platform, devices=devices)
     if device is None:
         on_it = {
             "memory": _describe(needed, fit.name),
@@ -89,19 +89,20 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def memory(experiment: Experiment, platform: str, vocab_size: int | None = None) -> Memory:
+def memory(experiment: Experiment, platform: str, vocab_size: int | None = None, devices: int = 1) -> Memory:
     """Returns the memory that an experiment needs on a kind of device: cpu, gpu or tpu.
 
     Args:
         experiment: the experiment.
         platform: the kind of device.
         vocab_size: V; None: that of its data.
+        devices: whose memory is added up; what is frozen is counted once.
 
     Raises:
         InputError: its data cannot be used.
     """
     model, vocab_size = experiment.model, vocab_size or experiment.data.size().vocab_size
-    compute = choose_compute(experiment.compute, model, platform)
+    compute = choose_compute(experiment.compute, model, platform, devices)
     assert compute.window_tokens is not None and compute.batch_slots is not None
     return Memory(
         frozen=model.frozen_bytes(vocab_size),

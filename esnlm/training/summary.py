@@ -13,8 +13,9 @@ import jax
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.parallel import mesh as meshes
 from esnlm.training.state import State
-from esnlm.training.usage import Usage
+from esnlm.training.usage import usage_of
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -36,9 +37,7 @@ def summarize(
     training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     tokens_per_second = state.tokens / state.seconds if state.seconds else None
-    by_gradients = isinstance(training, TrainingConfig)
-    flops = experiment.model.flops_per_token(corpus.tokenizer.vocab_size) if by_gradients else None
-    usage = Usage(flops, experiment.compute.precision)
+    usage = usage_of(experiment, corpus.tokenizer.vocab_size)
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
@@ -49,6 +48,7 @@ def summarize(
         "skipped_updates": state.skipped,
         "train_nll": train_nll,
         "val_nll": val_nll,
+        "val_nll_without_eos": validation.nll_without_eos if validation else None,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
         "perplexity": validation.perplexity if validation else None,
@@ -63,7 +63,7 @@ def summarize(
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device(),
+        "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     } | ({"regression": state.regression} if state.regression else {})
@@ -83,7 +83,7 @@ def describe_device() -> dict[str, str | int]:
 
 
 def hash_config(experiment: Experiment) -> str:
-    """Returns the sha256 of what decides the result: the configuration without the run directory's name and trackers."""
+    """Returns the sha256 of what decides the result: the configuration without the run directory's name, trackers and devices."""
     tree = as_dict(experiment) | {"run": None}
-    del tree["tracking"]
+    del tree["tracking"], tree["compute"]["mesh"]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

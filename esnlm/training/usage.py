@@ -7,6 +7,7 @@ do in its place: it depends on what else the machine does at that moment.
 
 import jax
 
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.devices import find_device, mfu
 from esnlm.memory import memory_use
 
@@ -41,3 +42,10 @@ class Usage:
         share, memory = self.mfu(tokens_per_second), memory_use()
         said = "" if share is None else f"  MFU {100 * share:.1f} %"
         return f"{said}  memory {memory.peak / 1e9:.2f} GB"
+
+
+def usage_of(experiment: Experiment, vocab_size: int) -> Usage:
+    """Returns what tells how much of its devices a run makes use of."""
+    model, mesh = experiment.model, experiment.model.mesh(experiment.compute)
+    flops = model.flops_per_token(vocab_size) if isinstance(experiment.training, TrainingConfig) else None
+    return Usage(flops, experiment.compute.precision, 1 if mesh is None else mesh.size)

@@ -1,5 +1,7 @@
 """A run that cannot fit is refused before anything is computed; one that may fit is not."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from esnlm.config import Experiment
@@ -34,3 +36,15 @@ def test_the_advice_is_for_the_largest_part(monkeypatch):
     monkeypatch.setattr(memory_check, "device_memory", lambda: 10**9)
     with pytest.raises(InputError, match="choose a smaller compute.window_tokens, or try it all the same"):
         require_memory(Experiment(), 300)
+
+
+def test_devices_of_a_mesh_share_what_is_trained_and_the_features(monkeypatch):
+    monkeypatch.setattr(EchoStateConfig, "mesh", lambda self, compute: SimpleNamespace(size=8))
+    monkeypatch.setattr(memory_check, "backend", lambda: "gpu")
+    planned = plan.memory(Experiment(), "gpu", 5000)
+    least = planned.frozen + planned.trained // 8 + planned.features // 8
+    monkeypatch.setattr(memory_check, "device_memory", lambda: least)
+    require_memory(Experiment(), 5000)
+    monkeypatch.setattr(memory_check, "device_memory", lambda: least - 1)
+    with pytest.raises(InputError, match=r" GB of memory on each device \(what is trained .* and JAX on this cpu has "):
+        require_memory(Experiment(), 5000)
