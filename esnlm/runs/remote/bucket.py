@@ -7,6 +7,7 @@ again where a request fails for a reason that may pass, so what is raised here h
 import contextlib
 import errno
 import importlib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,9 @@ class Bucket:
             raise InputError(
                 f"{address.url}: {package} is not installed, which reads and writes there: pip install 'esnlm[cloud]'"
             ) from None
+        # They log each failed try, some with its traceback. The last one is told below, in a line.
+        for logger in (package, "google.auth"):
+            logging.getLogger(logger).setLevel(logging.CRITICAL + 1)
         with self._told():
             # A listing that was kept would not show what another machine wrote meanwhile.
             self._files: Any = fsspec.filesystem(address.scheme, use_listings_cache=False, skip_instance_cache=True)

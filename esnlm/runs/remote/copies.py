@@ -112,14 +112,12 @@ def store_copy(url: str | Path) -> Path:
         InputError: there is no store, or it is damaged.
     """
     place = address.parse(url)
+    bucket = Bucket(place)
+    entries = bucket.entries()
+    manifest = bucket.read(MANIFEST) if MANIFEST in entries else None
+    if manifest is None:
+        raise InputError(f"{place.url}/{MANIFEST}: missing; not a token store: make one with python -m esnlm prepare")
     with named(place.copy, place.url), _held(place):
-        bucket = Bucket(place)
-        entries = bucket.entries()
-        manifest = bucket.read(MANIFEST) if MANIFEST in entries else None
-        if manifest is None:
-            raise InputError(
-                f"{place.url}/{MANIFEST}: missing; not a token store: make one with python -m esnlm prepare"
-            )
         here = place.copy / MANIFEST
         if here.is_file() and here.read_bytes() == manifest:
             return place.copy

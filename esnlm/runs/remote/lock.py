@@ -66,7 +66,8 @@ class Lock:
                     self._bucket.delete([LOCK])
 
     def _take(self) -> None:
-        if not self._bucket.create(LOCK, self._text()):
+        # The first look is for stores that ignore the condition of `create`.
+        if self._bucket.read(LOCK) is not None or not self._bucket.create(LOCK, self._text()):
             self._wait_for_its_end()
         if not self._is_ours():  # Another newcomer was quicker, or this store knows no conditions.
             raise self._refusal(self._bucket.read(LOCK))
