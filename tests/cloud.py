@@ -109,10 +109,10 @@ def gs(tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud
     server.stop()
 
 
-def small(tmp_path: Any, run: object, *settings: str) -> Any:
+def small(tmp_path: Any, run: object, *settings: str, text: str = SMALL) -> Any:
     """The experiment of a run that takes a second."""
     file = tmp_path / "small.yaml"
-    file.write_text(SMALL)
+    file.write_text(text)
     return config_io.read(file, ["--run", str(run), *settings])
 
 

@@ -33,9 +33,7 @@ from esnlm.runs.remote.mirror import (
 )
 from esnlm.runs.sealed_folder import MANIFEST
 
-NOT_UPLOADED = (
-    69  # the exit status of a training whose last state is on this machine only; EX_UNAVAILABLE of sysexits.h
-)
+NOT_UPLOADED = 69  # the exit status of a training whose last state is on this machine only; EX_UNAVAILABLE in C
 LOOK, AT_LEAST = 5.0, 60.0  # seconds between looks for a new checkpoint, and between rounds without one
 PATIENCE, PAUSE = 120.0, 5.0  # seconds of trying to send the last state, and between the tries
 NOT_FETCHED = ("evaluation/", "diagnostics/", "plots/", *NOT_SENT)  # which no training reads
@@ -60,7 +58,7 @@ def train_there(url: str, train: Callable[[Path], int]) -> int:
     _require_run_or_nothing(bucket)
     with _held_here(place), named(folder, place.url):
         lock = Lock(bucket)
-        with lock.held(), _told_to_wait() as wait:
+        with _told_to_wait() as wait, lock.held():
             mirror = Mirror(bucket, folder, place.folder / "outgoing")
             shutil.rmtree(place.folder / "outgoing", ignore_errors=True)
             _fetch(bucket, folder, mirror)
@@ -75,7 +73,10 @@ def train_there(url: str, train: Callable[[Path], int]) -> int:
                 sender.stop()
                 raise
             with wait():
-                return status if sender.finish(folder, PATIENCE) else NOT_UPLOADED
+                if not sender.finish(folder, PATIENCE):
+                    return NOT_UPLOADED
+            say(f"{place.url} has everything")
+            return status
 
 
 class _Sender:
@@ -105,7 +106,6 @@ class _Sender:
         while not self._lock.lost:
             try:
                 self._mirror.push()
-                say(f"{self._url} has everything")
                 return True
             except (InputError, OSError) as error:
                 problem = str(error)

@@ -9,7 +9,6 @@ from esnlm.errors import InputError
 from esnlm.runs.remote import bucket as bucket_module
 from esnlm.runs.remote.bucket import SMALL, Bucket
 
-
 # aiohttp's, of what gcsfs gives it.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
 
