@@ -34,9 +34,11 @@ def uploads_results(work: Function) -> Function:
     def wrapped(run: str | Path | None = None, *others: Any, **options: Any) -> Any:
         if run is None or not is_url(run):
             return work(run, *others, **options)
+        place = address.parse(run)
         results_copy(run)
-        found = work(run, *others, **options)
-        _upload_results(address.parse(run))
+        with named(place.copy, place.url):
+            found = work(run, *others, **options)
+        _upload_results(place)
         return found
 
     return cast(Function, wrapped)
