@@ -1299,6 +1299,11 @@ TABLE = {
             cloud(),
         ),
         Row(
+            "a report to a URL of its own",
+            "python eval_blimp.py --run run --out gs://bucket/report.json",
+            "--out gs://bucket/report.json: this is written to this machine only; name a local place",
+        ),
+        Row(
             "a store over something else",
             PREPARE.replace("new", "s3://bucket/photos"),
             "s3://bucket/photos: exists and is not a token store; name another place for the store",
