@@ -101,22 +101,21 @@ class _Sender:
             folder: the working folder, for that line.
             patience: seconds of trying again.
         """
-        self.stop()
+        problem = "another training has taken the run over"
         end = time.monotonic() + patience
-        while not self._lock.lost:
-            try:
-                self._mirror.push()
-                return True
-            except (InputError, OSError) as error:
-                problem = str(error)
-            except KeyboardInterrupt:
-                problem = "stopped by Ctrl-C"
-                end = 0.0
-            if time.monotonic() > end:
-                break
-            time.sleep(PAUSE)
-        else:
-            problem = "another training has taken the run over"
+        try:
+            self.stop()
+            while not self._lock.lost:
+                try:
+                    self._mirror.push()
+                    return True
+                except (InputError, OSError) as error:
+                    problem = str(error)
+                if time.monotonic() > end:
+                    break
+                time.sleep(PAUSE)
+        except KeyboardInterrupt:
+            problem = "stopped by Ctrl-C"
         warn(f"{self._url}: the last state is not in the cloud, but in {folder}: {problem}")
         return False
 
