@@ -13,28 +13,27 @@ from esnlm.runs.remote import results
 from esnlm.runs.remote.address import parse
 from esnlm.runs.remote.bucket import Bucket, CloudError
 from esnlm.runs.remote.results import uploads_results
-from tests.runs.remote.test_copies import cloud, trained  # noqa: F401  (fixtures)
 
 
-def test_a_report_on_minimal_pairs_stands_beside_the_run(cloud, capsys):  # noqa: F811
-    url = cloud.url()
-    cloud.bucket().delete([name for name in cloud.listing() if name.startswith("evaluation/")])
+def test_a_report_on_minimal_pairs_stands_beside_the_run(run_there, capsys):
+    url = run_there.url()
+    run_there.bucket().delete([name for name in run_there.listing() if name.startswith("evaluation/")])
     assert commands.main(["blimp", "--run", url]) == 0
     assert capsys.readouterr().out.endswith(f"uploaded: 4 files to {url}\n")
-    report = json.loads(cloud.bucket().read("evaluation/blimp-paper.json"))
-    assert report["run"] == "first" and "evaluation/blimp-paper.pairs.jsonl" in cloud.listing()
+    report = json.loads(run_there.bucket().read("evaluation/blimp-paper.json"))
+    assert report["run"] == "first" and "evaluation/blimp-paper.pairs.jsonl" in run_there.listing()
     assert commands.main(["report", url]) == 0
     assert "blimp-paper | 12 |" in capsys.readouterr().out
     # A report that another machine has made is not replaced unasked, though this one has nothing of it.
     changed = json.dumps(report | {"step": 3}).encode()
-    cloud.put("runs/first/evaluation/blimp-paper.json", changed)
+    run_there.put("runs/first/evaluation/blimp-paper.json", changed)
     assert commands.main(["blimp", "--run", url]) == 2
     assert f"error: {url}/evaluation/blimp-paper.json: " in capsys.readouterr().err
-    assert cloud.bucket().read("evaluation/blimp-paper.json") == changed
+    assert run_there.bucket().read("evaluation/blimp-paper.json") == changed
 
 
-def test_what_could_not_be_uploaded_is_kept_and_goes_with_the_next_results(cloud, monkeypatch):  # noqa: F811
-    copy = parse(cloud.url()).copy
+def test_what_could_not_be_uploaded_is_kept_and_goes_with_the_next_results(run_there, monkeypatch):
+    copy = parse(run_there.url()).copy
 
     @uploads_results
     def write(run, name):
@@ -46,10 +45,10 @@ def test_what_could_not_be_uploaded_is_kept_and_goes_with_the_next_results(cloud
 
     with monkeypatch.context() as here, pytest.raises(InputError) as caught:
         here.setattr(Bucket, "upload", refuse)
-        write(cloud.url(), "one.json")
-    assert str(caught.value) == f"the results are in {copy}, and not in the cloud: {cloud.url()}: not reached"
-    write(run=cloud.url(), name="two.json")
-    assert {"evaluation/one.json", "evaluation/two.json"} <= set(cloud.listing())
+        write(run_there.url(), "one.json")
+    assert str(caught.value) == f"the results are in {copy}, and not in the cloud: {run_there.url()}: not reached"
+    write(run=run_there.url(), name="two.json")
+    assert {"evaluation/one.json", "evaluation/two.json"} <= set(run_there.listing())
 
 
 @pytest.fixture

@@ -178,6 +178,7 @@ def test_what_is_refused_leaves_the_cloud_as_it_was(s3, tmp_path, monkeypatch):
     assert refusal(tmp_path, url) == line
 
 
+@pytest.mark.slow
 def test_a_working_folder_of_another_run_is_not_mixed_with_the_one_in_the_cloud(s3, tmp_path):
     url = s3.url()
     assert train_run(small(tmp_path, url, "--training.epochs", "1")) == 0
