@@ -42,6 +42,8 @@ from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.address import is_url
+from esnlm.runs.remote.copies import run_copy
 
 MAX_STATE_BYTES = 8 << 30  # of one sequence: nothing else bounds the length of a sentence
 
@@ -399,7 +401,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     """Restores a run from its directory, on any machine.
 
     Args:
-        run: the run directory.
+        run: the run directory, or the URL of one (docs/cloud.md).
         step: the update after which the checkpoint was saved; None: the newest checkpoint that verifies.
         untrained: whether to give the model as it was before the first update, which needs no checkpoint.
 
@@ -410,6 +412,9 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         run = esnlm.load("runs/quickstart")
         early = esnlm.load("runs/quickstart", step=500)
     """
+    if is_url(run):
+        with run_copy(run, step, untrained) as folder:
+            return load(folder, step, untrained)
     directory = RunDirectory(Path(run))
     directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
     if not directory.config.exists():

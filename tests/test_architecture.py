@@ -62,6 +62,9 @@ HEAVY = {
     "mlflow",
     "tensorboard",
     "wandb",
+    "fsspec",
+    "s3fs",
+    "gcsfs",
 }
 # A class that inherits from one of theirs. These modules themselves are imported only inside functions.
 ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval")}

@@ -6,9 +6,11 @@ python -m tests.test_errors > docs/errors.md
 import dataclasses
 import gzip
 import json
+import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +27,7 @@ from esnlm.runs.directory import FORMAT
 from esnlm.signals import network
 from esnlm.workflows.train import train_run
 from tests import hostile
+from tests.cloud import s3, s3_server  # noqa: F401  (fixtures)
 
 ROOT = Path(__file__).parents[1]
 SMALL = """run: new
@@ -72,6 +75,25 @@ def babylm(name: str, content: str) -> Callable[[], object]:
     """One file of BabyLM's evaluation data."""
     file = Path("full_eval", name)
     return lambda: (file.parent.mkdir(parents=True), file.write_text(content))
+
+
+def cloud(cut: str | None = None) -> Callable[[], object]:
+    """A bucket with photos/cat.png, and with run/ and store/ where one of their files is to be cut to half its length."""
+
+    def begin():
+        import fsspec
+
+        files = fsspec.filesystem("s3", use_listings_cache=False, skip_instance_cache=True)
+        if files.exists("bucket"):
+            files.rm("bucket", recursive=True)
+        files.mkdir("bucket")
+        files.pipe_file("bucket/photos/cat.png", b"cat")
+        if cut is not None:
+            files.put(cut.split("/")[0], "bucket/", recursive=True)
+            content = files.cat_file(f"bucket/{cut}")
+            files.pipe_file(f"bucket/{cut}", content[: len(content) // 2])
+
+    return begin
 
 
 def damage_checkpoints() -> None:
@@ -1264,6 +1286,95 @@ TABLE = {
             "none: not a run directory: it has no config.yaml; give one that train.py wrote",
         ),
     ],
+    "In the cloud": [
+        Row(
+            "an unknown service",
+            f"{TRAIN} --run hdfs://bucket/run",
+            "hdfs://bucket/run: hdfs:// is not known here; give a folder of this machine, or one of s3:// and gs://",
+        ),
+        Row(
+            "a bucket without a folder",
+            f"{TRAIN} --run s3://bucket",
+            "s3://bucket: names no folder; name one in the bucket, as in s3://bucket/runs/first",
+        ),
+        Row(
+            "a name that is a pattern",
+            f"{TRAIN} --run 's3://bucket/run*'",
+            "s3://bucket/run*: 'run*' is no name for a folder; use letters, digits and . _ - = + @",
+        ),
+        Row(
+            "no package for it",
+            f"{TRAIN} --run s3://bucket/run",
+            "s3://bucket/run: s3fs is not installed, which reads and writes there: pip install 'esnlm[cloud]'",
+            lambda: sys.modules.update(s3fs=None),
+        ),
+        Row(
+            "no credentials",
+            f"{TRAIN} --run s3://bucket/run",
+            "s3://bucket/run: no credentials (Unable to locate credentials); give them as s3fs finds them (docs/cloud.md)",
+            lambda: os.environ.pop("AWS_ACCESS_KEY_ID"),
+        ),
+        Row(
+            "no network",
+            f"{TRAIN} --run s3://bucket/run",
+            "s3://bucket/run: not reached (Could not connect to the endpoint URL: …); see to the network and the endpoint, and"
+            " give the same command again",
+            lambda: os.environ.update(AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_MAX_ATTEMPTS="1"),
+        ),
+        Row(
+            "no such bucket",
+            f"{TRAIN} --run s3://nowhere/run",
+            "s3://nowhere/run: there is no bucket 'nowhere'; make it first, or name another",
+            cloud(),
+        ),
+        Row(
+            "something else is there",
+            f"{TRAIN} --run s3://bucket/photos",
+            "s3://bucket/photos: holds other files (cat.png) and no run; choose another run with --run",
+            cloud(),
+        ),
+        Row(
+            "no run is there",
+            "python eval_blimp.py --run s3://bucket/photos",
+            "s3://bucket/photos: not a run directory: it has no config.yaml; give one that train.py wrote",
+            cloud(),
+        ),
+        Row(
+            "no store is there",
+            f"{STORE} --data.train s3://bucket/photos",
+            "s3://bucket/photos/manifest.json: missing; not a token store: make one with python -m esnlm prepare",
+            cloud(),
+        ),
+        Row(
+            "a report to a URL of its own",
+            "python eval_blimp.py --run run --out gs://bucket/report.json",
+            "--out gs://bucket/report.json: this is written to this machine only; name a local place",
+        ),
+        Row(
+            "a store over something else",
+            PREPARE.replace("new", "s3://bucket/photos"),
+            "s3://bucket/photos: exists and is not a token store; name another place for the store",
+            cloud(),
+        ),
+        Row(
+            "a truncated file",
+            "python eval_blimp.py --run s3://bucket/run",
+            "s3://bucket/run/config.yaml: changed since it was written; restore it from a copy of the run",
+            cloud(cut="run/config.yaml"),
+        ),
+        Row(
+            "a truncated checkpoint",
+            "python eval_blimp.py --run s3://bucket/run",
+            "s3://bucket/run/checkpoints: no intact checkpoint (step 2: metadata.json: …); restore one from a copy",
+            cloud(cut="run/checkpoints/2/metadata.json"),
+        ),
+        Row(
+            "a truncated store",
+            f"{STORE} --data.train s3://bucket/store",
+            "s3://bucket/store/tokens.bin: not as it was made (its sha256 differs); prepare the store again, or upload it again",
+            cloud(cut="store/tokens.bin"),
+        ),
+    ],
 }
 
 
@@ -1312,7 +1423,11 @@ ROWS = [pytest.param(row, id=f"{part}: {row.wrong}") for part, rows in TABLE.ite
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkeypatch, capsys, request):
+    if "s3://" in row.command:
+        request.getfixturevalue("s3")
+        for changing, name in ((os.environ, "AWS_MAX_ATTEMPTS"), (sys.modules, "s3fs")):
+            monkeypatch.setitem(changing, name, changing.get(name, "5"))  # so that it is as before, at the end
     if row.command.startswith(LM_EVAL):
         pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
     here = tmp_path / "here"

@@ -10,9 +10,12 @@ from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.copies import results_copy
+from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 
+@uploads_results
 @in_float32
 def evaluate_run(
     run: str | Path,
@@ -31,7 +34,7 @@ def evaluate_run(
     """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
 
     Args:
-        run: the run directory.
+        run: the run directory, or its URL; the report then goes there, too.
         data: folders and files of items; None: the run's own pairs.
         good, bad, group: the columns or fields of the right sentence, of the wrong one or ones, and of the paradigm; None:
             those of BLiMP.
@@ -61,7 +64,7 @@ def evaluate_run(
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
-        compare_with = blimp_report.read_to_compare(Path(compare), scoring, data_sha256, len(pairs))
+        compare_with = blimp_report.read_to_compare(results_copy(compare), scoring, data_sha256, len(pairs))
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)

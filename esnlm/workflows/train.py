@@ -13,6 +13,8 @@ from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
+from esnlm.runs.remote.address import is_url
+from esnlm.runs.remote.working_folder import train_there
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
@@ -36,16 +38,26 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
-        call resumes it.
+        call resumes it; 69 when the run has a URL and its last state is on this machine only.
 
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
-    directory = RunDirectory(Path(experiment.run))
+
+    def train_in(folder: Path) -> int:
+        directory = RunDirectory(folder)
+        try:
+            with interruptible() as interruption, directory.locked():
+                return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
+        except KeyboardInterrupt:  # There was nothing to save.
+            say("stopped; the same command resumes")
+            return INTERRUPTED
+
+    if not is_url(experiment.run):
+        return train_in(Path(experiment.run))
     try:
-        with interruptible() as interruption, directory.locked():
-            return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
-    except KeyboardInterrupt:  # There was nothing to save.
+        return train_there(experiment.run, train_in)
+    except KeyboardInterrupt:  # while the run was fetched
         say("stopped; the same command resumes")
         return INTERRUPTED
 
