@@ -39,6 +39,7 @@ def total_nll(
     precision: str,
     window_tokens: int,
     chunk: int,
+    cross_entropy: str = "plain",
 ) -> Iterator[WindowNll]:
     """Computes the negative log-likelihood of sentences, a window at a time.
 
@@ -49,13 +50,14 @@ def total_nll(
         precision: of the products.
         window_tokens: states that exist at once, unless one sentence alone has more.
         chunk: states whose logits exist at once.
+        cross_entropy: its kernel, plain or fused.
 
     Yields:
         The sums of each window, in float64.
     """
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        by_sentence = _collect(_launch(params, buffer, rows, window, precision, chunk))
+        by_sentence = _collect(_launch(params, buffer, rows, window, precision, chunk, cross_entropy))
         log_probs = np.concatenate(by_sentence)
         eos_nats = -float(np.sum([sentence[-1] for sentence in by_sentence], dtype=np.float64))
         yield WindowNll(-float(log_probs.sum(dtype=np.float64)), len(log_probs), eos_nats)
@@ -70,6 +72,7 @@ def token_log_probs(
     on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
     with_likeliest: bool = False,
+    cross_entropy: str = "plain",
 ) -> list[np.ndarray]:
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
@@ -82,6 +85,7 @@ def token_log_probs(
         on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
         with_likeliest: whether to say, too, which of the tokens are those that the model finds likeliest.
+        cross_entropy: its kernel, plain or fused.
 
     Returns:
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
@@ -99,7 +103,7 @@ def token_log_probs(
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
             buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            launched = block, _launch(params, buffer, rows, ids, precision, chunk, score)
+            launched = block, _launch(params, buffer, rows, ids, precision, chunk, cross_entropy, score)
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
             done += len(previous[0])
@@ -170,6 +174,7 @@ def _launch(
     sequences: list[np.ndarray],
     precision: str,
     chunk: int,
+    cross_entropy: str,
     score: Callable[..., jax.Array] | None = None,
 ) -> _Launched:
     """Starts the readout of what sequences (T,) predict, and does not wait for it.
@@ -196,7 +201,7 @@ def _launch(
             _pad(sources[here] - first, width),
             _pad(targets[here], width),
         )
-        chunks.append(((score or _pair_log_probs)(params, buffer, *padded, precision), real))
+        chunks.append(((score or _pair_log_probs)(params, buffer, *padded, precision, cross_entropy), real))
     return _Launched(chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1])
 
 
@@ -207,11 +212,17 @@ def _chunk_size(rows: int, chunk: int) -> int:
     return min(chunk, -(-even // step) * step)
 
 
-@partial(jax.jit, static_argnames="precision")
+@partial(jax.jit, static_argnames=("precision", "cross_entropy"))
 def _pair_log_probs(
-    params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+    params: dict,
+    buffer: jax.Array,
+    rows: jax.Array,
+    sources: jax.Array,
+    targets: jax.Array,
+    precision: str,
+    cross_entropy: str = "plain",
 ) -> jax.Array:
-    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision)  # (P,)
+    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision, cross_entropy)  # (P,)
 
 
 @partial(jax.jit, static_argnames="precision")
@@ -219,13 +230,19 @@ def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: ja
     return linear.group_log_probs(params, buffer[rows], group, precision)  # (C,)
 
 
-@partial(jax.jit, static_argnames="precision")
+@partial(jax.jit, static_argnames=("precision", "cross_entropy"))
 def _pair_log_probs_with_likeliest(
-    params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+    params: dict,
+    buffer: jax.Array,
+    rows: jax.Array,
+    sources: jax.Array,
+    targets: jax.Array,
+    precision: str,
+    cross_entropy: str,
 ) -> jax.Array:
     features = buffer[rows]
     likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
-    log_probs = linear.pair_log_probs(params, features, sources, targets, precision)
+    log_probs = linear.pair_log_probs(params, features, sources, targets, precision, cross_entropy)
     return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)  # (P, 2)
 
 

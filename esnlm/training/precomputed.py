@@ -55,6 +55,7 @@ class PrecomputedUpdates(Updates):
             precision=compute.precision,
             chunk_tokens=compute.chunk_tokens,
             dropout_rate=rate,
+            cross_entropy=compute.cross_entropy,
         )
         self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts

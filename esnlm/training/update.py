@@ -86,6 +86,7 @@ def readout_loss_and_gradient(
     precision: str,
     chunk_tokens: int,
     dropout_rate: float,
+    cross_entropy: str = "plain",
 ) -> tuple[jax.Array, dict]:
     """Returns the loss of packed targets in nats, and its gradient in the readout, which is all that is trained.
 
@@ -99,11 +100,14 @@ def readout_loss_and_gradient(
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
+        cross_entropy: its kernel, plain or fused.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
         features = drop_output(buffer[packed.rows], packed.corpus_positions, key, dropout_rate)  # (C, F)
-        return jax.value_and_grad(lambda params: packed_nll(params["readout"], features, packed, precision))(params)
+        return jax.value_and_grad(
+            lambda params: packed_nll(params["readout"], features, packed, precision, cross_entropy)
+        )(params)
 
     size = len(packed.rows)
     if size <= chunk_tokens:
@@ -123,12 +127,14 @@ def readout_loss_and_gradient(
     return lax.scan(add_chunk, nothing, packed.apply(in_chunks, in_first_chunk))[0]
 
 
-def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
+def packed_nll(
+    readout: dict, features: jax.Array, packed: PackedTargets, precision: str, cross_entropy: str = "plain"
+) -> jax.Array:
     """Returns the weighted sum of -log p of packed targets in nats, from the features of their rows (C, F)."""
     targets = jnp.concatenate([packed.targets, packed.first_targets])  # (C + S,)
     weights = jnp.concatenate([packed.weights, packed.first_weights])
     rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
-    return linear.weighted_nll(readout, features, targets, weights, precision, rows)
+    return linear.weighted_nll(readout, features, targets, weights, precision, rows, cross_entropy)
 
 
 def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
