@@ -116,6 +116,11 @@ def exponential_sums(
     return _call("means" if with_means else "sums", x, y, alpha, beta, scale, precision)
 
 
+def kernel_name(kind: str, m: int, n: int) -> str:
+    """Returns the name by which profiles and compiled texts know a launch: of means, sums or maxima."""
+    return f"exponential_{kind}_{m}x{n}"
+
+
 def row_maxima(x: jax.Array, y: jax.Array, beta: jax.Array, precision: str) -> jax.Array:
     """Returns max_j (x y^T + beta)_ij, (m,), with arguments as above."""
     return _call("maxima", x, y, jnp.zeros(len(x)), beta, None, precision)[0]
@@ -132,7 +137,7 @@ def _call(
     numbers = [_padded(alpha, cut.own, fill=-jnp.inf), _padded(beta, cut.rows, fill=-jnp.inf)]
     if scale is not None:
         numbers.append(_padded(scale, cut.rows))
-    run = partial(_launch, kind, cut, precision)
+    run = partial(_launch, kind, kernel_name(kind, m, n), cut, precision)
     found = lax.platform_dependent(
         x, y, *numbers, cuda=partial(run, interpret=False), default=partial(run, interpret=True)
     )
@@ -141,7 +146,7 @@ def _call(
     return found[0].sum(axis=0)[:m], found[1].sum(axis=0)[:m, :r] if kind == "means" else None
 
 
-def _launch(kind: str, cut: Tiles, precision: str, *arrays: jax.Array, interpret: bool) -> list[jax.Array]:
+def _launch(kind: str, name: str, cut: Tiles, precision: str, *arrays: jax.Array, interpret: bool) -> list[jax.Array]:
     """Launches the kernel on arrays that are padded to whole tiles; results have an axis of shares in front."""
     from jax.experimental import pallas
     from jax.experimental.pallas import triton
@@ -168,7 +173,7 @@ def _launch(kind: str, cut: Tiles, precision: str, *arrays: jax.Array, interpret
         out_specs=specs,
         interpret=interpret,
         compiler_params=triton.CompilerParams(num_warps=8, num_stages=2 if precision == "bf16" else 1),
-        name="exponential_sums",
+        name=name,
     )(*arrays)
 
 
