@@ -334,7 +334,7 @@ def scoring_chunk(target: Target, size: int, precision: str, kernel: str = "plai
 
 def esn_i_gradient(target: Target, size: int, precision: str) -> Program:
     """Returns loss and gradient of an update of the ESN+i: full rank, W_in trained through time, dropout."""
-    graphdef, params, frozen = abstract_esn_i(size, precision)
+    graphdef, params, frozen = abstract_esn_i(size, precision, padding.choose(VOCAB_SIZE, target.backend).rows)
     slots, rows = PACKED_SLOTS, ROWS
     batch = PackedBatch(integers(LENGTH, slots), integers(LENGTH, slots), shape(LENGTH, slots, dtype=np.uint32))
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
@@ -351,7 +351,7 @@ def esn_i_gradient(target: Target, size: int, precision: str) -> Program:
 
 def esn_i_step(target: Target, size: int) -> Program:
     """Returns AdamW's step on all that an ESN+i trains."""
-    _, params, _ = abstract_esn_i(size, "float32")
+    _, params, _ = abstract_esn_i(size, "float32", padding.choose(VOCAB_SIZE, target.backend).rows)
     training = TrainingConfig()
     optimizer = update.make_optimizer(training, updates=1000)
     function = jax.jit(update.make_step(optimizer, training.on_nonfinite), donate_argnums=(0, 1))
@@ -402,8 +402,11 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
     return reservoir
 
 
-def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.State]:
-    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays."""
+def abstract_esn_i(size: int, precision: str, rows: int = VOCAB_SIZE) -> tuple[nnx.GraphDef, dict, nnx.State]:
+    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays.
+
+    `rows` are those of the readout, which may be padded.
+    """
     reservoir = ReservoirConfig(
         *(size,),
         connectivity=0.5,
@@ -418,7 +421,7 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
     def model() -> EchoState:
         leak: Any = jnp.zeros(size)
         cell = Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **reservoir.dynamics)
-        readout = FullRankReadout(jnp.zeros((VOCAB_SIZE, size)), jnp.zeros(VOCAB_SIZE))
+        readout = FullRankReadout(jnp.zeros((rows, size)), jnp.zeros(rows))
         return EchoState(config, cell.with_trained_input(), readout).for_device(
             ComputeConfig(kernel="dense", precision=precision)
         )

@@ -18,6 +18,7 @@ import numpy as np
 
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
+from esnlm.ops import xla
 from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about so many sizes. Each size is compiled once.
@@ -222,7 +223,7 @@ def _pair_log_probs(
     precision: str,
     cross_entropy: str = "plain",
 ) -> jax.Array:
-    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision, cross_entropy)  # (P,)
+    return linear.pair_log_probs(params, xla.gathered(buffer, rows), sources, targets, precision, cross_entropy)  # (P,)
 
 
 @partial(jax.jit, static_argnames="precision")
@@ -240,7 +241,7 @@ def _pair_log_probs_with_likeliest(
     precision: str,
     cross_entropy: str,
 ) -> jax.Array:
-    features = buffer[rows]
+    features = xla.gathered(buffer, rows)
     likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
     log_probs = linear.pair_log_probs(params, features, sources, targets, precision, cross_entropy)
     return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)  # (P, 2)

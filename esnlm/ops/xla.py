@@ -39,6 +39,15 @@ def after(x: jax.Array, done: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(number) & jnp.isinf(number), jnp.zeros_like(x), x)
 
 
+def gathered(x: jax.Array, rows: jax.Array) -> jax.Array:
+    """Returns x[rows], which is gathered before anything is made of it.
+
+    For a product in bf16, XLA would convert all of x on a TPU and gather then: a buffer of features has twelve times the rows
+    of an update. Compiled for a TPU v5e, that is half of the bytes that an update moves at N = 65,536.
+    """
+    return lax.platform_dependent(x[rows], tpu=lax.optimization_barrier, default=lambda found: found)
+
+
 def row_sums(x: jax.Array) -> jax.Array:
     """Returns the sums of the rows of x (C, V), (C,), as a product with ones.
 

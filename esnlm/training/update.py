@@ -104,7 +104,7 @@ def readout_loss_and_gradient(
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
-        features = drop_output(buffer[packed.rows], packed.corpus_positions, key, dropout_rate)  # (C, F)
+        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, F)
         return jax.value_and_grad(
             lambda params: packed_nll(params["readout"], features, packed, precision, cross_entropy)
         )(params)
