@@ -101,13 +101,13 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str) -
         raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
     if compute.cross_entropy == "fused":
         require(
-            backend == "gpu",
-            f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
-        )
-        require(
             model.readout_width <= model.widest_fused,
             f"compute.cross_entropy is fused: the readout of this model has {model.readout_width:,} columns, and the"
             f" kernel takes at most {model.widest_fused}; choose auto",
+        )
+        require(
+            backend == "gpu",
+            f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
         )
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
     return dataclasses.replace(

@@ -55,10 +55,13 @@ class Tiles(NamedTuple):
 def tiles(m: int, n: int, r: int, precision: str) -> Tiles:
     """Returns how m rows of X and n rows of Y of r columns are cut."""
     columns = max(16, 1 << (r - 1).bit_length())
-    # Tiles of X and of Y lie in shared memory, of which there are 227 KB: at 512 columns 64 + 2 * 64 KB in bf16.
-    # Larger ones would spill registers in tf32. In float32 they do at any size.
-    own, rows = {"bf16": (64, 64), "tf32": (32, 16), "float32": (16, 16)}[precision]
-    own = min(128, own * WIDEST // columns)  # of fewer columns more rows
+    # Tiles of X and of Y lie in shared memory, of which there are 227 KB: at 512 columns 64 + 2 * 64 KB in bf16. Larger ones
+    # would spill registers, as compiled for an H100. In float32 they do at any size.
+    own, rows = {
+        "bf16": (64 if columns > 256 else 128, 64),
+        "tf32": (32 if columns > 128 else 64, 16),
+        "float32": (16, 16),
+    }[precision]
     return Tiles(columns, own, rows, max(1, min(PROGRAMS // -(-m // own), -(-n // rows))))
 
 
@@ -76,21 +79,23 @@ def choose(columns: int, precision: str) -> str:
 def bound(kernel: str, m: int, n: int, r: int, precision: str) -> float:
     """Returns the least seconds of loss and gradient from z (m, r) and W (n, r) on an H100. It is worked out, not measured.
 
-    plain   3 products, each as long as it multiplies or reads and writes, and 4 passes that read or write (m, n) numbers:
-            the exponentials do both, and the row sums and the gradient of the bias read them
-    fused   2 launches of 2 products each; all tiles of X read all of Y, from the cache; W is read, and in bf16 converted
+    plain   3 products, each as long as it multiplies or reads and writes; the exponentials with the row sums, which read
+            the logits and write them for the products; and the gradient of the bias, which reads the logits again
+    fused   2 launches of 2 products each; all tiles of X read all of Y, from the cache, which passes on all else too
 
-    The gradient of W is written by both.
+    In bf16 both convert W first. These are the kernels that XLA compiles (results/compile_for.md).
     """
     item = 2 if precision == "bf16" else 4
     own = tiles(m, n, r, precision).own
     multiply = 2.0 * m * n * r / PRODUCTS[precision]
-    if kernel == "plain":
-        return 3 * max(multiply, 4.0 * (m * n + n * r) / MEMORY) + 4 * 4.0 * m * n / MEMORY
-    speed = PRODUCTS["tf32"] / 3 / PRODUCTS["float32"] if precision == "float32" else 1.0
     converted = 6.0 * n * r / MEMORY if precision == "bf16" else 0.0
+    if kernel == "plain":
+        of_products = 4 * m * n + item * n * r, item * (m * n + n * r), item * m * n + 4 * n * r  # O, E W and E^T Z
+        return converted + sum(max(multiply, moved / MEMORY) for moved in of_products) + (8 + item) * m * n / MEMORY
+    speed = PRODUCTS["tf32"] / 3 / PRODUCTS["float32"] if precision == "float32" else 1.0
     cached = item * m * n * r / own / CACHE
-    return converted + 2 * max(2 * multiply / speed, cached, item * n * r / MEMORY) + 4.0 * n * r / MEMORY
+    of_launches = item * n * r, (item + 4) * n * r  # W, and its gradient
+    return converted + sum(max(2 * multiply / speed, cached + moved / CACHE, moved / MEMORY) for moved in of_launches)
 
 
 def exponential_sums(

@@ -1,5 +1,6 @@
 """The kernel that makes a cross-entropy without logits, in Pallas's interpreter: it is the plain one, and the textbook's."""
 
+import subprocess
 import sys
 
 import jax
@@ -55,10 +56,9 @@ def loss_and_gradient(kernel, precision, *arrays):
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-@pytest.mark.parametrize("columns", [16, 20])
-def test_it_is_the_textbook_s_in_float64(columns, scale, precision):
+def test_it_is_the_textbook_s_in_float64(scale, precision):
     """77 tokens and 27 rows fill no tile. At scale 40 losses pass 100 nats, and exponentials are relative to the maximum."""
-    arrays = problem(columns, scale=scale)
+    arrays = problem(scale=scale)
     expected_loss, expected, picked = textbook(*arrays)
     if scale > 1:
         assert picked.min() < -70  # beyond LARGEST_SUM
@@ -72,19 +72,19 @@ def test_it_is_the_textbook_s_in_float64(columns, scale, precision):
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-@pytest.mark.parametrize(("columns", "vocab_size", "rows"), [(16, 128, 64), (7, 300, 130)])
+@pytest.mark.parametrize(
+    ("columns", "vocab_size", "rows"), [(16, 128, 64), pytest.param(7, 300, 130, marks=pytest.mark.slow)]
+)
 def test_it_is_the_plain_one_up_to_the_order_of_sums(columns, vocab_size, rows, precision):
     """Both round the same factors, but scale and E to the rows of Z in another order: one more rounding of a product."""
-    if precision == "tf32":  # as a CPU imitates it
-        precision_of_sums = 2.0**-10
     arrays = problem(columns, vocab_size, rows)
     (plain_loss, plain), (loss, found) = (
         loss_and_gradient(kernel, precision, *arrays) for kernel in ("plain", "fused")
     )
-    precision_of_sums = 0.5 * EPSILON[precision] if precision != "float32" else 20 * EPSILON["float32"]
-    assert loss == pytest.approx(float(plain_loss), rel=precision_of_sums)
+    tolerance = 0.5 * EPSILON[precision] if precision != "float32" else 20 * EPSILON["float32"]
+    assert loss == pytest.approx(float(plain_loss), rel=tolerance)
     for part, its in zip(found, plain, strict=True):
-        assert relative(part, np.asarray(its, np.float64)) < precision_of_sums
+        assert relative(part, np.asarray(its, np.float64)) < tolerance
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -135,12 +135,11 @@ def test_the_readout_hands_it_on():
 def test_the_bound_is_worked_out_by_hand():
     """An update of the papers in bf16: the cache bounds both launches of the fused one, and memory all that plain does."""
     m, n, r = 656, 50_257, 512
-    logits = 4 * m * n / 3.35e12
-    assert fused_cross_entropy.bound("plain", m, n, r, "bf16") == pytest.approx(
-        3 * (logits + 4 * n * r / 3.35e12) + 4 * logits
-    )
-    tiles_read = 2 * m * n * r / 64 / 5.5e12
-    expected = 6 * n * r / 3.35e12 + 2 * tiles_read + 4 * n * r / 3.35e12
+    # W is converted. Logits are written, read, written as E in bf16, which is read twice, and read for the bias.
+    plain = (4 + 2 + 2 + 2 + 4) * n * r + (4 + 4 + 2 + 2 + 2 + 4) * m * n
+    assert fused_cross_entropy.bound("plain", m, n, r, "bf16") == pytest.approx(plain / 3.35e12)
+    tiles_read = 2 * m * n * r / 64  # by each launch, beside W, and in the second the gradient
+    expected = (4 + 2) * n * r / 3.35e12 + (2 * tiles_read + (2 + 2 + 4) * n * r) / 5.5e12
     assert fused_cross_entropy.bound("fused", m, n, r, "bf16") == pytest.approx(expected)
 
 
@@ -179,7 +178,5 @@ def test_an_unknown_name_is_refused():
 
 
 def test_pallas_is_imported_by_the_kernel_alone():
-    import subprocess
-
     program = "import sys, esnlm.training.loop; sys.exit('jax.experimental.pallas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
