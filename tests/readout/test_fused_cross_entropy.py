@@ -54,8 +54,8 @@ def loss_and_gradient(kernel, precision, *arrays):
     return jax.jit(function, static_argnums=(6, 7))(*arrays, precision, kernel)
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-@pytest.mark.parametrize("scale", [1.0, 40.0])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("tf32", marks=pytest.mark.slow), "bf16"])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 40.0])
 def test_it_is_the_textbook_s_in_float64(scale, precision):
     """77 tokens and 27 rows fill no tile. At scale 40 losses pass 100 nats, and exponentials are relative to the maximum."""
     arrays = problem(scale=scale)
@@ -87,8 +87,8 @@ def test_it_is_the_plain_one_up_to_the_order_of_sums(columns, vocab_size, rows, 
         assert relative(part, np.asarray(its, np.float64)) < tolerance
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("scale", [1.0, 40.0])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 40.0])
 def test_log_probs_of_pairs_are_the_textbook_s(scale, precision):
     z, w, bias, targets, weights, sources = problem(scale=scale)
     keep = np.asarray(sources) != 4  # a row that nothing is predicted from
@@ -97,6 +97,7 @@ def test_log_probs_of_pairs_are_the_textbook_s(scale, precision):
     np.testing.assert_allclose(found, expected, atol=8 * EPSILON[precision] * max(1, scale))
 
 
+@pytest.mark.slow
 def test_rows_that_are_padding_change_nothing():
     arrays = problem()
     z, w, bias, *rest = arrays
@@ -177,6 +178,7 @@ def test_an_unknown_name_is_refused():
         ComputeConfig(cross_entropy="flash").check()
 
 
+@pytest.mark.slow
 def test_pallas_is_imported_by_the_kernel_alone():
     program = "import sys, esnlm.training.loop; sys.exit('jax.experimental.pallas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
