@@ -26,6 +26,11 @@ memory's bandwidth or its products at the highest speed, whichever is longer. St
 may spare bytes: what the second-level cache of a GPU holds from one kernel to the next is counted as if it came from memory.
 "share" is how much of the bound the unavoidable work has (`needed` below).
 
+A kernel in Triton is compiled to machine code too, but the text does not say what it reads. For those of "fused" updates and
+chunks a model says it (`cross_entropy_traffic`): operands and results pass the main memory once, and what tiles read again
+comes from the second-level cache, in the time that its speed asks for (benchmarks/targets.py). That it is there is an
+assumption of the model. Registers that spill are in no bound.
+
 Writes compile_for.TARGET.json and .md under --out.
 """
 
@@ -61,6 +66,7 @@ from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
 from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.ops.matmul import PRECISIONS
+from esnlm.readout import fused_cross_entropy, padding
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen
@@ -77,6 +83,7 @@ ROWS, SMALLER_BUCKET = (
     656,
     528,
 )  # of features in an update: 32 sentences like the corpus's, which share the row after BOS
+CHOICES = ("window", "update", "scoring")  # programs of which a run chooses one
 STEPS = 128  # time steps that a window has room for
 LENGTH, PACKED_SLOTS = (
     96,
@@ -97,6 +104,7 @@ class Program:
     items: int  # tokens or predictions of a unit
     needed: Needed  # stages of (bytes, flops by precision) that nothing can do without
     chosen: bool = True  # a run on this device chooses it
+    models: hlo.Models | None = None  # of its kernels in Triton
 
     @property
     def is_loop(self) -> bool:
@@ -179,11 +187,12 @@ def compile_program(name: str, target: Target, topology: str, text_folder: Path 
 def count(text: str, program: Program, target: Target) -> dict:
     """Returns what the compiled text of a program does in one unit, and the bound on its time."""
     module = hlo.parse(text)
-    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None)
+    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None, program.models)
     if target.platform == "tpu":  # its scalar unit does these beside the others; a GPU launches a kernel for each
         found = [kernel for kernel in found if not kernel.is_scalar]
     work = hlo.total(found)
-    times = [(kernel.times * kernel.seconds(target.bandwidth, target.flops), kernel) for kernel in found]
+    limits = target.bandwidth, target.flops, target.cache_bandwidth
+    times = [(kernel.times * kernel.seconds(*limits), kernel) for kernel in found]
     bound = sum(seconds for seconds, _ in times)
     needed = sum(
         max(moved / target.bandwidth, sum(own / target.flops[precision] for precision, own in flops.items()))
@@ -194,9 +203,11 @@ def count(text: str, program: Program, target: Target) -> dict:
         "launches": work.launches,
         "bytes_read": work.bytes_read,
         "bytes_written": work.bytes_written,
+        "bytes_cached": work.bytes_cached,
         "flops": work.flops,
         "bound_s": bound,
         "needed_s": needed,
+        "needed_bytes": sum(moved for moved, _ in program.needed),
         "kernels": [
             {"name": own.name, "times": own.times, "ms": 1e3 * seconds}
             | {"bytes_read": own.bytes_read, "bytes_written": own.bytes_written, "flops": own.flops}
@@ -216,12 +227,13 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
             found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
         found[f"window, N {size:,}, prefix tree"] = partial(window, target, size, "auto", prefix_tree=True)
     precisions = [precision for precision in PRECISIONS if precision != "tf32" or target.platform == "cuda"]
-    for size in SIZES:
-        for precision in precisions:
-            found[f"update, N {size:,}, {precision}"] = partial(readout_update, target, size, precision)
-    for size in SIZES:
-        for precision in precisions:
-            found[f"scoring, N {size:,}, {precision}"] = partial(scoring_chunk, target, size, precision)
+    kernels = ("plain", "fused") if target.backend == "gpu" else ("plain",)
+    for name, make in {"update": readout_update, "scoring": scoring_chunk}.items():
+        for size in SIZES:
+            for precision in precisions:
+                for kernel in kernels:
+                    label = f"{name}, N {size:,}, {precision}{', fused' * (kernel == 'fused')}"
+                    found[label] = partial(make, target, size, precision, kernel)
     for size in ESN_I_SIZES:
         for precision in precisions:
             found[f"ESN+i gradient, N {size:,}, {precision}"] = partial(esn_i_gradient, target, size, precision)
@@ -251,18 +263,23 @@ def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) ->
     return Program(recurrence.run, arguments, "time step", slots, needed, chosen == compute.kernel)
 
 
-def readout_update(target: Target, size: int, precision: str) -> Program:
-    """Returns the loop of updates of a low-rank readout on features of a window."""
+def readout_update(target: Target, size: int, precision: str, kernel: str = "plain") -> Program:
+    """Returns the loop of updates of a low-rank readout on features of a window, with a kernel of the cross-entropy."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model, precision)
+    padded = padding.choose(VOCAB_SIZE, target.backend)
     training = TrainingConfig()
-    optimizer = update.make_optimizer(training, updates=1000)
+    optimizer = padded.hold(update.make_optimizer(training, updates=1000))
     loss_and_gradient = partial(
-        update.readout_loss_and_gradient, precision=precision, chunk_tokens=compute.chunk_tokens, dropout_rate=0.0
+        update.readout_loss_and_gradient,
+        precision=precision,
+        chunk_tokens=compute.chunk_tokens,
+        dropout_rate=0.0,
+        cross_entropy=kernel,
     )
     buckets = (SMALLER_BUCKET, ROWS)
     loop = update.make_update_loop(optimizer, training.on_nonfinite, buckets, loss_and_gradient)
-    params = {"readout": low_rank_readout(size)}
+    params = {"readout": low_rank_readout(size, padded.rows)}
     updates = max(1, window_tokens // (ROWS + SENTENCES - 1))
     window_targets = WindowTargets(packed_targets(ROWS, SENTENCES - 1, updates), integers(updates))
     buffer = shape(window_tokens + slots, size)
@@ -271,29 +288,59 @@ def readout_update(target: Target, size: int, precision: str) -> Program:
         *(params, jax.eval_shape(optimizer.init, params), buffer, window_targets, key),
         *(integers(), integers()),
     )
-    trained = entries(params)
+    trained = entries(low_rank_readout(size))  # without padding
     # The products read the parameters and the rows of the features, and write the gradient. Three are as wide as the
     # vocabulary, and two as the state. AdamW reads parameter, gradient and both moments, and writes all but the gradient.
     products = 4 * (2 * trained + ROWS * size), {precision: 2.0 * ROWS * RANK * (3 * VOCAB_SIZE + 2 * size)}
     needed = [products, (4 * 7 * trained, {})]
-    return Program(loop, arguments, "update", ROWS + SENTENCES - 1, needed)
+    models = cross_entropy_traffic(precision, means=[(ROWS, padded.rows), (padded.rows, ROWS)])
+    is_chosen = kernel == compute.cross_entropy
+    return Program(loop, arguments, "update", ROWS + SENTENCES - 1, needed, is_chosen, models)
 
 
-def scoring_chunk(target: Target, size: int, precision: str) -> Program:
+def cross_entropy_traffic(
+    precision: str, means: Sequence[tuple[int, int]] = (), sums: Sequence[tuple[int, int]] = ()
+) -> hlo.Models:
+    """Returns what launches of readout/fused_cross_entropy.py move, by their numbers (m, n) of rows, by this model:
+
+    - X, Y and the numbers of their rows come from the main memory once, and the results of each share of Y are written once.
+    - Each tile of X reads all of Y, but from the cache: programs that run at once read the same rows of Y at about one time.
+    - Padded tiles cost as whole ones. A product of float32 is three of tf32.
+    """
+    item, models = 2 if precision == "bf16" else 4, {}
+    for kind, shapes in {"means": means, "sums": sums}.items():
+        for m, n in shapes:
+            cut = fused_cross_entropy.tiles(m, n, RANK, precision)
+            own, other = -(-m // cut.own) * cut.own, -(-n // cut.rows) * cut.rows
+            products = 2.0 * own * other * cut.columns * (2 if kind == "means" else 1)
+            models[fused_cross_entropy.kernel_name(kind, m, n)] = hlo.Traffic(
+                item * (own + other) * cut.columns + 4 * (own + 2 * other),
+                4 * cut.shares * own * (1 + cut.columns * (kind == "means")),
+                item * (own // cut.own - 1) * other * cut.columns,
+                {"tf32": 3 * products} if precision == "float32" else {precision: products},
+            )
+    return models
+
+
+def scoring_chunk(target: Target, size: int, precision: str, kernel: str = "plain") -> Program:
     """Returns the log-probabilities of a chunk of features, each with up to two next tokens."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model, precision)
-    rows, readout = compute.chunk_tokens, low_rank_readout(size)
+    vocabulary = padding.choose(VOCAB_SIZE, target.backend).rows
+    rows, readout = compute.chunk_tokens, low_rank_readout(size, vocabulary)
     buffer = shape(window_tokens + slots, size)
     arguments = (readout, buffer, integers(rows), integers(2 * rows), integers(2 * rows))
-    function = jax.jit(partial(scoring._pair_log_probs, precision=precision))
-    needed = [(4 * (entries(readout) + rows * size), {precision: 2.0 * rows * RANK * (VOCAB_SIZE + size)})]
-    return Program(function, arguments, "chunk", rows, needed)
+    function = jax.jit(partial(scoring._pair_log_probs, precision=precision, cross_entropy=kernel))
+    needed = [
+        (4 * (entries(low_rank_readout(size)) + rows * size), {precision: 2.0 * rows * RANK * (VOCAB_SIZE + size)})
+    ]
+    models = cross_entropy_traffic(precision, sums=[(rows, vocabulary)])
+    return Program(function, arguments, "chunk", rows, needed, kernel == compute.cross_entropy, models)
 
 
 def esn_i_gradient(target: Target, size: int, precision: str) -> Program:
     """Returns loss and gradient of an update of the ESN+i: full rank, W_in trained through time, dropout."""
-    graphdef, params, frozen = abstract_esn_i(size, precision)
+    graphdef, params, frozen = abstract_esn_i(size, precision, padding.choose(VOCAB_SIZE, target.backend).rows)
     slots, rows = PACKED_SLOTS, ROWS
     batch = PackedBatch(integers(LENGTH, slots), integers(LENGTH, slots), shape(LENGTH, slots, dtype=np.uint32))
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
@@ -361,8 +408,11 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
     return reservoir
 
 
-def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.State]:
-    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays."""
+def abstract_esn_i(size: int, precision: str, rows: int = VOCAB_SIZE) -> tuple[nnx.GraphDef, dict, nnx.State]:
+    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays.
+
+    `rows` are those of the readout, which may be padded.
+    """
     reservoir = ReservoirConfig(
         *(size,),
         connectivity=0.5,
@@ -377,7 +427,7 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
     def model() -> EchoState:
         leak: Any = jnp.zeros(size)
         cell = Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **reservoir.dynamics)
-        readout = FullRankReadout(jnp.zeros((VOCAB_SIZE, size)), jnp.zeros(VOCAB_SIZE))
+        readout = FullRankReadout(jnp.zeros((rows, size)), jnp.zeros(rows))
         return EchoState(config, cell.with_trained_input(), readout).for_device(
             ComputeConfig(kernel="dense", precision=precision)
         )
@@ -387,8 +437,8 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
     return graphdef, found.params, frozen
 
 
-def low_rank_readout(size: int) -> dict:
-    return {"a": shape(VOCAB_SIZE, RANK), "b": shape(RANK, size), "bias": shape(VOCAB_SIZE)}
+def low_rank_readout(size: int, rows: int = VOCAB_SIZE) -> dict:
+    return {"a": shape(rows, RANK), "b": shape(RANK, size), "bias": shape(rows)}
 
 
 def packed_targets(rows: int, first_targets: int, updates: int | None = None) -> PackedTargets:
@@ -427,6 +477,7 @@ def markdown(record: dict, target: Target) -> list[str]:
     head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
     head += [
         "written GB [c]",
+        "from cache GB [b]",
         "GFLOP [c]",
         "bound ms [b]",
         "needed ms [b]",
@@ -440,11 +491,12 @@ def markdown(record: dict, target: Target) -> list[str]:
             failed.append(f"- {name}: does not compile. {found['failed']}")
             continue
         memory = found["held_bytes"] + found["temporary_bytes"]
-        mark = " *" if name.startswith("window") and found["chosen"] else ""
+        mark = " *" if name.startswith(CHOICES) and found["chosen"] else ""
         rows.append(
             [name + mark, found["unit"], *(found[key] / 1e9 for key in ("held_bytes", "temporary_bytes"))]
             + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
-            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written")), sum(found["flops"].values()) / 1e9]
+            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written", "bytes_cached"))]
+            + [sum(found["flops"].values()) / 1e9]
             + [1e3 * found["bound_s"], 1e3 * found["needed_s"], f"{found['needed_s'] / found['bound_s']:.0%}"]
             + [1e6 * found["bound_s"] / found["items"], found["compile_s"]]
         )

@@ -14,6 +14,7 @@ from esnlm.reservoir.sparse import KERNELS
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
+CROSS_ENTROPIES = ("plain", "fused")  # readout/cross_entropy.py
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
 STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
@@ -24,6 +25,7 @@ class ComputeConfig:
 
     precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
     kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
+    cross_entropy: str = "auto"  # of the readout: plain, or fused, which keeps no logits in memory (GPUs only)
     batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
     window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
     chunk_tokens: int = 1024  # features whose logits exist at once
@@ -32,6 +34,11 @@ class ComputeConfig:
     def check(self) -> None:
         require(
             self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}"
+        )
+        choices = ("auto", *CROSS_ENTROPIES)
+        require(
+            self.cross_entropy in choices,
+            f"compute.cross_entropy is {self.cross_entropy!r}: choose {', '.join(choices)}",
         )
         kernels = ("auto", *KERNELS)
         require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
@@ -76,6 +83,14 @@ class DeviceChoices(Protocol):
 
     def kernel(self, backend: str) -> str: ...
 
+    def cross_entropy(self, backend: str, precision: str) -> str: ...
+
+    @property
+    def readout_width(self) -> int: ...
+
+    @property
+    def widest_fused(self) -> int: ...
+
     def batch_slots(self, backend: str) -> int: ...
 
 
@@ -93,10 +108,25 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
     """
     if compute.precision == "tf32" and backend == "cpu":
         raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
+    if compute.cross_entropy == "fused":
+        require(
+            model.readout_width <= model.widest_fused,
+            f"compute.cross_entropy is fused: the readout of this model has {model.readout_width:,} columns, and the"
+            f" kernel takes at most {model.widest_fused}; choose auto",
+        )
+        require(
+            backend == "gpu",
+            f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
+        )
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
+        cross_entropy=(
+            model.cross_entropy(backend, compute.precision)
+            if compute.cross_entropy == "auto"
+            else compute.cross_entropy
+        ),
         batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
         window_tokens=compute.window_tokens or window * devices,
     )

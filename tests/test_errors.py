@@ -344,6 +344,22 @@ TABLE = {
             "compute.precision is tf32: a CPU has no such products; choose float32 or bf16",
         ),
         Row(
+            "an unknown cross-entropy",
+            f"{TRAIN} --compute.cross_entropy flash",
+            "compute.cross_entropy is 'flash': choose auto, plain, fused",
+        ),
+        Row(
+            "a fused cross-entropy on a CPU",
+            f"{TRAIN} --compute.cross_entropy fused",
+            "compute.cross_entropy is fused: it is for GPUs, and JAX computes on a cpu here; choose auto",
+        ),
+        Row(
+            "a fused cross-entropy that is too wide",
+            f"{TRAIN} --compute.cross_entropy fused --model.readout.rank 600",
+            "compute.cross_entropy is fused: the readout of this model has 600 columns, and the kernel takes at most 512;"
+            " choose auto",
+        ),
+        Row(
             "no memory for states",
             f"{TRAIN} --compute.window_tokens 0",
             "compute.window_tokens is 0: it must be at least 1",

@@ -50,6 +50,17 @@ class TrainedInput(nnx.Module):
             return sparse.Columns(self.values[...], self.rows[...])
         return jnp.where(self.connected.get_value(), self.values[...], 0)
 
+    def add_columns(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Returns the sum of `total` (N, B) and W_in u of tokens (B,).
+
+        Where W_in is dense, only the columns of these tokens are masked. With `operand`, masking W_in and then its gradient
+        would take two passes over all columns and write one more array of their size.
+        """
+        if self.rows is not None:
+            return sparse.add_columns(total, self.operand(), tokens)
+        connected = self.connected.get_value()[tokens]  # (B, N)
+        return total + jnp.where(connected, self.values[...][tokens], 0).T
+
     def matrix(self) -> Matrix:
         """Returns W_in (N, V), BCOO or dense."""
         if self.rows is not None:
@@ -230,6 +241,8 @@ class Reservoir(nnx.Module):
 
     def _add_input(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
+        if isinstance(self.input, TrainedInput) and self.embedding is None:
+            return self.input.add_columns(total, tokens)
         operand: Any = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
         if self.embedding is None:
             return sparse.add_columns(total, operand, tokens)
