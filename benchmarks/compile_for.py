@@ -26,6 +26,11 @@ memory's bandwidth or its products at the highest speed, whichever is longer. St
 may spare bytes: what the second-level cache of a GPU holds from one kernel to the next is counted as if it came from memory.
 "share" is how much of the bound the unavoidable work has (`needed` below).
 
+A kernel in Triton is compiled to machine code too, but the text does not say what it reads. For the kernel `fused` a model says
+it (`fused_traffic`): what must come from the main memory, and "from cache", the states that it gathers there, which take their
+time at the cache's bandwidth (benchmarks/targets.py). The model is worked out from the program in reservoir/fused.py; that a
+tile's states stay in the cache is its assumption.
+
 Writes compile_for.TARGET.json and .md under --out.
 """
 
@@ -62,7 +67,7 @@ from esnlm.features.layout import PackedBatch
 from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
-from esnlm.reservoir import sparse
+from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen
 from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.topology.base import largest_poisson_count
@@ -97,6 +102,7 @@ class Program:
     items: int  # tokens or predictions of a unit
     needed: Needed  # stages of (bytes, flops by precision) that nothing can do without
     chosen: bool = True  # a run on this device chooses it
+    models: hlo.Models | None = None  # of its kernels in Triton
 
     @property
     def is_loop(self) -> bool:
@@ -179,11 +185,12 @@ def compile_program(name: str, target: Target, topology: str, text_folder: Path 
 def count(text: str, program: Program, target: Target) -> dict:
     """Returns what the compiled text of a program does in one unit, and the bound on its time."""
     module = hlo.parse(text)
-    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None)
+    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None, program.models)
     if target.platform == "tpu":  # its scalar unit does these beside the others; a GPU launches a kernel for each
         found = [kernel for kernel in found if not kernel.is_scalar]
     work = hlo.total(found)
-    times = [(kernel.times * kernel.seconds(target.bandwidth, target.flops), kernel) for kernel in found]
+    limits = target.bandwidth, target.flops, target.cache_bandwidth
+    times = [(kernel.times * kernel.seconds(*limits), kernel) for kernel in found]
     bound = sum(seconds for seconds, _ in times)
     needed = sum(
         max(moved / target.bandwidth, sum(own / target.flops[precision] for precision, own in flops.items()))
@@ -194,6 +201,7 @@ def count(text: str, program: Program, target: Target) -> dict:
         "launches": work.launches,
         "bytes_read": work.bytes_read,
         "bytes_written": work.bytes_written,
+        "bytes_cached": work.bytes_cached,
         "flops": work.flops,
         "bound_s": bound,
         "needed_s": needed,
@@ -213,7 +221,10 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
     found: dict[str, Callable[[], Program]] = {}
     for size in SIZES:
         for kernel in sparse.KERNELS:
-            found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+            if kernel != "fused" or target.backend == "gpu":
+                found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+        if target.backend == "gpu":
+            found[f"window, N {size:,}, fused, bf16 states"] = partial(window, target, size, "fused", precision="bf16")
         found[f"window, N {size:,}, prefix tree"] = partial(window, target, size, "auto", prefix_tree=True)
     precisions = [precision for precision in PRECISIONS if precision != "tf32" or target.platform == "cuda"]
     for size in SIZES:
@@ -229,13 +240,13 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
     return found
 
 
-def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) -> Program:
-    """Returns the recurrence over a prefetch window, without dropout."""
+def window(target: Target, size: int, kernel: str, prefix_tree: bool = False, precision: str = "float32") -> Program:
+    """Returns the recurrence over a prefetch window, without dropout, with states of a precision."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model)
     chosen = compute.kernel if kernel == "auto" else kernel
     arguments = (
-        abstract_reservoir(model.reservoir, chosen),
+        abstract_reservoir(model.reservoir, chosen, precision),
         integers(STEPS, slots),
         None if prefix_tree else shape(STEPS, slots, dtype=bool),
         integers(STEPS, slots) if prefix_tree else None,
@@ -248,7 +259,29 @@ def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) ->
     # Every entry of W_rec is multiplied with every slot's state, and the features are written. A kernel that takes few slots at
     # a time finds all else in a cache.
     needed: Needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
-    return Program(recurrence.run, arguments, "time step", slots, needed, chosen == compute.kernel)
+    models = {"reservoir_step": fused_traffic(size, nonzeros, slots, precision)} if chosen == "fused" else None
+    is_chosen = chosen == compute.kernel and precision == compute.state_precision
+    return Program(recurrence.run, arguments, "time step", slots, needed, is_chosen, models)
+
+
+def fused_traffic(size: int, nonzeros: int, slots: int, precision: str = "float32") -> hlo.Traffic:
+    """Returns what one time step of reservoir/fused.py moves, by this model:
+
+    - Each state that W_rec reads comes from the main memory once, and from the cache each other time that it is gathered.
+    - The entries of W_rec, 8 bytes each, and the arrays of numbers a unit come from the main memory once for each tile of slots.
+    - Of each token's column of W_in, a program finds one entry by its bucket: 32 bytes for the bucket, and for the value and
+      the unit each, from the cache, which is how much a GPU reads at least.
+    - New states and features are written once. With bf16 states, those of the leak in float32 are read and written as well.
+    """
+    item = 2 if precision == "bf16" else 4
+    tile = fused.slots_of_tile(size, slots, item)
+    states, gathered = size * slots, nonzeros * slots * item
+    kept = 4 * states if precision == "bf16" else 0
+    rows = -(-slots // tile) * (8 * nonzeros + 4 * 5 * size)
+    lookups = 3 * 32 * slots * -(-size // fused.ROWS)
+    own = 0 if kept else item * states  # read again, for the leak
+    read = item * states + kept + rows
+    return hlo.Traffic(read, item * states + kept + 4 * states, gathered - item * states + own + lookups)
 
 
 def readout_update(target: Target, size: int, precision: str) -> Program:
@@ -333,7 +366,7 @@ def sparse_model(size: int) -> EchoStateConfig:
     return EchoStateConfig(reservoir=ReservoirConfig(state_size=size), readout=ReadoutConfig(RANK))
 
 
-def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
+def abstract_reservoir(config: ReservoirConfig, kernel: str, precision: str = "float32") -> Reservoir:
     """Returns what `Reservoir.for_device` would of a random sparse reservoir, with shapes in place of arrays.
 
     The longest rows are those that random ones of this size are expected to have.
@@ -345,6 +378,7 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **config.dynamics)
 
     reservoir = nnx.eval_shape(dense)
+    programs = -(-size // fused.ROWS)
     fullest_row = math.ceil(config.longest_row)
     fullest_column = math.ceil(largest_poisson_count(config.mean_degree, VOCAB_SIZE))
     columns: Any = shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)
@@ -355,8 +389,15 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         ),
         "ell": lambda: sparse.Ell(jnp.zeros((fullest_row, size)), jnp.zeros((fullest_row, size), jnp.int32)),
         "dense": lambda: jnp.zeros((size, size)),
+        "fused": lambda: fused.Rows(
+            *(jnp.zeros(nonzeros + fused.ENTRIES), jnp.zeros(nonzeros + fused.ENTRIES, jnp.int32)),
+            *(jnp.zeros(fused.ROWS * programs + 1, jnp.int32), jnp.zeros(programs, jnp.int32), jnp.zeros((size, 0))),
+        ),
     }
+    reservoir.state_precision = precision
     reservoir.recurrent = Frozen(jax.eval_shape(operands[kernel]))
+    if kernel == "fused":
+        columns += (integers(VOCAB_SIZE, 1 + fused.buckets(size, round(VOCAB_SIZE * config.mean_degree), VOCAB_SIZE)),)
     reservoir.input = Frozen(sparse.Columns(*columns))
     return reservoir
 
@@ -427,6 +468,7 @@ def markdown(record: dict, target: Target) -> list[str]:
     head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
     head += [
         "written GB [c]",
+        "from cache GB [b]",
         "GFLOP [c]",
         "bound ms [b]",
         "needed ms [b]",
@@ -444,7 +486,8 @@ def markdown(record: dict, target: Target) -> list[str]:
         rows.append(
             [name + mark, found["unit"], *(found[key] / 1e9 for key in ("held_bytes", "temporary_bytes"))]
             + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
-            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written")), sum(found["flops"].values()) / 1e9]
+            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written", "bytes_cached"))]
+            + [sum(found["flops"].values()) / 1e9]
             + [1e3 * found["bound_s"], 1e3 * found["needed_s"], f"{found['needed_s'] / found['bound_s']:.0%}"]
             + [1e6 * found["bound_s"] / found["items"], found["compile_s"]]
         )

@@ -18,6 +18,8 @@ Counting follows these rules:
 - Of a conditional the busiest branch counts if the result holds an array of more than SMALL elements, and the laziest one
   if it does not: then it searches an array for what is not finite, and that is hardly ever asked for.
 - Operations that are not products are not counted. Memory bounds them.
+- The text of a kernel in Triton, a custom call, says what its operands are and not what it reads of them. Who launches it
+  gives a model of its traffic (`Traffic`); without one it reads and writes all of its operands and results.
 """
 
 import math
@@ -144,6 +146,7 @@ class Module:
     computations: dict[str, Computation] = field(default_factory=dict)
     entry: str = ""
     wanted: dict[str, dict[str, float]] = field(default_factory=dict)  # by computation and value, once it was asked for
+    models: "Models" = field(default_factory=dict)  # of the kernels that are counted
 
 
 def parse(text: str) -> Module:
@@ -230,11 +233,26 @@ class Kernel:
     bytes_written: float
     flops: dict[str, float]  # of its products, by their precision: float32, tf32, bf16
     is_scalar: bool  # it makes a single number
+    bytes_cached: float = 0.0  # read from the second-level cache, by its model
 
-    def seconds(self, bandwidth: float, flops_per_s: dict[str, float]) -> float:
+    def seconds(self, bandwidth: float, flops_per_s: dict[str, float], cache_bandwidth: float = math.inf) -> float:
         """Returns the least time of one launch: that of its bytes or of its products, whichever is longer."""
         products = sum(own / flops_per_s[precision] for precision, own in self.flops.items())
-        return max((self.bytes_read + self.bytes_written) / bandwidth, products)
+        moved = self.bytes_read + self.bytes_written
+        # What comes from the main memory passes the cache too.
+        return max(moved / bandwidth, (moved + self.bytes_cached) / cache_bandwidth, products)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A model of what one launch of a custom kernel moves: it is worked out, and the compiled text says nothing of it."""
+
+    bytes_read: float  # from the main memory, like the next
+    bytes_written: float
+    bytes_cached: float  # from the second-level cache, beside what the main memory gives
+
+
+Models = dict[str, Traffic]  # by the name that `pallas_call` was given
 
 
 @dataclass(frozen=True)
@@ -245,6 +263,7 @@ class Work:
     bytes_read: float
     bytes_written: float
     flops: dict[str, float]
+    bytes_cached: float = 0.0
 
 
 def total(found: list[Kernel]) -> Work:
@@ -253,17 +272,21 @@ def total(found: list[Kernel]) -> Work:
     for kernel in found:
         for precision, own in kernel.flops.items():
             flops[precision] = flops.get(precision, 0) + kernel.times * own
-    read, written = (sum(k.times * getattr(k, key) for k in found) for key in ("bytes_read", "bytes_written"))
-    return Work(sum(kernel.times for kernel in found), read, written, flops)
+    read, written, cached = (
+        sum(k.times * getattr(k, key) for k in found) for key in ("bytes_read", "bytes_written", "bytes_cached")
+    )
+    return Work(sum(kernel.times for kernel in found), read, written, flops, cached)
 
 
-def kernels(module: Module, body: str | None = None) -> list[Kernel]:
+def kernels(module: Module, body: str | None = None, models: Models | None = None) -> list[Kernel]:
     """Returns the kernels that one run of a computation launches.
 
     Args:
         module: the program.
         body: the computation, such as that of `main_loop`; None: the whole program.
+        models: what the kernels in Triton move.
     """
+    module.models = models or {}
     return _launched(module, body or module.entry, 1)
 
 
@@ -325,6 +348,8 @@ def _trip_count(module: Module, loop: Instruction) -> int | None:
 
 
 def _kernel(module: Module, where: Computation, own: Instruction, times: float) -> Kernel:
+    if (model := _model(module, own)) is not None:
+        return Kernel(own.name, times, model.bytes_read, model.bytes_written, {}, False, model.bytes_cached)
     results = _results(own)
     read = 0.0
     for operand in dict.fromkeys(own.operands):
@@ -338,6 +363,13 @@ def _kernel(module: Module, where: Computation, own: Instruction, times: float) 
     flops: dict[str, float] = {}
     _add_products(module, where, own, flops)
     return Kernel(own.name, times, read, written, flops, len(results) == 1 and not results[0].dims)
+
+
+def _model(module: Module, own: Instruction) -> Traffic | None:
+    if own.opcode != "custom-call":
+        return None
+    found = (traffic for name, traffic in module.models.items() if f"/{name}/pallas_call" in own.attributes)
+    return next(found, None)
 
 
 def _read(module: Module, where: Computation, own: Instruction, place: int) -> float:

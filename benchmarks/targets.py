@@ -1,9 +1,11 @@
 """Devices that programs are compiled for where no such device is: what the compiler and a bound need to know of them.
 
 Memory, bandwidth and processors are what the devices report of themselves. The highest speeds of products are those of the
-makers' data sheets, without sparsity. A float32 product ("highest" precision) of a TPU is six products of bfloat16.
+makers' data sheets, without sparsity. A float32 product ("highest" precision) of a TPU is six products of bfloat16. The speed
+of a GPU's second-level cache is on no data sheet: it is a round number below what others have measured for reads.
 """
 
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ class Target:
     topology: str  # the smallest: of a GPU partitions x hosts x devices of a host, of TPUs KIND:CHIPS
     memory: int  # bytes
     bandwidth: float  # bytes a second, of the main memory
+    cache_bandwidth: (
+        float  # bytes a second, of a GPU's second-level cache: an estimate for random rows; of a TPU no limit
+    )
     flops: dict[
         str, float
     ]  # products a second, twice, by precision; "default" is what JAX does where nothing is asked for
@@ -77,24 +82,26 @@ AMPERE = {
 }
 
 
-def _gpu(name: str, title: str, memory: int, bandwidth: float, tflops: tuple[float, ...], info: dict) -> Target:
+def _gpu(
+    name: str, title: str, memory: int, bandwidth: float, cache: float, tflops: tuple[float, ...], info: dict
+) -> Target:
     float32, tf32, bf16 = (1e12 * value for value in tflops)
     flops = {"float32": float32, "tf32": tf32, "bf16": bf16, "default": tf32}
-    return Target(name, title, "cuda", "gpu", "1x1x1", memory, bandwidth, flops, info)
+    return Target(name, title, "cuda", "gpu", "1x1x1", memory, bandwidth, cache, flops, info)
 
 
 def _tpu(name: str, topology: str, gibibytes: int, bandwidth: float, tflops: float) -> Target:
     bf16 = 1e12 * tflops
     flops = {"float32": bf16 / 6, "tf32": bf16 / 3, "bf16": bf16, "default": bf16}
     title = f"TPU {name.removeprefix('tpu-')}, one chip"
-    return Target(name, title, "tpu", "tpu", topology, gibibytes << 30, bandwidth, flops)
+    return Target(name, title, "tpu", "tpu", topology, gibibytes << 30, bandwidth, math.inf, flops)
 
 
 TARGETS = {
     target.name: target
     for target in (
-        _gpu("h100", "NVIDIA H100 80GB HBM3", 84_942_979_072, 3.35232e12, (66.9, 494.7, 989.4), HOPPER),
-        _gpu("a100", "NVIDIA A100-SXM4-80GB", 85_100_068_864, 2.03904e12, (19.5, 156, 312), AMPERE),
+        _gpu("h100", "NVIDIA H100 80GB HBM3", 84_942_979_072, 3.35232e12, 5.5e12, (66.9, 494.7, 989.4), HOPPER),
+        _gpu("a100", "NVIDIA A100-SXM4-80GB", 85_100_068_864, 2.03904e12, 4e12, (19.5, 156, 312), AMPERE),
         _tpu("tpu-v5e", "v5e:2x2", 16, 0.819e12, 197),
         _tpu("tpu-v5p", "v5p:2x2x1", 95, 2.765e12, 459),
         _tpu("tpu-v6e", "v6e:2x2", 32, 1.64e12, 918),

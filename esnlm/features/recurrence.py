@@ -92,11 +92,11 @@ def run(
 
     fusing: Any = cell
     if getattr(cell, "fuses_steps", False):
-        begins = None if starts is None else starts.astype(jnp.int32)
+        begins, sentence_start = None if starts is None else starts.astype(jnp.int32), fusing.start_of(start)
 
         def write(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             x = dropped_input(t) if rate else None
-            return fusing.write_step(*carry, t, first_rows, tokens, begins, start, parents, x)
+            return fusing.write_step(*carry, t, first_rows, tokens, begins, sentence_start, parents, x)
 
         return lax.fori_loop(0, steps, write, (fusing.first_carry(tokens.shape[1]), buffer))[1]
 
@@ -107,10 +107,7 @@ def run(
             state = jax.tree.map(lambda first, x: jnp.where(starts[t], first, x), start, state)
         else:
             state = jax.tree.map(lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state)
-        if rate:
-            state = cell.advance(state, dropped_input(t))
-        else:
-            state = cell.step(state, token)
+        state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, token)
         output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 

@@ -245,6 +245,10 @@ class Reservoir(nnx.Module):
         """Returns what `write_step` carries from one time step to the next, before the first one."""
         return fused.first_carry(self.state_size, slots, self.state_precision, self._rule)
 
+    def start_of(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns a state (N, 1) from which sentences start, and W_rec times what feeds back of it: once for all time steps."""
+        return state, self._feed_back(state)
+
     def write_step(
         self,
         carry: fused.Carry,
@@ -253,7 +257,7 @@ class Reservoir(nnx.Module):
         first_rows: jax.Array,
         tokens: jax.Array,
         starts: jax.Array | None,
-        start: jax.Array,
+        start: tuple[jax.Array, jax.Array],
         parents: jax.Array | None,
         x: jax.Array | None = None,
     ) -> tuple[fused.Carry, jax.Array]:
@@ -261,8 +265,8 @@ class Reservoir(nnx.Module):
 
         Args:
             carry, buffer: of the time step before.
-            t, first_rows, tokens, starts, parents: as in `recurrence.run`.
-            start: (N, 1), the state from which sentences start.
+            t, first_rows, tokens, starts, parents: as in `recurrence.run`, but `starts` as int32.
+            start: of `start_of`; it is not read where `parents` is given, since sentences start from 0 then.
             x: W_in u, (N, B), with dropout's mask on it; None: the kernel adds it.
         """
         w_in = None if isinstance(self.input, TrainedInput) else self.input.get_value()
@@ -270,11 +274,10 @@ class Reservoir(nnx.Module):
         if x is None and columns is None:
             x = self.embed(tokens[t])
         operand: Any = self.recurrent.get_value()
-        begins = None if starts is None else (start, self._feed_back(start))
         table: Any = None if columns is None else tuple(columns)
         return fused.step(
             *(operand, self._rule, self.leak[...], carry, buffer, t, first_rows, tokens, table, x),
-            *(starts, begins, parents),
+            *(starts, None if starts is None else start, parents),
         )
 
     @property

@@ -163,7 +163,9 @@ def step(
         drive = here.sums(ref.read, half, source)  # (ROWS, tile)
         kept = ref.read if carry.state is None else ref.state
         state = kept.load((half, here.row, source), here.inside)
-        first, its_product = (here.of_unit(ref.first), here.of_unit(ref.its_product)) if start is not None else (0.0, 0.0)
+        first, its_product = (
+            (here.of_unit(ref.first), here.of_unit(ref.its_product)) if start is not None else (0.0, 0.0)
+        )
         state, drive = jnp.where(begins, first, state), jnp.where(begins, its_product, drive)
         drive += here.columns(ref, now) if columns is not None else ref.x.load((here.row, here.slot), here.inside)
         a = here.of_unit(ref.leak)
@@ -301,7 +303,8 @@ def _both(one: Any, other: Any) -> Any:
 
 def _units_of_bucket(units: int, count: int) -> int:
     """Returns the units of a bucket: whole programs."""
-    return ROWS * -(-(-(-units // ROWS)) // count)
+    programs = -(-units // ROWS)
+    return ROWS * -(-programs // count)
 
 
 # ---- around the kernel

@@ -5,9 +5,9 @@ a scatter and is never the fast path. `prepare` turns it, once, into the operand
 
     bcoo    jax.experimental.sparse as it is.
     csr     BCSR. On a CPU it is a compiled product row by row, the fastest one there from 8 columns on.
-    ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for GPUs, whose sparse library is
-            slower, unless one long row would pad all others beyond MOST_PADDING.
-    dense   An ordinary matrix product, for a connectivity near 1, and for small states on a GPU.
+    ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for TPUs, unless one long row would
+            pad all others beyond MOST_PADDING.
+    dense   An ordinary matrix product, for a connectivity near 1, and for small states on a GPU or TPU.
     fused   Rows as they are, without padding, for GPUs: as a product, and in `fused.step` as a whole time step in one launch.
 
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
@@ -46,6 +46,13 @@ Operator = sparse.BCOO | sparse.BCSR | Ell | fused.Rows | Transposable | jax.Arr
 # The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
 FEWEST_COLUMNS = 8
 
+# On a GPU. Both are bounds for an H100, to be revisited when one is measured. A state gathered from the second-level cache (4
+# bytes at 5.5 TB/s) takes as long as this many entries of a dense product in float32 (2 operations at 67 TFLOP/s). Of a
+# mean of 32 entries a row the bounds are equal at 800 units, but a program of `fused` waits for one read after another, which
+# no bound has: with some 20 us for that, dense products are no slower up to 2,048 units.
+DENSE_ENTRIES = 24
+DENSE_UNITS = 2048
+
 # Padded rows may have at most this many places for each entry. It is an estimate, since no GPU was measured. At N 65,536
 # and a mean of 32 entries a row, Bernoulli rows come to 2 places an entry and those of a scale-free network to 50.
 MOST_PADDING = 4
@@ -64,6 +71,8 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
         return "dense"
     if backend == "cpu":
         return "csr"
+    if backend == "gpu":
+        return "dense" if rows <= DENSE_UNITS or DENSE_ENTRIES * nonzeros >= rows * rows else "fused"
     if rows <= 4096:
         return "dense"
     return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
@@ -142,7 +151,9 @@ class Columns(NamedTuple):
 
     value: jax.Array  # (V, K)
     index: jax.Array  # type: ignore[assignment]  # (V, K)
-    buckets: jax.Array | None = None  # (V, buckets + 1), for the kernel `fused`: where each bucket of units begins in a column
+    buckets: jax.Array | None = (
+        None  # (V, buckets + 1), for the kernel `fused`: where each bucket of units begins in a column
+    )
 
 
 def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = "") -> Columns | jax.Array:
