@@ -26,7 +26,7 @@ from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.arrays import as_scipy
 
 PRECISIONS = {
-    "float32": {},
+    "float32": {"precision": "float32"},
     "tf32": {"precision": "tf32"},
     "bf16": {"precision": "bf16"},
     "bf16 states": {"state_precision": "bf16"},

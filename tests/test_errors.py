@@ -323,8 +323,9 @@ TABLE = {
         ),
         Row(
             "rounded states of a model without any",
-            f"{TRAIN} --model.family lstm --compute.state_precision bf16",
+            TRAIN,
             "compute.state_precision is bf16: LSTM 512 has no reservoir, whose states it is about; leave it out",
+            write("small.yaml", "model: {family: lstm, width: 512}\ncompute: {state_precision: bf16}"),
         ),
         Row(
             "an unknown precision",
