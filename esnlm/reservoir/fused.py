@@ -23,7 +23,8 @@ With bf16 states, W_rec reads a copy of the states that is rounded to bfloat16, 
 and what the readout sees stays float32, and all sums are in float32.
 
 On a CPU the same kernel runs in Pallas's interpreter, which is slow and meant for tests. There is none for a TPU, whose
-kernels have no gather. Pallas is imported when a kernel is traced, since most runs need none.
+kernels have no gather. Pallas is imported when a kernel is traced, since most runs need none. JAX 0.12 calls its Triton
+lowering deprecated, in favour of Mosaic GPU, and still has it.
 """
 
 from collections.abc import Callable
@@ -64,6 +65,13 @@ class Rule(NamedTuple):
     update_rule: str
     activation: Callable[[jax.Array], jax.Array]
     decay: float
+
+    @property
+    def keeps_membrane(self) -> bool:
+        """Whether the state is x and not h."""
+        if self.update_rule not in ("leaky_output", "leaky_membrane"):
+            raise ValueError(f"the kernel fused has no equations for the update rule {self.update_rule}")
+        return self.update_rule == "leaky_membrane"
 
 
 class Carry(NamedTuple):
@@ -112,7 +120,7 @@ def product(matrix: Rows, h: jax.Array) -> jax.Array:
 def first_carry(units: int, slots: int, precision: str, rule: Rule) -> Carry:
     """Returns the states before the first time step."""
     dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
-    both = precision == "bf16" or rule.update_rule == "leaky_membrane"
+    both = precision == "bf16" or rule.keeps_membrane
     return Carry(jnp.zeros((2, units, slots), dtype), jnp.zeros((2, units, slots), jnp.float32) if both else None)
 
 
@@ -169,7 +177,7 @@ def step(
         state, drive = jnp.where(begins, first, state), jnp.where(begins, its_product, drive)
         drive += here.columns(ref, now) if columns is not None else ref.x.load((here.row, here.slot), here.inside)
         a = here.of_unit(ref.leak)
-        if rule.update_rule == "leaky_membrane":
+        if rule.keeps_membrane:
             state = (1 - rule.decay * a) * state + a * drive
             output = rule.activation(state)
         else:
@@ -180,7 +188,7 @@ def step(
         row = ref.first_rows.load((now,)) + here.slot
         ref.new_buffer.store((row, here.row), output, here.inside)
 
-    inputs = {"value": matrix.value, "column": matrix.column, "start": matrix.start, "order": matrix.order}
+    inputs: dict[str, Any] = dict(zip(("value", "column", "start", "order"), matrix, strict=False))
     inputs |= {"t": jnp.asarray(t, jnp.int32), "first_rows": first_rows, "leak": leak}
     inputs |= {"starts": starts} if parents is None else {"parents": parents}
     if start is not None:
@@ -349,5 +357,5 @@ def _launch(
             name=name,
         )(*arrays)
 
-    arrays = list(inputs.values())
-    return lax.platform_dependent(*arrays, cuda=partial(call, interpret=False), default=partial(call, interpret=True))
+    compiled, interpreted = partial(call, interpret=False), partial(call, interpret=True)
+    return lax.platform_dependent(*inputs.values(), cuda=compiled, rocm=compiled, default=interpreted)

@@ -51,7 +51,9 @@ FEWEST_COLUMNS = 8
 # mean of 32 entries a row the bounds are equal at 800 units, but a program of `fused` waits for one read after another, which
 # no bound has: with some 20 us for that, dense products are no slower up to 2,048 units.
 DENSE_ENTRIES = 24
-DENSE_UNITS = 2048
+# Up to so many units. On a TPU, which has no kernel that gathers, the compiled dense product of 8,192 units is bound by its six
+# passes of bfloat16, and above that those cost more than the bytes of a gather that XLA makes (results/compile_for.md).
+DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
 
 # Padded rows may have at most this many places for each entry. It is an estimate, since no GPU was measured. At N 65,536
 # and a mean of 32 entries a row, Bernoulli rows come to 2 places an entry and those of a scale-free network to 50.
@@ -71,10 +73,10 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
         return "dense"
     if backend == "cpu":
         return "csr"
-    if backend == "gpu":
-        return "dense" if rows <= DENSE_UNITS or DENSE_ENTRIES * nonzeros >= rows * rows else "fused"
-    if rows <= 4096:
+    if rows <= DENSE_UNITS["gpu" if backend == "gpu" else "tpu"]:
         return "dense"
+    if backend == "gpu":
+        return "dense" if DENSE_ENTRIES * nonzeros >= rows * rows else "fused"
     return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
 
 

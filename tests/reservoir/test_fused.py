@@ -14,8 +14,11 @@ import pytest
 import scipy.linalg
 
 import esnlm
+from esnlm.compute import ComputeConfig
 from esnlm.features import dropout
+from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
+from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import bcoo
 from esnlm.reservoir.cell import Reservoir
@@ -213,3 +216,22 @@ def test_pallas_is_imported_where_a_kernel_is_traced_only():
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 assert "pallas" not in ast.unparse(node), file
+
+
+@pytest.mark.slow
+def test_output_feedback_reads_the_products():
+    """Jaeger's network: each step adds W_back p, and its gradient meets no kernel, since the reservoir is frozen."""
+    config = JaegerConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=6.0), rank=5)
+    model = config.initialize(V, 1, config.initialize_frozen(V, 1)[0])
+    batch, _ = pack_batch(sentences(), sentences())
+
+    def loss(params, kernel):
+        ready = model.for_device(ComputeConfig(kernel=kernel)).with_params(params)
+        return (ready(batch) ** 2).mean()
+
+    (found, gradient), (expected, other) = (
+        jax.value_and_grad(loss)(model.params, kernel) for kernel in ("fused", "csr")
+    )
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)  # some tens of steps, each of a few roundings
+    for own, its in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(own, its, atol=1e-5 * float(jnp.abs(its).max()))

@@ -71,7 +71,7 @@ def test_an_unknown_kernel_is_named():
         (65_536, 2**21, "gpu", "fused"),
         (4096, 4096 * 32, "gpu", "fused"),
         (4096, 4096**2 // 20, "gpu", "dense"),
-        (4096, 4096 * 32, "tpu", "dense"),
+        (8192, 8192 * 32, "tpu", "dense"),
         (65_536, 2**21, "tpu", "ell"),
     ],
 )
@@ -80,7 +80,7 @@ def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
 
 
 def test_rows_are_not_padded_to_a_hub():
-    assert [sparse.choose_kernel(8192, 8192 * 32, "tpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
+    assert [sparse.choose_kernel(16_384, 16_384 * 32, "tpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
     chosen = {
         kind: EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).kernel("tpu")
         for kind, topology in TOPOLOGIES.items()
