@@ -31,6 +31,10 @@ chunks a model says it (`cross_entropy_traffic`): operands and results pass the 
 comes from the second-level cache, in the time that its speed asks for (benchmarks/targets.py). That it is there is an
 assumption of the model. Registers that spill are in no bound.
 
+For the recurrence's kernel `fused` another model says it (`fused_traffic`): what must come from the main memory, and "from
+cache", the states that it gathers there, which take their time at the cache's bandwidth. The model is worked out from the program
+in reservoir/fused.py; that a tile's states stay in the cache is its assumption.
+
 Writes compile_for.TARGET.json and .md under --out.
 """
 
@@ -68,7 +72,7 @@ from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import fused_cross_entropy, padding
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
-from esnlm.reservoir import sparse
+from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen
 from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.topology.base import largest_poisson_count
@@ -224,7 +228,10 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
     found: dict[str, Callable[[], Program]] = {}
     for size in SIZES:
         for kernel in sparse.KERNELS:
-            found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+            if kernel != "fused" or target.backend == "gpu":
+                found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+        if target.backend == "gpu":
+            found[f"window, N {size:,}, fused, bf16 states"] = partial(window, target, size, "fused", precision="bf16")
         found[f"window, N {size:,}, prefix tree"] = partial(window, target, size, "auto", prefix_tree=True)
     precisions = [precision for precision in PRECISIONS if precision != "tf32" or target.platform == "cuda"]
     kernels = ("plain", "fused") if target.backend == "gpu" else ("plain",)
@@ -241,13 +248,13 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
     return found
 
 
-def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) -> Program:
-    """Returns the recurrence over a prefetch window, without dropout."""
+def window(target: Target, size: int, kernel: str, prefix_tree: bool = False, precision: str = "float32") -> Program:
+    """Returns the recurrence over a prefetch window, without dropout, with states of a precision."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model)
     chosen = compute.kernel if kernel == "auto" else kernel
     arguments = (
-        abstract_reservoir(model.reservoir, chosen),
+        abstract_reservoir(model.reservoir, chosen, precision),
         integers(STEPS, slots),
         None if prefix_tree else shape(STEPS, slots, dtype=bool),
         integers(STEPS, slots) if prefix_tree else None,
@@ -260,7 +267,29 @@ def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) ->
     # Every entry of W_rec is multiplied with every slot's state, and the features are written. A kernel that takes few slots at
     # a time finds all else in a cache.
     needed: Needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
-    return Program(recurrence.run, arguments, "time step", slots, needed, chosen == compute.kernel)
+    models = {"reservoir_step": fused_traffic(size, nonzeros, slots, precision)} if chosen == "fused" else None
+    is_chosen = chosen == compute.kernel and precision == compute.state_precision
+    return Program(recurrence.run, arguments, "time step", slots, needed, is_chosen, models)
+
+
+def fused_traffic(size: int, nonzeros: int, slots: int, precision: str = "float32") -> hlo.Traffic:
+    """Returns what one time step of reservoir/fused.py moves, by this model:
+
+    - Each state that W_rec reads comes from the main memory once, and from the cache each other time that it is gathered.
+    - The entries of W_rec, 8 bytes each, and the arrays of numbers a unit come from the main memory once for each tile of slots.
+    - Of each token's column of W_in, a program finds one entry by its bucket: 32 bytes for the bucket, and for the value and
+      the unit each, from the cache, which is how much a GPU reads at least.
+    - New states and features are written once. With bf16 states, those of the leak in float32 are read and written as well.
+    """
+    item = 2 if precision == "bf16" else 4
+    tile = fused.slots_of_tile(size, slots, item)
+    states, gathered = size * slots, nonzeros * slots * item
+    kept = 4 * states if precision == "bf16" else 0
+    rows = -(-slots // tile) * (8 * nonzeros + 4 * 5 * size)
+    lookups = 3 * 32 * slots * -(-size // fused.ROWS)
+    own = 0 if kept else item * states  # read again, for the leak
+    read = item * states + kept + rows
+    return hlo.Traffic(read, item * states + kept + 4 * states, gathered - item * states + own + lookups)
 
 
 def readout_update(target: Target, size: int, precision: str, kernel: str = "plain") -> Program:
@@ -380,7 +409,7 @@ def sparse_model(size: int) -> EchoStateConfig:
     return EchoStateConfig(reservoir=ReservoirConfig(state_size=size), readout=ReadoutConfig(RANK))
 
 
-def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
+def abstract_reservoir(config: ReservoirConfig, kernel: str, precision: str = "float32") -> Reservoir:
     """Returns what `Reservoir.for_device` would of a random sparse reservoir, with shapes in place of arrays.
 
     The longest rows are those that random ones of this size are expected to have.
@@ -392,6 +421,7 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **config.dynamics)
 
     reservoir = nnx.eval_shape(dense)
+    programs = -(-size // fused.ROWS)
     fullest_row = math.ceil(config.longest_row)
     fullest_column = math.ceil(largest_poisson_count(config.mean_degree, VOCAB_SIZE))
     columns: Any = shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)
@@ -402,8 +432,15 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         ),
         "ell": lambda: sparse.Ell(jnp.zeros((fullest_row, size)), jnp.zeros((fullest_row, size), jnp.int32)),
         "dense": lambda: jnp.zeros((size, size)),
+        "fused": lambda: fused.Rows(
+            *(jnp.zeros(nonzeros + fused.ENTRIES), jnp.zeros(nonzeros + fused.ENTRIES, jnp.int32)),
+            *(jnp.zeros(fused.ROWS * programs + 1, jnp.int32), jnp.zeros(programs, jnp.int32), jnp.zeros((size, 0))),
+        ),
     }
+    reservoir.state_precision = precision
     reservoir.recurrent = Frozen(jax.eval_shape(operands[kernel]))
+    if kernel == "fused":
+        columns += (integers(VOCAB_SIZE, 1 + fused.buckets(size, round(VOCAB_SIZE * config.mean_degree), VOCAB_SIZE)),)
     reservoir.input = Frozen(sparse.Columns(*columns))
     return reservoir
 

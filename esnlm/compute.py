@@ -16,6 +16,7 @@ from esnlm.reservoir.sparse import KERNELS
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
 CROSS_ENTROPIES = ("plain", "fused")  # readout/cross_entropy.py
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
+STATE_PRECISIONS = ("float32", "bf16")
 STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
@@ -24,8 +25,9 @@ class ComputeConfig:
     """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
     precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
-    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
     cross_entropy: str = "auto"  # of the readout: plain, or fused, which keeps no logits in memory (GPUs only)
+    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense, fused (GPUs only)
+    state_precision: str = "float32"  # of the states that W_rec reads: float32 or bf16, which halves what a GPU moves
     batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
     window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
     chunk_tokens: int = 1024  # features whose logits exist at once
@@ -42,6 +44,10 @@ class ComputeConfig:
         )
         kernels = ("auto", *KERNELS)
         require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
+        require(
+            self.state_precision in STATE_PRECISIONS,
+            f"compute.state_precision is {self.state_precision!r}: choose {', '.join(STATE_PRECISIONS)}",
+        )
         for name in ("batch_slots", "window_tokens", "chunk_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
@@ -118,6 +124,8 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
             backend == "gpu",
             f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
         )
+    if compute.kernel == "fused" and backend != "gpu":
+        raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
     return dataclasses.replace(
         compute,

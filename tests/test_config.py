@@ -132,7 +132,7 @@ def test_a_missing_file(tmp_path):
         (["--training.batch_size", "0"], "training.batch_size is 0: it must be at least 1"),
         (["--training.order", "random"], "training.order is 'random': choose shuffled, corpus"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),
-        (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
+        (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense, fused"),
         (["--compute.precision", "fp8"], "compute.precision is 'fp8': choose float32, tf32, bf16"),
         (["--seed", "-1"], "seed is -1: it must not be negative"),
         (

@@ -331,7 +331,23 @@ TABLE = {
         Row(
             "an unknown kernel",
             f"{TRAIN} --compute.kernel coo",
-            "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense",
+            "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense, fused",
+        ),
+        Row(
+            "a GPU's kernel on a CPU",
+            f"{TRAIN} --compute.kernel fused",
+            "compute.kernel is fused: it is for GPUs, and JAX computes on a cpu here; choose auto",
+        ),
+        Row(
+            "an unknown precision of states",
+            f"{TRAIN} --compute.state_precision fp8",
+            "compute.state_precision is 'fp8': choose float32, bf16",
+        ),
+        Row(
+            "rounded states of a model without any",
+            TRAIN,
+            "compute.state_precision is bf16: LSTM 512 has no reservoir, whose states it is about; leave it out",
+            write("small.yaml", "model: {family: lstm, width: 512}\ncompute: {state_precision: bf16}"),
         ),
         Row(
             "an unknown precision",

@@ -154,7 +154,8 @@ class EchoState(RecurrentModel):
     """`reservoir` and `readout`.
 
     The readout is trained, and of an ESN+i `reservoir.input.values`, or `reservoir.layers[0].input.values`: the table of
-    W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision.
+    W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision; what W_rec
+    reads is rounded where `compute.state_precision` says so.
     """
 
     config: EchoStateConfig
@@ -181,7 +182,9 @@ class EchoState(RecurrentModel):
 
     def for_device(self, compute: ComputeConfig) -> "EchoState":
         ready = super().for_device(compute)
-        ready.reservoir = self.reservoir.for_device(compute.kernel, differentiable=self.config.train_input)
+        ready.reservoir = self.reservoir.for_device(
+            compute.kernel, state_precision=compute.state_precision, differentiable=self.config.train_input
+        )
         return ready
 
     def counts(self) -> Counts:

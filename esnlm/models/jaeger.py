@@ -221,7 +221,7 @@ class Jaeger(RecurrentModel):
     def for_device(self, compute: ComputeConfig) -> "Jaeger":
         """Returns the same model with kernels' operands. What is frozen runs in float32, whatever the precision."""
         ready = super().for_device(compute)
-        ready.reservoir = self.reservoir.for_device(compute.kernel)
+        ready.reservoir = self.reservoir.for_device(compute.kernel, state_precision=compute.state_precision)
         ready.feedback = Frozen(sparse.prepare(self.w_back, "csr" if jax.default_backend() == "cpu" else "bcoo"))
         return ready
 

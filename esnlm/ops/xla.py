@@ -64,6 +64,15 @@ def row_sums(x: jax.Array) -> jax.Array:
     return lax.platform_dependent(x, cpu=by_product, default=lambda x: x.sum(axis=1))
 
 
+def rounded_to_bf16(x: jax.Array) -> jax.Array:
+    """Returns x with each number rounded to the nearest one of bfloat16, still as float32. Its gradient is that of x.
+
+    XLA may drop a conversion to bfloat16 that is followed by one back, since the result is more precise without them.
+    """
+    rounded = lax.reduce_precision(x, exponent_bits=8, mantissa_bits=7)
+    return x + lax.stop_gradient(rounded - x)  # exact: both differ by less than half of x
+
+
 def or_else(value: Tree, good: jax.Array, fallback: Callable[[], Tree]) -> Tree:
     """Returns `value` if `good`, else `fallback()`, for a fallback that is hardly ever needed.
 

@@ -13,7 +13,8 @@ import numpy as np
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm.reservoir import sparse
+from esnlm.ops import xla
+from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
@@ -83,6 +84,8 @@ class Reservoir(nnx.Module):
         decay: alpha of the continuous-time form (Ueda et al. 2025b).
         update_rule: leaky_output or leaky_membrane.
     """
+
+    state_precision: str = "float32"  # of the states that W_rec reads: float32 or bf16; `for_device` sets it
 
     def __init__(
         self,
@@ -203,23 +206,30 @@ class Reservoir(nnx.Module):
         raise self._unknown_rule()
 
     def for_device(
-        self, kernel: str = "auto", *, differentiable: bool = False, reads_tokens: bool = True
+        self,
+        kernel: str = "auto",
+        *,
+        state_precision: str = "float32",
+        differentiable: bool = False,
+        reads_tokens: bool = True,
     ) -> "Reservoir":
         """Returns the same reservoir with the operands of a kernel.
 
         Args:
             kernel: of the recurrent product; "auto" leaves it to `sparse.choose_kernel`.
+            state_precision: of the states that W_rec reads; with bf16 they are rounded to bfloat16 before each product.
             differentiable: store the transposes of what is frozen too: gradients flow back through time and layers.
             reads_tokens: False in a layer above another, whose input is no one-hot vector.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
         chosen = _choose_kernel(self.stored_w_rec) if kernel == "auto" else kernel
         ready = nnx.merge(*nnx.split(self))
+        ready.state_precision = state_precision
         ready.recurrent = Frozen(make(self.stored_w_rec, chosen))
         if not isinstance(self.input, TrainedInput):
             reads_columns = reads_tokens and self.embedding is None
             ready.input = Frozen(
-                sparse.prepare_columns(self.stored_w_in) if reads_columns else make(self.stored_w_in, chosen)
+                sparse.prepare_columns(self.stored_w_in, chosen) if reads_columns else make(self.stored_w_in, chosen)
             )
         if self.embedding is not None:
             ready.embedding = Frozen(self.embedding[...].T)
@@ -235,9 +245,61 @@ class Reservoir(nnx.Module):
         """Returns W_in r, (N, B), of the output r of the layer below."""
         return sparse.matmul(self.input.get_value(), below)
 
+    # ---- a whole time step in one launch ----
+
+    @property
+    def fuses_steps(self) -> bool:
+        """Whether `first_carry` and `write_step` are there: W_rec is an operand of the kernel `fused` without a transpose."""
+        return isinstance(self.recurrent.get_value(), fused.Rows)
+
+    def first_carry(self, slots: int) -> fused.Carry:
+        """Returns what `write_step` carries from one time step to the next, before the first one."""
+        return fused.first_carry(self.state_size, slots, self.state_precision, self._rule)
+
+    def start_of(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns a state (N, 1) from which sentences start, and W_rec times what feeds back of it: once for all time steps."""
+        return state, self._feed_back(state)
+
+    def write_step(
+        self,
+        carry: fused.Carry,
+        buffer: jax.Array,
+        t: jax.Array,
+        first_rows: jax.Array,
+        tokens: jax.Array,
+        starts: jax.Array | None,
+        start: tuple[jax.Array, jax.Array],
+        parents: jax.Array | None,
+        x: jax.Array | None = None,
+    ) -> tuple[fused.Carry, jax.Array]:
+        """Computes time step t of `recurrence.run` and writes its features into the buffer, both updated in place.
+
+        Args:
+            carry, buffer: of the time step before.
+            t, first_rows, tokens, starts, parents: as in `recurrence.run`, but `starts` as int32.
+            start: of `start_of`; it is not read where `parents` is given, since sentences start from 0 then.
+            x: W_in u, (N, B), with dropout's mask on it; None: the kernel adds it.
+        """
+        w_in = None if isinstance(self.input, TrainedInput) else self.input.get_value()
+        columns = w_in if x is None and isinstance(w_in, sparse.Columns) and w_in.buckets is not None else None
+        if x is None and columns is None:
+            x = self.embed(tokens[t])
+        operand: Any = self.recurrent.get_value()
+        table: Any = None if columns is None else tuple(columns)
+        return fused.step(
+            *(operand, self._rule, self.leak[...], carry, buffer, t, first_rows, tokens, table, x),
+            *(starts, None if starts is None else start, parents),
+        )
+
+    @property
+    def _rule(self) -> fused.Rule:
+        return fused.Rule(self.update_rule, ACTIVATIONS[self.activation], self.decay)
+
     def _feed_back(self, state: jax.Array) -> jax.Array:
         """Returns W_rec h or W_rec r, (N, B)."""
-        return sparse.matmul(self.recurrent.get_value(), self.output(state))
+        output = self.output(state)
+        seen = xla.rounded_to_bf16(output) if self.state_precision == "bf16" else output
+        return sparse.matmul(self.recurrent.get_value(), seen)
 
     def _add_input(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
@@ -315,10 +377,14 @@ class Stack(nnx.Module):
             [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
         )
 
-    def for_device(self, kernel: str = "auto", *, differentiable: bool = False) -> "Stack":
+    def for_device(
+        self, kernel: str = "auto", *, state_precision: str = "float32", differentiable: bool = False
+    ) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
         layers = [
-            layer.for_device(kernel, differentiable=differentiable, reads_tokens=i == 0)
+            layer.for_device(
+                kernel, state_precision=state_precision, differentiable=differentiable, reads_tokens=i == 0
+            )
             for i, layer in enumerate(self.layers)
         ]
         return Stack(layers)

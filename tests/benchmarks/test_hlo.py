@@ -217,3 +217,21 @@ def test_what_only_groups_or_waits_is_no_kernel():
     )
     (kernel,) = hlo.kernels(entry(*lines))
     assert (kernel.name, kernel.bytes_read, kernel.bytes_written) == ("start", 16, 16)
+
+
+def test_a_kernel_in_triton_moves_what_its_model_says():
+    """Its operands are large, and nothing in the text says what it reads of them."""
+    module = hlo.parse("""
+ENTRY %main (h: f32[8,256], b: f32[64,8]) -> f32[64,8] {
+  %h = f32[8,256]{1,0} parameter(0)
+  %b = f32[64,8]{1,0} parameter(1)
+  ROOT %pallas_call.1 = f32[64,8]{1,0} custom-call(%h, %b), custom_call_target="__gpu$xla.gpu.triton", metadata={op_name="jit(run)/while/body/reservoir_step/pallas_call"}
+}
+""")
+    model = hlo.Traffic(bytes_read=100, bytes_written=50, bytes_cached=1000)
+    (kernel,) = hlo.kernels(module, models={"reservoir_step": model})
+    assert (kernel.bytes_read, kernel.bytes_written, kernel.bytes_cached) == (100, 50, 1000)
+    assert kernel.seconds(1.0, {}, cache_bandwidth=10.0) == 150  # bound by the main memory
+    assert kernel.seconds(1.0, {}, cache_bandwidth=5.0) == 230  # by the cache, through which all of it goes
+    (kernel,) = hlo.kernels(module, models={"reservoir": model})
+    assert kernel.bytes_read == 4 * (8 * 256 + 64 * 8)

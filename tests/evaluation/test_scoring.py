@@ -38,7 +38,14 @@ def expected(model, sequence):
     )
 
 
-@pytest.mark.parametrize("kernel, chunk", [*((kernel, 32) for kernel in sparse.KERNELS), ("csr", 1), ("csr", 300)])
+@pytest.mark.parametrize(
+    "kernel, chunk",
+    [
+        *((kernel, 32) for kernel in sparse.KERNELS if kernel != "fused"),
+        *(("csr", 1), ("csr", 300)),
+        pytest.param("fused", 32, marks=pytest.mark.slow),
+    ],
+)
 def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):
     stream = FeatureStream(model.reservoir.for_device(kernel), slots=16, capacity=32)
     found = scoring.token_log_probs(stream, model.params["readout"], sequences, "float32", chunk)

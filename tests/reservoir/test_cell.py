@@ -82,7 +82,12 @@ def sentences(count=11, seed=0):
 
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 @pytest.mark.parametrize(
-    "name, kernel", [*((n, "csr") for n in RESERVOIRS), *((n, k) for n in EVERY_KERNEL for k in sparse.KERNELS)]
+    "name, kernel",
+    [
+        *((name, "csr") for name in RESERVOIRS),
+        *((name, kernel) for name in EVERY_KERNEL for kernel in sparse.KERNELS if kernel != "fused"),
+        *(pytest.param(name, "fused", marks=pytest.mark.slow) for name in EVERY_KERNEL),
+    ],
 )
 def test_states_ahead_are_those_of_the_oracle(name, kernel, prefix_tree):
     texts = sentences()
