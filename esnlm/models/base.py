@@ -68,6 +68,11 @@ class ModelConfig(ABC):
         return 0
 
     @property
+    def recurrent_entries(self) -> tuple[int, int]:
+        """The nonzeros, and all entries, of the frozen matrices that multiply a state in a time step."""
+        return 0, 0
+
+    @property
     def readout_rank(self) -> int | None:
         """r, the rank of a readout that a regression can fit; None: full."""
         return None

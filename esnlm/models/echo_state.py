@@ -83,6 +83,13 @@ class EchoStateConfig(ModelConfig):
         return self.feature_size
 
     @property
+    def recurrent_entries(self) -> tuple[int, int]:
+        reservoir = self.reservoir
+        matrices = 2 * reservoir.layers - 1  # W_rec of every layer, and W_in of those above the first
+        entries = matrices * reservoir.state_size**2
+        return round(reservoir.recurrent_gamma * entries), entries
+
+    @property
     def readout_rank(self) -> int | None:
         return self.readout.rank
 
