@@ -136,7 +136,12 @@ def plugin_folders(target: Target) -> list[str]:
 
 
 def device(target: Target, topology: str) -> Any:
-    """Returns the first device of a topology, to compile for. It makes JAX look for plugins."""
+    """Returns the first device of a topology, to compile for."""
+    return devices(target, topology)[0]
+
+
+def devices(target: Target, topology: str) -> list[Any]:
+    """Returns the devices of a topology, to compile for. It makes JAX look for plugins."""
     sys.path[:] = [*sys.path, *(folder for folder in plugin_folders(target) if folder not in sys.path)]
     from jax.experimental import topologies
 
@@ -145,4 +150,4 @@ def device(target: Target, topology: str) -> Any:
     else:
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # or it asks the network which TPU this machine has
         found = topologies.get_topology_desc(topology, "tpu")
-    return found.devices[0]
+    return list(found.devices)

@@ -428,6 +428,21 @@ TABLE = {
             "--on h100: nothing is trained there; give --plan too",
         ),
         Row("no slots", f"{TRAIN} --compute.batch_slots 0", "compute.batch_slots is 0: it must be at least 1"),
+        Row(
+            "an axis that no mesh has",
+            f"{TRAIN} --compute.mesh '{{model: 2}}'",
+            "compute.mesh has the axis 'model': choose data, vocabulary",
+        ),
+        Row(
+            "fewer than no devices",
+            f"{TRAIN} --compute.mesh '{{data: -2}}'",
+            "compute.mesh.data is -2: it must be at least 1",
+        ),
+        Row(
+            "more devices than there are",
+            f"{TRAIN} --compute.mesh '{{data: 2, vocabulary: 400}}'",
+            "compute.mesh is data 2 x vocabulary 400: it needs 800 devices and there are …; lower it, or give null",
+        ),
     ],
     "Reservoirs and models": [
         Row(
