@@ -13,6 +13,7 @@ from esnlm.compute import in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
+from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
@@ -136,7 +137,7 @@ def _train_by_gradients(
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
     log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions)
     first_step = state.step
-    for call in schedule.calls(state.step, log.updates_per_call):
+    for call in schedule.calls(state.step, lambda: group.agree(log.updates_per_call())):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
         # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
