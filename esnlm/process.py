@@ -76,14 +76,18 @@ def _run(main: Callable[[], int | None]) -> int:
         status, message = getattr(error, "status", 2), str(error)
     except OSError as error:  # raised where no file is named, for example by a result that cannot be written
         if error.errno not in ADVICE:
-            return _fault(error)
+            if group.count() > 1:
+                return _fault(error)
+            raise
         status, message = 2, refusal(error, error.filename or "a file")
     except MemoryError as error:
         status, message = 2, f"not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)"
     except KeyboardInterrupt:
         return _end(130, "interrupted")
     except Exception as error:
-        return _fault(error)
+        if group.count() > 1:
+            return _fault(error)
+        raise
     print(f"error: {message}", file=sys.stderr)
     return _end(status, message)
 
@@ -96,9 +100,7 @@ def _end(status: int, message: str) -> int:
 
 
 def _fault(error: Exception) -> int:
-    """Raises an error that is a fault of the program, unless the end of another process was behind it."""
-    if group.count() == 1:
-        raise error
+    """Shows an error that is a fault of the program, or the end of another process that was behind it."""
     if (cause := group.reason(error)) is None:
         traceback.print_exception(error)
         return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])

@@ -173,6 +173,8 @@ class Channel:
             time.sleep(MOST_GRACE)
         if self._end.status == 2:
             raise InputError(self._end.tell(self.count))
+        if self._end.status == STOPPED:
+            raise KeyboardInterrupt
         raise ProcessEnded(self._end, self.count)
 
     def _send_all(self, message: dict[str, Any]) -> None:
@@ -215,7 +217,10 @@ class Channel:
             self._changed.notify_all()
         if self.index == 0:
             self._send_all({"end": [end.process, end.status, end.line]})
-        threading.Thread(target=self._see_to_the_end, args=(end,), daemon=True).start()
+        if self.index == 0:  # this thread is to go on reading
+            threading.Thread(target=self._see_to_the_end, args=(end,), daemon=True).start()
+        else:
+            self._see_to_the_end(end)
 
     def _see_to_the_end(self, end: End) -> None:
         """Ends this process, unless it is process 0 and its main thread does so by itself: the work of a thread.

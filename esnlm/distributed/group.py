@@ -75,6 +75,12 @@ def in_turn() -> Iterator[None]:
         _channel.tell("done with it")
 
 
+def meet() -> None:
+    """Waits until all processes are here."""
+    with in_turn():
+        pass
+
+
 @contextlib.contextmanager
 def written_by_first() -> Iterator[bool]:
     """Yields whether this process writes. The others wait until process 0 has written, and their patience has no limit.

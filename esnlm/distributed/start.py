@@ -174,6 +174,10 @@ def _start(place: Place, wait: float) -> None:
         coordinator_bind_address=f"127.0.0.1:{port}" if _is_loopback(place.host) else None,
     )
     group.enter(channel, jax.distributed.shutdown)
+    try:
+        jax.devices()  # The processes tell each other of their devices, so all do it now.
+    except RuntimeError as error:
+        raise InputError(f"process {place.index}: {str(error).partition('(set JAX_PLATFORMS')[0]}") from None
 
 
 def _receive_others(

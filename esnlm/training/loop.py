@@ -144,6 +144,7 @@ def _train_by_gradients(
         if state.step == first_step:
             with interruption.at_once():
                 state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
+                group.meet()  # Until all have compiled, any of them may leave.
         else:
             if call.opens_window:
                 updates.load(call.epoch, epoch, call.window)

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from esnlm.data.store import TokenStore
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
@@ -26,12 +27,12 @@ from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.rng import Stream, generator
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, say, warn
+from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
-from esnlm.training.state import State, counters_of, save_state
+from esnlm.training.state import State, counters_of, restore_newest, save_state
 
 MOST_HELD_OUT = 0.1  # of the training text
 
@@ -69,7 +70,7 @@ def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, dir
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
-    newest = checkpoint.restore_latest(directory.checkpoints, warn) or checkpoint.restore_latest(directory.sums, warn)
+    newest = restore_newest(directory.checkpoints, directory.sums)
     if newest is None:
         accumulators = fitter.start(features, vocab_size)
         size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
@@ -115,7 +116,8 @@ class ReadoutRegression:
         metrics.write(step=state.step, tokens=state.tokens, train_nll=state.train_nll, **state.regression)
         state.metrics_sha256 = metrics.sha256
         save_state(state, directory, keep=1, permanent=False)
-        shutil.rmtree(directory.sums, ignore_errors=True)
+        if group.writes():
+            shutil.rmtree(directory.sums, ignore_errors=True)
 
     def _accumulate(
         self,
@@ -180,8 +182,10 @@ class ReadoutRegression:
 def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) -> None:
     """Saves sums/STEP, and drops the older ones."""
     state.metrics_sha256 = metrics.sha256
-    checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
-    checkpoint.prune(directory.sums, keep=1)
+    with group.written_by_first() as writes:
+        if writes:
+            checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
+            checkpoint.prune(directory.sums, keep=1)
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:

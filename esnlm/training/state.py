@@ -5,12 +5,14 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 import optax
 from flax import serialization
 
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.regression.base import Accumulators
@@ -109,7 +111,7 @@ def open_state(
         InputError: no checkpoint is good, or the disk is too full.
     """
     fresh = optimizer.init(params)
-    newest = checkpoint.restore_latest(directory.checkpoints, warn)
+    newest = restore_newest(directory.checkpoints)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
@@ -117,9 +119,26 @@ def open_state(
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     arrays = jax.tree.map(jax.numpy.asarray, arrays)
-    checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
+    if group.writes():
+        checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
     optimizer_state = serialization.from_state_dict(fresh, arrays["optimizer"])
     return State(params=arrays["params"], optimizer=optimizer_state, **counters_of(metadata))
+
+
+def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
+    """Returns the newest good checkpoint of the first folder that has one, as (step, arrays, metadata), or None.
+
+    Of several processes process 0 says which it is, and every one reads all of it.
+
+    Raises:
+        InputError: checkpoints were saved, and none is good.
+    """
+    for folder in folders:
+        newest = checkpoint.restore_latest(folder, warn) if group.writes() else None
+        step = group.agree(None if newest is None else newest[0])
+        if step is not None:
+            return newest or (step, *checkpoint.restore(folder / str(step)))
+    return None
 
 
 def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
@@ -130,8 +149,10 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
         permanent: keep this one for good.
     """
     arrays = {"params": state.params, "optimizer": serialization.to_state_dict(state.optimizer)}
-    checkpoint.save(directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent})
-    checkpoint.prune(directory.checkpoints, keep)
+    with group.written_by_first() as writes:
+        if writes:
+            checkpoint.save(directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent})
+            checkpoint.prune(directory.checkpoints, keep)
 
 
 _AS_BEGUN = "as begun"

@@ -1,5 +1,6 @@
 """Training, from a configuration to a finished run directory."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,9 @@ from esnlm import config
 from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
+from esnlm.distributed import group
+from esnlm.errors import InputError
+from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
@@ -38,12 +42,15 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
+    _require_same_everywhere(experiment)
     directory = RunDirectory(Path(experiment.run))
     try:
         with interruptible() as interruption, directory.locked():
             return _train_run(experiment, directory, interruption, allowed)
     except KeyboardInterrupt:  # There was nothing to save.
-        say("stopped; the same command resumes")
+        line = "stopped; the same command resumes"
+        say(line)  # of several processes in one that was asked, or in process 0
+        group.fail(INTERRUPTED, line)
         return INTERRUPTED
 
 
@@ -51,18 +58,13 @@ def _train_run(
     experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    directory.verify(*directory.initial_files, warn=warn)
-    if (before := directory.read_summary(warn)) is not None:
-        _, changes = require_same(experiment, directory, allowed)
-        warn_of_damage(directory, before["step"])
-        say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
-        if any(change.startswith("data.validation ") for change in changes):
-            say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
         return 0
 
-    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.
+    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
+    # begins and writes, and the others resume what they find.
     chosen = {name: find_tracker(name) for name in experiment.tracking}
-    with directory.begin():
+    with directory.begin(), group.in_turn():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         model, state = loop.open_training(experiment, corpus, directory)
@@ -71,24 +73,58 @@ def _train_run(
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     with (
-        Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics,
-        Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,
+        Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
+        Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
     ):
         metrics.listeners.append(trackers.log)
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited():
             validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption)
+        if interruption and not group.writes():
+            return INTERRUPTED
         if interruption:
             write_json(directory.summary, {"status": "interrupted", "step": state.step})
             say(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
 
+        if not group.writes():
+            return 0
+
         # 4. Show the results. The summary is written last: a run that was killed before resumes here.
         summary = summarize(experiment, corpus, model, state, validation)
         summary["references"] = references(experiment.data, corpus)
-        show_results(directory, corpus, summary)
+        with mesh.own_devices():
+            show_results(directory, corpus, summary)
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
     return 0
+
+
+def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
+    """Returns whether there is nothing left to do, and says so."""
+    directory.verify(*directory.initial_files, warn=warn)
+    if (before := directory.read_summary(warn)) is None:
+        return False
+    _, changes = require_same(experiment, directory, allowed)
+    warn_of_damage(directory, before["step"])
+    say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
+    if any(change.startswith("data.validation ") for change in changes):
+        say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    return True
+
+
+def _require_same_everywhere(experiment: Experiment) -> None:
+    """Raises InputError in a process whose configuration is not that of process 0."""
+    if group.count() == 1:
+        return
+    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment))))
+    first = group.agree(here)
+    differ = [f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)]
+    with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
+        if differ:
+            raise InputError(
+                f"process {group.index()} was started with another configuration than process 0 ({'; '.join(differ)}):"
+                " give all the same one"
+            )
