@@ -81,7 +81,10 @@ def _run(main: Callable[[], int | None]) -> int:
             raise
         status, message = 2, refusal(error, error.filename or "a file")
     except MemoryError as error:
-        status, message = 2, f"not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)"
+        status, message = (
+            2,
+            f"not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)",
+        )
     except KeyboardInterrupt:
         return _end(130, "interrupted")
     except Exception as error:

@@ -224,7 +224,9 @@ def _objection(said: Any, place: Place, about: Mapping[str, str], found: Mapping
     for package, version in about.items():
         if said["about"].get(package) != version:
             theirs = said["about"].get(package)
-            return f"process {number} has {package} {theirs} and process 0 has {version}: install the same one everywhere"
+            return (
+                f"process {number} has {package} {theirs} and process 0 has {version}: install the same one everywhere"
+            )
     return None
 
 

@@ -151,7 +151,9 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     arrays = {"params": state.params, "optimizer": serialization.to_state_dict(state.optimizer)}
     with group.written_by_first() as writes:
         if writes:
-            checkpoint.save(directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent})
+            checkpoint.save(
+                directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent}
+            )
             checkpoint.prune(directory.checkpoints, keep)
 
 

@@ -121,7 +121,9 @@ def _require_same_everywhere(experiment: Experiment) -> None:
         return
     here = json.loads(json.dumps(config.flatten(config.as_dict(experiment))))
     first = group.agree(here)
-    differ = [f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)]
+    differ = [
+        f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)
+    ]
     with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
         if differ:
             raise InputError(
