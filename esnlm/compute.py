@@ -79,8 +79,14 @@ class DeviceChoices(Protocol):
     def batch_slots(self, backend: str) -> int: ...
 
 
-def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str) -> ComputeConfig:
-    """Returns the compute settings with every null and `auto` decided for a backend.
+def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int = 1) -> ComputeConfig:
+    """Returns the compute settings with every null and `auto` decided for a backend. The mesh stays as it is asked for.
+
+    Args:
+        compute: what is asked for.
+        model: what it says of the devices that it runs on.
+        backend: cpu, gpu or tpu.
+        devices: that share the features of a window.
 
     Raises:
         InputError: the backend cannot do what is asked for.
@@ -92,5 +98,5 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str) -
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
         batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
-        window_tokens=compute.window_tokens or window,
+        window_tokens=compute.window_tokens or window * devices,
     )

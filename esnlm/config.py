@@ -28,6 +28,7 @@ class TrainingConfig:
     kind: str = "adamw"  # the name of training by gradients, with either optimizer; ridge, rls, lms name regressions
     epochs: int = 1
     batch_size: int = 32  # sentences
+    order: str = "shuffled"  # of the sentences: shuffled anew in each epoch, or corpus, as the text has them
     optimizer: str = "adamw"  # what takes the steps, whatever `kind` is called: adamw, or sgd
     learning_rate: float = 1e-3  # with model.readout.scaling the eta that multiplies its arrays' own rates
     momentum: float = 0.9  # of sgd
@@ -54,6 +55,7 @@ class TrainingConfig:
         for name in ("beta1", "beta2", "momentum"):
             require(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
         require(self.optimizer in ("adamw", "sgd"), f"training.optimizer is {self.optimizer!r}: choose adamw, sgd")
+        require(self.order in ("shuffled", "corpus"), f"training.order is {self.order!r}: choose shuffled, corpus")
         schedules = ("constant", "linear", "cosine")
         require(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
         choices = ("continue", "skip", "stop")

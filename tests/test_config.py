@@ -130,6 +130,7 @@ def test_a_missing_file(tmp_path):
         ),
         (["--model", "{family: esn}"], "command line: --model is a section: give its settings, as --model.KEY value"),
         (["--training.batch_size", "0"], "training.batch_size is 0: it must be at least 1"),
+        (["--training.order", "random"], "training.order is 'random': choose shuffled, corpus"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),
         (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
         (["--compute.precision", "fp8"], "compute.precision is 'fp8': choose float32, tf32, bf16"),

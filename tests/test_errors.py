@@ -851,6 +851,11 @@ TABLE = {
             "python -m esnlm score --run run --input text.txt --by word --no-eos",
             "--by, --no-eos: for the table of surprisals, so give --tokens too",
         ),
+        Row(
+            "words where rows are tokens",
+            f"{TOKENS} --input text.txt --by token --punctuation separate",
+            "punctuation is 'separate': it says what a word is, and a row is a token; choose by 'word', or leave it out",
+        ),
     ],
     "Minimal pairs": [
         Row("no such file", BLIMP, "pairs.jsonl: no such file or folder of minimal pairs"),

@@ -25,7 +25,11 @@ class Encoded(NamedTuple):
 
 
 def chunk_encoder(
-    parameters: "PunktParameters | None", tokenizer: Tokenizer, min_length: int, max_length: int
+    parameters: "PunktParameters | None",
+    tokenizer: Tokenizer,
+    min_length: int,
+    max_length: int,
+    across_lines: bool = False,
 ) -> Callable[[str], Encoded]:
     """Returns a function from a chunk of text to its encoded sentences.
 
@@ -34,12 +38,14 @@ def chunk_encoder(
         tokenizer: gives the ids, and BOS and EOS around each sentence.
         min_length: tokens with BOS and EOS below which a sentence has no ids in the outcome.
         max_length: tokens with BOS and EOS above which a sentence is cut.
+        across_lines: let Punkt split the chunk as one text, so that a sentence may hold line ends.
     """
     split = punkt_splitter(parameters) if parameters else lambda line: [line]
     no_ids, bos, eos = (np.array(ids, np.uint32) for ids in ([], [tokenizer.bos], [tokenizer.eos]))
 
     def encode(text: str) -> Encoded:
-        sentences = [sentence for line in split_lines(text) for sentence in split(line)]
+        pieces = [text.strip()] if across_lines else split_lines(text)
+        sentences = [sentence for piece in pieces for sentence in split(piece)]
         tokens, lengths, words, sizes = [no_ids], [], [], []
         for start in range(0, len(sentences), TOGETHER):
             group = sentences[start : start + TOGETHER]

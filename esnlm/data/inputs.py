@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from esnlm.data.text_files import FIELD, Seen, is_plain, join_documents, read_chunks, read_stream
+from esnlm.data.text_files import FIELD, Seen, holds_documents, is_plain, join_documents, read_chunks, read_stream
 from esnlm.errors import InputError, require
 from esnlm.runs.small_file import LARGEST
 
@@ -38,6 +38,11 @@ class TextInput(ABC):
         """The size of the text itself in bytes of UTF-8."""
         return self.size
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether it is a list of documents, whose chunks have an empty line between two of them."""
+        return False
+
 
 @dataclass(frozen=True)
 class FileInput(TextInput):
@@ -52,6 +57,10 @@ class FileInput(TextInput):
     @cached_property
     def text_size(self) -> int:  # read once, and only where it must be
         return self.size if is_plain(self.path) else sum(len(text.encode()) for text in self.chunks())
+
+    @property
+    def has_documents(self) -> bool:
+        return holds_documents(self.path)
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,10 @@ class DatasetInput(TextInput):
         for text in join_documents(documents):
             seen(text.encode())
             yield text
+
+    @property
+    def has_documents(self) -> bool:
+        return True
 
 
 def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[TextInput]:

@@ -48,13 +48,16 @@ def prepare(
     overwrite: bool = False,
     progress: bool = True,
 ) -> TokenStore:
-    """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a line or of a document.
+    """Makes the token store `out` of raw text in UTF-8. A sentence never crosses the end of a document.
 
     Args:
         inputs: text files, folders of them, patterns, "-" for standard input, or "hf:NAME" (see `find_inputs`). Compressed
             files, JSON lines and Parquet are known by their names (see text_files.py).
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
-        sentences: "punkt" splits each line with NLTK's Punkt; with "line" a line is a sentence.
+        sentences: "punkt" splits each line with NLTK's Punkt [ours]; with "line" a line is a sentence; "file" lets Punkt
+            split plain text without regard to its lines, as NLTK's `sent_tokenize` does a whole file: headings and lines
+            without a full stop join what follows, and line ends stand in sentences. It is given about a megabyte at a
+            time, to the end of a line.
         language: of the Punkt model. Where this machine has none of it, Punkt is trained on the first share of each
             input file, 2 MB in all; the output and the manifest say so.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
@@ -75,17 +78,21 @@ def prepare(
     _check_settings(sentences, min_length, max_length, max_words, workers)
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field)
+    if sentences == "file":
+        _require_plain_text(sources)
     size = sum(source.size for source in sources)
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
     dropped = cut = 0
-    with encoding_processes(workers, punkt=sentences == "punkt") as encode_in_order:
+    with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
         share, words_left = _shares(sources, max_words)
         vocabulary = _tokenizer(tokenizer, sources, share, tell)
         parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
             chunks = _read(sources, words_left, digests, advance)
-            for i, encoded in encode_in_order(chunks, parameters, vocabulary, min_length, max_length):
+            for i, encoded in encode_in_order(
+                chunks, parameters, vocabulary, min_length, max_length, sentences == "file"
+            ):
                 give_back_freed_memory()  # it takes a millisecond, and the heap would grow with the corpus
                 if words_left[i] <= 0:
                     continue  # the share of this source is full, and the chunk was on its way already
@@ -104,7 +111,7 @@ def prepare(
                     {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
                     for source, digest in zip(sources, digests, strict=True)
                 ],
-                versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences == "punkt")]},
+                versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences != "line")]},
             )
     if progress:
         _summarize(store, size, time.monotonic() - began)
@@ -136,14 +143,21 @@ def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded
 def _check_settings(
     sentences: str, min_length: int, max_length: int, max_words: int | None, workers: int | None
 ) -> None:
-    if sentences not in ("punkt", "line"):
-        raise InputError(f"sentences {sentences!r}: give 'punkt' or 'line'")
+    if sentences not in ("punkt", "line", "file"):
+        raise InputError(f"sentences {sentences!r}: give 'punkt', 'line' or 'file'")
     if not 3 <= min_length <= max_length:
         raise InputError(f"sentence lengths from {min_length} to {max_length}: give 3 <= min_length <= max_length")
     if max_words is not None and max_words < 1:
         raise InputError(f"max_words {max_words}: give at least 1")
     if workers is not None and workers < 1:
         raise InputError(f"workers {workers}: give at least 1")
+
+
+def _require_plain_text(sources: Sequence[TextInput]) -> None:
+    """Raises InputError for an input of documents: of a text without regard to lines, their ends would not be seen."""
+    for source in sources:
+        if source.has_documents:
+            raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
 
 
 def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float, list[float]]:
@@ -198,16 +212,17 @@ def _sentence_rule(
     """Returns Punkt's parameters (None: a line is a sentence), and the rule in words."""
     if sentences == "line":
         return None, "one per line"
+    across = ", across line ends" if sentences == "file" else ""
     parameters = load_punkt(language, Path(punkt_data) if punkt_data else None)
     if parameters:
-        return parameters, f"punkt pretrained {language}"
+        return parameters, f"punkt pretrained {language}{across}"
     size = share * sum(source.text_size for source in sources)
     rule = "punkt trained on this input"
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
         share *= PUNKT_SAMPLE / size
     tell(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
-    return train_punkt(_first_share(sources, share)), rule
+    return train_punkt(_first_share(sources, share)), rule + across
 
 
 def _cores() -> int:

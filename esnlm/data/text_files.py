@@ -97,7 +97,12 @@ def read_lines(path: Path | None) -> list[str]:
 
 def is_plain(path: Path) -> bool:
     """Tells whether the bytes of a file are its text."""
-    return path.suffix not in COMPRESSIONS and _suffix(path) not in {*RECORDS, ".parquet"}
+    return path.suffix not in COMPRESSIONS and not holds_documents(path)
+
+
+def holds_documents(path: Path) -> bool:
+    """Tells whether a file, compressed or not, holds records with a document in each."""
+    return _suffix(path) in {*RECORDS, ".parquet"}
 
 
 def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:

@@ -96,6 +96,10 @@ def require_known(*, by: str, unit: str, punctuation: str, whitespace: str, scor
     ):
         require(value in choices, f"{name} is {value!r}: choose {' or '.join(choices)}")
     require(
+        by == "word" or punctuation == "attached",
+        f"punctuation is {punctuation!r}: it says what a word is, and a row is a {by}; choose by 'word', or leave it out",
+    )
+    require(
         conventions.get(scoring).bos,
         f"scoring {scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
         + " or ".join(name for name, convention in conventions.CONVENTIONS.items() if convention.bos),

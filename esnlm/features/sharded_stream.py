@@ -35,9 +35,9 @@ class ShardedStream(FeatureStream):
         placement: of the model.
     """
 
-    def __init__(
-        self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float, placement: Placement
-    ) -> None:
+    placement: Placement
+
+    def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float, placement: Placement) -> None:
         self.placement, self.own_slots = placement, slots
         self.cell, self.slots, self.dropout = placement.everywhere(cell), slots * placement.devices, dropout
         self._make_buffer(capacity // placement.devices + capacity // placement.devices // 8)
@@ -81,9 +81,12 @@ class ShardedStream(FeatureStream):
                 for each, share in zip(found, shares, strict=True)
             ]
         laid = _Laid(
-            *(stack([getattr(each, name) for each in found]) for name in ("tokens", "starts", "parents", "first_rows")),
-            np.array([each.steps for each in found], np.int32),
-            stack(corpus),
+            tokens=stack([each.tokens for each in found]),
+            starts=stack([each.starts for each in found]),
+            parents=stack([each.parents for each in found]),
+            first_rows=stack([each.first_rows for each in found]),
+            steps=np.array([each.steps for each in found], np.int32),
+            corpus_positions=stack(corpus),
         )
         self.buffer = run(
             self.cell,

@@ -14,13 +14,16 @@ from typing import Any, Self
 import jax
 import numpy as np
 from flax import nnx, traverse_util
+from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
+from esnlm.errors import require
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.sharded_stream import ShardedStream
 from esnlm.features.stream import FeatureStream
+from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
 
@@ -75,6 +78,11 @@ class ModelConfig(ABC):
         return "none"
 
     @property
+    def readout_can_be_padded(self) -> bool:
+        """Whether rows may be added to the readout (readout/padding.py): only readout/linear.py reads it, and it has a bias."""
+        return True
+
+    @property
     def longest(self) -> int | None:
         """The tokens of the longest sentence that can be read; None where it may be of any length."""
         return None
@@ -118,9 +126,28 @@ class ModelConfig(ABC):
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
         """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
 
+    def mesh(self, compute: ComputeConfig) -> Mesh | None:
+        """Returns the mesh of devices that the model is computed on; None where it is one device.
+
+        Raises:
+            InputError: the devices that are asked for are not there, or the model can be computed on one only.
+        """
+        if self.token_arrays is not None:
+            return meshes.make_mesh(compute.mesh)
+        several = compute.mesh is not None and meshes.make_mesh(compute.mesh) is not None
+        line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
+        require(not several, line)
+        return None
+
+    def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement | None:
+        """Returns where the trained arrays lie on the mesh of `compute`; None where there is one device."""
+        mesh = self.mesh(compute)
+        by_token = self.token_arrays or ()
+        return None if mesh is None else Placement(mesh, vocab_size, self.feature_size, by_token, ("readout.b",))
+
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
-        """The trained arrays with a row for each token, by name: several devices divide them among each other.
+        """The arrays with a row for each token, by name: several devices divide those that are trained among each other.
 
         None where the model can only be computed on one device.
         """

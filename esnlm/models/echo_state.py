@@ -59,6 +59,12 @@ class EchoStateConfig(ModelConfig):
     def features_are_frozen(self) -> bool:
         return not self.train_input
 
+    @property
+    def token_arrays(self) -> tuple[str, ...]:
+        layer = "layers.0." if self.reservoir.layers > 1 else ""
+        of_input = (f"reservoir.{layer}input.{name}" for name in ("values", "rows", "connected"))
+        return (*(super().token_arrays or ()), *of_input)
+
     def kernel(self, backend: str) -> str:
         reservoir, size = self.reservoir, self.reservoir.state_size
         return sparse.choose_kernel(

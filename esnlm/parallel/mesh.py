@@ -84,6 +84,8 @@ def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
         return array
     if sharding.is_fully_addressable:
         return jax.device_put(array, sharding)
+    if isinstance(array, jax.Array) and not array.is_fully_addressable:
+        return jax.jit(lambda x: x, out_shardings=sharding)(array)
     host = np.asarray(array)
     return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
 

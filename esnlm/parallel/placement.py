@@ -57,6 +57,11 @@ class Placement:
         """Returns how each array of a tree is cut, as a tree."""
         return jax.tree_util.tree_map_with_path(lambda path, array: self._of_leaf(path, array)[0], tree)
 
+    def readout_specs(self, readout: dict) -> dict:
+        """Returns how the arrays of a readout are cut, by their names in readout/linear.py."""
+        cut = {"a": VOCABULARY, "w": VOCABULARY, "bias": VOCABULARY}
+        return {name: PartitionSpec(cut[name]) if name in cut else PartitionSpec(None, ALL) for name in readout}
+
     def place(self, tree: Any) -> Any:
         """Returns a tree of whole arrays, as they are saved, with those of the devices."""
 
@@ -69,18 +74,18 @@ class Placement:
 
     def fetch(self, tree: Any) -> Any:
         """Returns the whole arrays of a tree that `place` made, or that went on from it, as NumPy arrays."""
-        whole = {"vocabulary": self.vocab_size, "units": self.feature_size}
+        return jax.tree_util.tree_map_with_path(self._without_padding, meshes.fetch(tree))
 
-        def of_leaf(path: KeyPath, array: Any) -> Any:
-            name = _name(path)
-            if array.ndim and name in self.by_token:
-                return array[: whole["vocabulary"]]
-            return array[:, : whole["units"]] if array.ndim and name in self.by_unit else array
+    def whole(self, tree: Any) -> Any:
+        """Returns the arrays of a tree that `place` made with every array on every device, without padding."""
 
-        return jax.tree_util.tree_map_with_path(of_leaf, meshes.fetch(tree))
+        def of_leaf(path: KeyPath, array: Any) -> jax.Array:
+            return meshes.place(self._without_padding(path, array), self.mesh, EVERYWHERE)
+
+        return jax.tree_util.tree_map_with_path(of_leaf, tree)
 
     def everywhere(self, tree: Any) -> Any:
-        """Returns a tree with every array on every device."""
+        """Returns a tree with every array on every device, as it is."""
         return jax.tree.map(lambda array: meshes.place(array, self.mesh, EVERYWHERE), tree)
 
     def _of_leaf(self, path: KeyPath, array: Any) -> tuple[PartitionSpec, tuple[int, ...]]:
@@ -94,6 +99,12 @@ class Placement:
         if name in self.by_unit:
             padded[1] = self.padded_feature_size
         return self.spec(name), tuple(new - old for new, old in zip(padded, shape, strict=True))
+
+    def _without_padding(self, path: KeyPath, array: Any) -> Any:
+        name = _name(path)
+        if array.ndim and name in self.by_token:
+            return array[: self.vocab_size]
+        return array[:, : self.feature_size] if array.ndim and name in self.by_unit else array
 
 
 def _name(path: KeyPath) -> str:

@@ -101,7 +101,7 @@ def pair_log_probs(
     """Returns log p(target) in nats, (P,), for pairs of a row of z (C, r) and a target, as cross_entropy.py does."""
     w, bias = last_layer(readout)
     logits = matmul(z, w, (1, 1), precision)  # (C, V/M)
-    mine, own = _own_targets(targets, len(w))
+    mine, own = own_targets(targets, len(w))
     picked = lax.psum(jnp.where(mine, logits[sources, own] + bias[own], 0), VOCABULARY)  # (P,)
     base = jnp.full(len(z), -jnp.inf).at[sources].max(picked)
     base = jnp.where(jnp.zeros(len(z), bool).at[sources].set(True), base, jnp.inf)  # no target: the row of E is 0
@@ -139,6 +139,13 @@ def group_log_probs(readout: dict, z: jax.Array, group: jax.Array, vocab_size: i
     return jnp.log(sums[0]) - jnp.log(sums[1])
 
 
+def own_targets(targets: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    """Returns which targets are among the device's `size` tokens, and the row of each there; 0 for another device's."""
+    own = targets - lax.axis_index(VOCABULARY) * size
+    mine = (own >= 0) & (own < size)
+    return mine, jnp.where(mine, own, 0)
+
+
 def _cross_entropy(
     z: jax.Array, w: jax.Array, bias: jax.Array, found: Targets, vocab_size: int, precision: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -148,7 +155,7 @@ def _cross_entropy(
     targets, the row sums of E and dL/dz are sums over the devices.
     """
     targets, weights, rows = found
-    mine, own = _own_targets(targets, len(w))
+    mine, own = own_targets(targets, len(w))
     valid = _valid(len(w), vocab_size)
     logits = matmul(z, w, (1, 1), precision)  # (C, V/M); the bias is added below, in the pass of the exponentials
     picked = lax.psum(jnp.where(mine, logits[rows, own] + bias[own], 0), VOCABULARY)  # (P,)
@@ -198,29 +205,18 @@ def _finish(
     return loss, lax.psum(dz, VOCABULARY), dw, dbias
 
 
-def _own_targets(targets: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """Returns which targets are among the device's `size` tokens, and the row of each there; 0 for another device's."""
-    own = targets - lax.axis_index(VOCABULARY) * size
-    mine = (own >= 0) & (own < size)
-    return mine, jnp.where(mine, own, 0)
-
-
 def _valid(size: int, vocab_size: int) -> jax.Array:
     """Returns which of the device's `size` tokens are tokens and no padding, (V/M,) bool."""
     return lax.axis_index(VOCABULARY) * size + jnp.arange(size) < vocab_size
 
 
-def _relative(
-    logits: jax.Array, bias: jax.Array, base: jax.Array, valid: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _relative(logits: jax.Array, bias: jax.Array, base: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns E = exp(logits + bias - base) of the device's tokens (C, V/M), and its row sums over all tokens (C,)."""
     e = jnp.where(valid, jnp.exp(logits + bias - base[:, None]), 0)
     return e, lax.psum(xla.row_sums(e), VOCABULARY)
 
 
-def _about_maximum(
-    logits: jax.Array, bias: jax.Array, valid: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _about_maximum(logits: jax.Array, bias: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns E relative to the maximum of each row, its row sums over all tokens and the maxima."""
     top = lax.pmax(jnp.where(valid, logits + bias, -jnp.inf).max(axis=1), VOCABULARY)
     return *_relative(logits, bias, top, valid), top

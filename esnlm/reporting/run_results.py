@@ -70,6 +70,7 @@ def _loss_table(summary: dict[str, Any]) -> Table:
         table.add_row("[bold]validation[/]", *_row(summary["val_nll"], None))
         for name, nll in summary["references"].items():
             table.add_row(name, *_row(nll, summary["val_nll"]))
+        table.add_row("validation, without EOS", *_row(summary["val_nll_without_eos"], None))
         table.add_row("validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}")
     return table
 

@@ -175,6 +175,7 @@ COLUMNS = (
     _column("words", "words", 0),
     Column("train NLL", 3, _train_nll),
     _column("val NLL", "val_nll", 3),
+    _column("without EOS", "val_nll_without_eos", 3),
     _reference("unigram", "unigram model"),
     _reference("bigram", "bigram model"),
     _reference("true entropy", "the grammar's entropy"),

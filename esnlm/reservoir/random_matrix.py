@@ -36,9 +36,14 @@ def bernoulli_positions(
 def dense_bernoulli_gaussian(
     rows: int, columns: int, density: float, rng: np.random.Generator, scale: float = 1.0
 ) -> np.ndarray:
-    """Returns M * V as a dense float32 matrix, with M_ij ~ Bernoulli(density) and V_ij ~ N(0, scale**2)."""
+    """Returns M * V as a dense float32 matrix, with M_ij ~ Bernoulli(density) and V_ij ~ N(0, scale**2).
+
+    One of about 13 million float32 draws is exactly 0, which would count as no connection, and not be trained in an ESN+i.
+    It becomes 1e-30 [ours].
+    """
     values = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
     for row in values:  # a row at a time: the mask of a whole matrix would double its memory
+        row[row == 0] = 1e-30
         row[rng.random(columns, dtype=np.float32) >= density] = 0
     return values
 

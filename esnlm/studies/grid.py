@@ -26,8 +26,10 @@ UNFIT_FOR_FOLDERS = r"[^\w.+-]+"  # what the name of a folder should not hold
 MEASURES = {
     "trainable_params": ("trained", 0),
     "total_params": ("all parameters", 0),
+    "total_entries": ("all entries", 0),  # zeros of sparse matrices too
     "train_nll": ("train NLL", 3),
     "val_nll": ("val NLL", 3),
+    "val_nll_without_eos": ("val NLL without EOS", 3),  # which of the two a paper gives is seldom said
     "val_bits_per_byte": ("bits/byte", 3),
     "perplexity": ("perplexity", 2),
     "blimp": ("minimal pairs, %", 1),

@@ -1,6 +1,6 @@
 """Which sentences make an update, and their targets as arrays of a few fixed shapes.
 
-An epoch is a shuffled order of the sentences, cut into updates (one optimizer step each) and into prefetch windows, which
+An epoch is an order of the sentences, cut into updates (one optimizer step each) and into prefetch windows, which
 are consecutive updates whose features are computed together. An update has no padding between its sentences: its predictions
 are packed one after another, and each knows the row of features that it is made from. Every new shape would be a new
 compilation, so the rows of an update are padded to one of a few sizes, its bucket, and the targets of a window are one stack
@@ -33,8 +33,12 @@ class EpochPlan:
     windows: list[range]  # consecutive updates, by their number within the epoch
 
 
-def plan_epoch(lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int) -> EpochPlan:
-    """Shuffles the sentences anew and cuts them into updates.
+def plan_epoch(
+    lengths: np.ndarray, seed: int, epoch: int, batch_size: int, window_tokens: int, order: str = "shuffled"
+) -> EpochPlan:
+    """Cuts the sentences into updates: shuffled anew in each epoch, or as the corpus has them.
+
+    No paper says in which order the sentences are read. Shuffled is [ours].
 
     The last update may have fewer sentences. It is kept, as in Ueda et al. 2025a.
 
@@ -44,10 +48,14 @@ def plan_epoch(lengths: np.ndarray, seed: int, epoch: int, batch_size: int, wind
         epoch: the number of the epoch.
         batch_size: sentences of an update.
         window_tokens: rows of features that may exist at once.
+        order: of the sentences: shuffled, or corpus.
     """
-    order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(lengths))
-    updates = np.split(order, range(batch_size, len(order), batch_size))
-    predictions = np.add.reduceat(lengths[order] - 1, range(0, len(order), batch_size))
+    if order == "corpus":
+        sentences = np.arange(len(lengths))
+    else:
+        sentences = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(lengths))
+    updates = np.split(sentences, range(batch_size, len(sentences), batch_size))
+    predictions = np.add.reduceat(lengths[sentences] - 1, range(0, len(sentences), batch_size))
     return EpochPlan(updates, predictions, split_windows(predictions, window_tokens))
 
 

@@ -1,5 +1,6 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
+import dataclasses
 import math
 import time
 from functools import partial
@@ -9,7 +10,7 @@ import numpy as np
 import optax
 
 from esnlm import background
-from esnlm.compute import in_float32
+from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -19,6 +20,9 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
+from esnlm.parallel.placement import Placement
+from esnlm.readout import padding
+from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
@@ -42,11 +46,14 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
     if isinstance(training, Fitter):
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
-        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+        with group.in_turn():
+            model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
-    model = open_model(experiment.model, vocab_size, experiment.seed, directory)
-    optimizer = _optimizer(experiment, training, len(corpus.train))
-    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
+    with group.in_turn():
+        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+    optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
+    placement = experiment.model.placement(experiment.compute, vocab_size)
+    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement)
 
 
 def train(
@@ -72,7 +79,8 @@ def train(
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
-    stream = ready.stream(compute)
+    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
+    stream = ready.stream(compute, placement)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
     readout_regression.ReadoutRegression(
@@ -88,7 +96,8 @@ def train(
     ).run(state, metrics, directory, interruption)
     if interruption:
         return None
-    validation = _validate(experiment, stream, state.params, corpus.validation, interruption)
+    params = state.params if placement is None else placement.place(state.params)
+    validation = _validate(experiment, stream, params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
@@ -110,7 +119,7 @@ def _train_by_gradients(
 
     # 1. Resume. The seed alone decides the sentences of every update, so the state's step says where the run stands.
     epochs = [
-        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens)
+        batches.plan_epoch(text.lengths, experiment.seed, epoch, training.batch_size, window_tokens, training.order)
         for epoch in range(training.epochs)
     ]
     words = [_words_of_updates(text, epoch) for epoch in epochs]
@@ -121,7 +130,16 @@ def _train_by_gradients(
         permanent=steps_at_words(words, training.checkpoint_words),
         one_update_a_call=stop_on_nonfinite,
     )
-    updates = _open_updates(experiment, training, model, text, epochs)
+    # On disk the arrays have V rows, on an accelerator a multiple of a tile. What is saved goes through `trimmed`.
+    # The placement on a mesh of devices does this by itself.
+    can_be_padded = experiment.model.readout_can_be_padded and state.placement is None
+    padded = padding.choose(corpus.tokenizer.vocab_size, backend(), can_be_padded=can_be_padded)
+    updates = _open_updates(experiment, training, model, text, epochs, padded, state.placement)
+    state.params, state.optimizer = padded.pad_params(state.params), padded.pad_moments(state.optimizer)
+
+    def trimmed() -> State:
+        return dataclasses.replace(state, params=padded.trim(state.params), optimizer=padded.trim(state.optimizer))
+
     validation = None
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
     # an update that is not finite, its summary was not written. Where an epoch had ended, its validation may not have been
@@ -163,7 +181,7 @@ def _train_by_gradients(
 
         # 5. Checkpoint.
         if call.checkpoint or interrupted or stopped:
-            save_state(state, directory, training.keep_checkpoints, call.permanent)
+            save_state(trimmed(), directory, training.keep_checkpoints, call.permanent)
         if interrupted:
             return None
 
@@ -211,6 +229,8 @@ def _open_updates(
     model: LanguageModel,
     text: TokenStore,
     epochs: list[batches.EpochPlan],
+    padded: VocabularyPadding,
+    placement: Placement | None,
 ) -> Updates:
     """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
     needed: dict[str, Any] = {
@@ -218,18 +238,22 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": _optimizer(experiment, training, len(text)),
+        "optimizer": padded.hold(_optimizer(experiment, training, len(text), padded.vocab_size)),
         "on_nonfinite": training.on_nonfinite,
+        "placement": placement,
     }
     return (
         PrecomputedUpdates(epochs=epochs, **needed) if model.config.features_are_frozen else EndToEndUpdates(**needed)
     )
 
 
-def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int) -> optax.GradientTransformation:
+def _optimizer(
+    experiment: Experiment, training: TrainingConfig, sentences: int, vocab_size: int
+) -> optax.GradientTransformation:
     """Returns the optimizer of a run, whose schedule ends with its last update."""
-    updates = training.epochs * math.ceil(sentences / training.batch_size)
-    return make_optimizer(training, updates, experiment.model.readout_scaling)
+    updates, model = training.epochs * math.ceil(sentences / training.batch_size), experiment.model
+    widths = None if model.readout_rank is None else (model.feature_size, model.readout_rank, vocab_size)
+    return make_optimizer(training, updates, model.readout_scaling, widths)
 
 
 def _validate(
@@ -261,4 +285,5 @@ def _validate(
 def _log_validation(metrics: Metrics, step: int, epoch: int, validation: Likelihood | None) -> None:
     """Writes the line of metrics of a validation, if there was one."""
     if validation is not None:
-        metrics.write(step=step, epoch=epoch, val_nll=validation.nll, val_bits_per_byte=validation.bits_per_byte)
+        figures = ("nll", "nll_without_eos", "bits_per_byte")
+        metrics.write(step=step, epoch=epoch, **{f"val_{name}": getattr(validation, name) for name in figures})

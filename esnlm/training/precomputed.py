@@ -51,13 +51,15 @@ class PrecomputedUpdates(Updates):
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
-        settings = {"precision": compute.precision, "chunk_tokens": compute.chunk_tokens, "dropout_rate": rate}
+        settings: dict[str, Any] = {
+            "precision": compute.precision,
+            "chunk_tokens": compute.chunk_tokens,
+            "dropout_rate": rate,
+        }
         if self.placement is None:
             loss_and_gradient: Callable = partial(update.readout_loss_and_gradient, **settings)
         else:
-            loss_and_gradient = partial(
-                sharded_update.readout_loss_and_gradient, placement=self.placement, **settings
-            )
+            loss_and_gradient = partial(sharded_update.readout_loss_and_gradient, placement=self.placement, **settings)
         self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 

@@ -167,6 +167,8 @@ class ReadoutRegression:
         """Returns the NLL of a sample of the training text under the final readout, in nats, and its tokens."""
         sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
         settings = self.precision, self.window_tokens, self.chunk_tokens
+        if self.stream.placement is not None:
+            readout = self.stream.placement.place({"readout": readout})["readout"]
         nats, tokens = 0.0, 0
         for window in scoring.total_nll(self.stream, readout, sample, *settings):
             nats, tokens = nats + window.nats, tokens + window.tokens

@@ -4,7 +4,6 @@ The state of the optimizer lies where its arrays lie, and a step of it is done e
 clipping and the search for what is not finite exchange a number.
 """
 
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -41,9 +40,7 @@ def readout_loss_and_gradient(
     """
     vocab_size, size = placement.vocab_size, placement.feature_size
 
-    def here(
-        params: dict, buffer: jax.Array, packed: PackedTargets, key: jax.Array | None
-    ) -> tuple[jax.Array, dict]:
+    def here(params: dict, buffer: jax.Array, packed: PackedTargets, key: jax.Array | None) -> tuple[jax.Array, dict]:
         def of_chunk(packed: PackedTargets) -> tuple[jax.Array, dict]:
             h = buffer[packed.rows]  # (C, F/n)
             if dropout_rate and key is not None:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from flax import serialization
 from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.models.base import LanguageModel, ModelConfig
+from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
@@ -57,6 +59,7 @@ class State(Counters):
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
     accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
+    placement: Placement | None = None  # of params and optimizer on a mesh of devices; None: there is one device
 
 
 def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -99,30 +102,40 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
 
 
 def open_state(
-    params: dict[str, Any], optimizer: optax.GradientTransformation, directory: RunDirectory, keep_checkpoints: int
+    params: dict[str, Any],
+    optimizer: optax.GradientTransformation,
+    directory: RunDirectory,
+    keep_checkpoints: int,
+    placement: Placement | None = None,
 ) -> State:
     """Returns the state of the newest good checkpoint, or a fresh one.
 
     Args:
         params: the trained arrays as they are before the first update.
         keep_checkpoints: how many of the newest to keep, beside the permanent ones.
+        placement: of the arrays on a mesh of devices; None: there is one device.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
+    if placement is not None:
+        params = placement.place(params)
     fresh = optimizer.init(params)
     newest = restore_newest(directory.checkpoints)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
-        return State(params=params, optimizer=fresh)
+        if placement is not None:
+            fresh = placement.place(fresh)
+        return State(params=params, optimizer=fresh, placement=placement)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
-    arrays = jax.tree.map(jax.numpy.asarray, arrays)
+    to_devices = placement.place if placement is not None else partial(jax.tree.map, jax.numpy.asarray)
     if group.writes():
         checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
-    optimizer_state = serialization.from_state_dict(fresh, arrays["optimizer"])
-    return State(params=arrays["params"], optimizer=optimizer_state, **counters_of(metadata))
+    optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"]))
+    params = to_devices(arrays["params"])
+    return State(params=params, optimizer=optimizer_state, placement=placement, **counters_of(metadata))
 
 
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
@@ -148,12 +161,14 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
         keep: how many of the newest to keep, beside the permanent ones.
         permanent: keep this one for good.
     """
-    arrays = {"params": state.params, "optimizer": serialization.to_state_dict(state.optimizer)}
+    params, optimizer = state.params, state.optimizer
+    if state.placement is not None:
+        params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
+    arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
     with group.written_by_first() as writes:
         if writes:
-            checkpoint.save(
-                directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent}
-            )
+            metadata = state.counters() | {"permanent": permanent}
+            checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
             checkpoint.prune(directory.checkpoints, keep)
 
 

@@ -13,6 +13,7 @@ import jax
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.parallel import mesh as meshes
 from esnlm.training.state import State
 
 
@@ -44,6 +45,7 @@ def summarize(
         "skipped_updates": state.skipped,
         "train_nll": train_nll,
         "val_nll": val_nll,
+        "val_nll_without_eos": validation.nll_without_eos if validation else None,
         "val_bits_per_byte": validation.bits_per_byte if validation else None,
         "val_nats_per_word": validation.nats_per_word if validation else None,
         "perplexity": validation.perplexity if validation else None,
@@ -56,7 +58,7 @@ def summarize(
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device(),
+        "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     } | ({"regression": state.regression} if state.regression else {})
@@ -76,7 +78,7 @@ def describe_device() -> dict[str, str | int]:
 
 
 def hash_config(experiment: Experiment) -> str:
-    """Returns the sha256 of what decides the result: the configuration without the run directory's name and trackers."""
+    """Returns the sha256 of what decides the result: the configuration without the run directory's name, trackers and devices."""
     tree = as_dict(experiment) | {"run": None}
-    del tree["tracking"]
+    del tree["tracking"], tree["compute"]["mesh"]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

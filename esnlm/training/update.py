@@ -30,7 +30,9 @@ from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
 # ---- the optimizer ----
 
 
-def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") -> optax.GradientTransformation:
+def make_optimizer(
+    config: TrainingConfig, updates: int, scaling: str = "none", widths: tuple[int, int, int] | None = None
+) -> optax.GradientTransformation:
     """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
 
     "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
@@ -42,6 +44,7 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
         config: the settings of the training.
         updates: of the whole run; a linear or cosine schedule ends there at 0.
         scaling: of the readout, as in ReadoutConfig.
+        widths: N, r and V, which the scaling depends on; None: those of the arrays, which must then have no padding.
     """
     decaying = max(1, updates - config.warmup_updates)
     after_warmup = {
@@ -59,17 +62,17 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
     }[config.optimizer]
     step = optax.chain(
         direction,
-        *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer)]),
+        *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer, widths)]),
         optax.add_decayed_weights(config.weight_decay),
         optax.scale_by_learning_rate(rate),
     )
     return step if config.clip_norm is None else optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
 
 
-def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation:
+def _scale_readout(scaling: str, optimizer: str, widths: tuple[int, int, int] | None) -> optax.GradientTransformation:
     def multiply(steps: dict, params: dict) -> dict:
         (vocab_size, rank), (_, size) = params["readout"]["a"].shape, params["readout"]["b"].shape
-        rates = readout_rates(scaling, optimizer, size, rank, vocab_size)
+        rates = readout_rates(scaling, optimizer, *(widths or (size, rank, vocab_size)))
         return steps | {"readout": {name: rates[name] * step for name, step in steps["readout"].items()}}
 
     return optax.stateless(multiply)

@@ -64,11 +64,13 @@ def _train_run(
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
     # begins and writes, and the others resume what they find.
     chosen = {name: find_tracker(name) for name in experiment.tracking}
-    with directory.begin(), group.in_turn():
-        experiment, changes = resolve(experiment, directory, allowed)
-        corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+    with directory.begin():
+        with group.in_turn():
+            experiment, changes = resolve(experiment, directory, allowed)
+            corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         model, state = loop.open_training(experiment, corpus, directory)
-        if not directory.manifest_file.exists():
+        group.meet()
+        if group.writes() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)

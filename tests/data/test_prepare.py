@@ -14,7 +14,7 @@ import time
 import nltk.data
 import numpy as np
 import pytest
-from nltk.tokenize.punkt import PunktTokenizer
+from nltk.tokenize.punkt import PunktSentenceTokenizer, PunktTokenizer
 
 from esnlm.data import inputs as inputs_module
 from esnlm.data import prepare as prepare_module
@@ -71,6 +71,23 @@ def contents(folder) -> dict[str, bytes]:
 
 
 # ---- what is stored ----
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_is_split_as_nltk_splits_the_whole_text(tmp_path, spelling, no_punkt_data, workers):
+    text = "A Heading\n\nHere it\nbegins. And this\r\nis all of\n it! The\nend\n"
+    source = write(tmp_path / "a.txt", text)
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="file", workers=workers, progress=False)
+    whole = text.replace("\r\n", "\n")
+    assert texts(store) == PunktSentenceTokenizer(whole).tokenize(whole)  # learned from the same text
+    assert texts(store)[0] == "A Heading\n\nHere it\nbegins."
+    assert store.words.tolist() == [5, 6, 2] and store.manifest["sentence_rule"].endswith("across line ends")
+
+
+def test_a_file_of_documents_is_not_split_across_them(tmp_path, spelling):
+    source = write(tmp_path / "a.jsonl", '{"text": "One."}\n')
+    message = "a.jsonl: holds documents, and sentences 'file' is for plain text; give 'punkt'"
+    refused(tmp_path, message, tokenizer=spelling, sentences="file", inputs=[source])
 
 
 def test_a_line_is_a_sentence(tmp_path, spelling):
@@ -367,7 +384,7 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
     refused(tmp_path, lengths.format(2, 512), tokenizer=spelling, min_length=2)
     refused(tmp_path, "max_words 0: give at least 1", tokenizer=spelling, max_words=0)
     refused(tmp_path, "workers 0: give at least 1", tokenizer=spelling, workers=0)
-    refused(tmp_path, "sentences 'lines': give 'punkt' or 'line'", tokenizer=spelling, sentences="lines")
+    refused(tmp_path, "sentences 'lines': give 'punkt', 'line' or 'file'", tokenizer=spelling, sentences="lines")
     refused(tmp_path, "tokenizer 'train:big': give the number of ids to train, as in train:8192", tokenizer="train:big")
     unknown = "tokenizer 'gpt9': neither 'gpt2' nor a tokenizer.json, nor a folder with one, with vocab.bpe and encoder.json, or with a saved tokenizer"
     refused(tmp_path, unknown, tokenizer="gpt9")

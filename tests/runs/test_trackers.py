@@ -84,7 +84,7 @@ def test_a_tracker_is_told_of_the_whole_run(run, tmp_path, monkeypatch):
     found = started(monkeypatch, FakeTracker)
     assert train_run(run("--tracking", "[fake]")) == 0
     updates = ["epoch", "tokens", "tokens_per_second", "train_nll", "words"]
-    validation = ["epoch", "val_bits_per_byte", "val_nll"]
+    validation = ["epoch", "val_bits_per_byte", "val_nll", "val_nll_without_eos"]
     assert [tracker.told for tracker in found] == [
         [
             ("start", tmp_path / "run", 0, 0),
@@ -207,7 +207,7 @@ def test_a_package_registers_a_tracker(installed, run, tmp_path):
     assert train_run(run("--tracking", "[csv, tape]")) == 0
     told = (tmp_path / "run" / "tape.txt").read_text().splitlines()
     assert told[:2] == ["from 0", "2 epoch tokens tokens_per_second train_nll words"]
-    assert told[-2:] == ["8 epoch val_bits_per_byte val_nll", "finished"]
+    assert told[-2:] == ["8 epoch val_bits_per_byte val_nll val_nll_without_eos", "finished"]
     assert (tmp_path / "run" / "metrics.csv").exists()  # nobody takes a name of ours
 
 

@@ -15,9 +15,9 @@ from esnlm.config import as_dict
 from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder, search, search_plot, search_run, search_table, search_trials, study
-from esnlm.studies.jobs import Ended
 from esnlm.studies.search_trials import NO_OPTUNA, Trial, Trials
 from esnlm.workflows.train import INTERRUPTED
+from tests.studies.pool import PoolHere
 
 BASE = """
 data: {kind: grammar, sentences: 60, validation_sentences: 20, pairs: 2}
@@ -50,39 +50,6 @@ def write(folder, text=SEARCH, name="find"):
 
 def parse(file, overrides=()):
     return search.parse_search(study.read_study(file), file, overrides)
-
-
-class PoolHere:
-    """A pool whose jobs are done in this process, by `PoolHere.do`."""
-
-    asked = False
-    do = None  # of a job; returns the status
-
-    def __init__(self, shares, memory):
-        self.running, self.shares, self.stopped = {}, shares, []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        assert not self.running
-
-    def has_room(self, memory):
-        return len(self.running) < len(self.shares) and not self.asked
-
-    def start(self, job):
-        self.running[job.name] = job
-
-    def stop(self, name):
-        self.stopped.append(name)
-
-    def wait(self, seconds):
-        job = next(iter(self.running.values()))
-        status = PoolHere.do(self, job)
-        if status is None:
-            return []
-        del self.running[job.name]
-        return [Ended(job, status)]
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ import yaml
 
 from esnlm.errors import InputError
 from esnlm.studies import grid, grid_plot, grid_table, shares, study
-from esnlm.studies.jobs import Ended
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
+from tests.studies.pool import PoolHere
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
 BASE = """
@@ -456,34 +456,14 @@ def test_a_fresh_process_gives_its_status_and_passes_a_stop_on():
     assert time.monotonic() - began < 200 and signal.getsignal(signal.SIGTERM) is before
 
 
-class PoolHere:
-    """A pool whose jobs are done in this process, in the order of their start, through `study.run_in_process`."""
-
-    asked = False
-
-    def __init__(self, shares, memory):
-        self.running, self.shares, self.memory = {}, shares, memory
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        assert not self.running
-
-    def has_room(self, memory):
-        return len(self.running) < len(self.shares) and not self.asked
-
-    def start(self, job):
-        self.running[job.name] = job
-
-    def wait(self, seconds):
-        job = self.running.pop(next(iter(self.running)))
-        return [Ended(job, study.run_in_process(job.function, *job.arguments))]
-
-
 @pytest.fixture
 def pooling(copying, monkeypatch):
     """Jobs in this process, on a machine of four cores; [names of the runs that were asked for]."""
+
+    def do(pool, job):
+        return study.run_in_process(job.function, *job.arguments)
+
+    monkeypatch.setattr(PoolHere, "do", do)
     monkeypatch.setattr(study, "Pool", PoolHere)
     monkeypatch.setattr(study, "find_devices", lambda: shares.Devices("cpu", 1))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})

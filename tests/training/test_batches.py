@@ -8,9 +8,9 @@ import pytest
 from esnlm.training import batches
 
 
-def plan(sentences=100, seed=0, epoch=0, batch_size=32, window_tokens=1000):
+def plan(sentences=100, seed=0, epoch=0, batch_size=32, window_tokens=1000, order="shuffled"):
     lengths = np.random.default_rng(9).integers(6, 40, sentences)
-    return lengths, batches.plan_epoch(lengths, seed, epoch, batch_size, window_tokens)
+    return lengths, batches.plan_epoch(lengths, seed, epoch, batch_size, window_tokens, order)
 
 
 def some_sentences(predictions):
@@ -33,6 +33,12 @@ def test_the_order_is_new_in_every_epoch_and_for_every_seed():
     orders = [np.concatenate(plan(seed=seed, epoch=epoch)[1].updates) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
     assert np.array_equal(orders[0], np.concatenate(plan()[1].updates))
     assert not any(np.array_equal(orders[i], orders[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+def test_the_order_of_the_corpus_is_kept_where_it_is_asked_for():
+    lengths, epoch = plan(seed=3, epoch=1, order="corpus")
+    assert list(np.concatenate(epoch.updates)) == list(range(100))
+    assert list(epoch.predictions) == [(lengths[update] - 1).sum() for update in epoch.updates]
 
 
 def test_windows_follow_each_other_and_keep_to_their_size():

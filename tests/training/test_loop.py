@@ -120,6 +120,9 @@ def test_the_validation_nll_is_the_oracle_s(finished):
     summary = json.loads((finished[0] / "summary.json").read_text())
     assert summary["val_nll"] == pytest.approx(-log_probs.mean(), rel=1e-5)
     assert summary["val_bits_per_byte"] == pytest.approx(-log_probs.sum() / np.log(2) / store.bytes.sum(), rel=1e-5)
+    of_eos = np.cumsum([len(sentence) - 1 for sentence in store]) - 1  # where the predictions of each sentence end
+    without_eos = np.delete(log_probs, of_eos)
+    assert summary["val_nll_without_eos"] == pytest.approx(-without_eos.mean(), rel=1e-5)
 
 
 def test_a_finished_run_is_left_as_it_is(finished, capsys):

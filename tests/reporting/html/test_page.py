@@ -69,8 +69,8 @@ def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     assert page.elements.count("details") >= 3  # each run, and the phenomena of the comparison
     for part in ("2 runs", "Side by side", "By phenomenon", "Paired differences", "Each run", "−62.5", "5.500"):
         assert part in page.text
-    with pytest.raises(InputError, match="leave --out and --by out"):
-        commands.report.run(type("Options", (), {"html": tmp_path / "p.html", "out": tmp_path / "t.md", "by": "run"})())
+    assert commands.main(["report", *runs, "--html", str(tmp_path / "p.html"), "--out", str(tmp_path / "t.md")]) == 2
+    assert "leave --out and --by out" in capsys.readouterr().err and not (tmp_path / "p.html").exists()
 
 
 def test_runs_are_compared_on_the_same_pairs(make_run):
