@@ -83,10 +83,9 @@ def _train_run(
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited():
             validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption)
-        if interruption and not group.writes():
-            return INTERRUPTED
         if interruption:
-            write_json(directory.summary, {"status": "interrupted", "step": state.step})
+            if group.writes():
+                write_json(directory.summary, {"status": "interrupted", "step": state.step})
             say(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
 
@@ -129,6 +128,6 @@ def _require_same_everywhere(experiment: Experiment) -> None:
     with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
         if differ:
             raise InputError(
-                f"process {group.index()} was started with another configuration than process 0 ({'; '.join(differ)}):"
-                " give all the same one"
+                f"the configuration of process {group.index()} is not that of process 0 ({'; '.join(differ)}): give all"
+                " processes the same one"
             )
