@@ -22,6 +22,9 @@ def accept_settings(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(settings=[])
 
 
+PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")
+
+
 def accept_processes(parser: argparse.ArgumentParser) -> None:
     """Lets a command be one of several processes of a run; `join` makes it one."""
     add = parser.add_argument

@@ -120,15 +120,15 @@ def _ask_jax(launcher: str, wait: float) -> Place | None:
     find = clusters.ClusterEnv.auto_detect_unset_distributed_params
     try:
         address, count, index, devices = find(None, None, None, None, None, int(wait))
-        host, port = _read_address(address or "")
-    except InputError:
-        raise
+        if address is None:
+            raise ValueError("the environment names no machine")
     except Exception as error:  # whatever a metadata server, an interface of Kubernetes or an odd environment leads to
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"{launcher} started this process as one of several, but where they meet is not known ({reason}): give"
             f" --coordinator, --processes and --process; {ALONE}"
         ) from None
+    host, port = _read_address(address)
     if launcher == "SLURM":
         count = _number(os.environ, "SLURM_STEP_NUM_TASKS")  # of this step; JAX takes that of the job
     if not count or index is None or count == 1:
@@ -195,16 +195,16 @@ def _receive_others(
             server.settimeout(max(0.01, deadline - time.monotonic()))
             try:
                 connection = server.accept()[0]
-                said = _receive(connection, min(deadline, time.monotonic() + 10))
-            except (TimeoutError, OSError, ValueError) as error:
-                if time.monotonic() < deadline and not isinstance(error, TimeoutError):
-                    continue  # somebody else knocked at the port
-                if time.monotonic() < deadline:
-                    continue
+            except TimeoutError:
                 missing = sorted(set(range(1, place.count)) - found.keys())
                 many = f"process {missing[0]}" if len(missing) == 1 else f"processes {', '.join(map(str, missing))}"
                 line = f"{address}: {many} of {place.count} did not come within {wait:g} s; {ALONE}"
                 raise _refused(line, found) from None
+            try:
+                said = _receive(connection, time.monotonic() + 5)
+            except (OSError, ValueError):  # somebody else knocked at the port
+                connection.close()
+                continue
             if (line := _objection(said, place, about, found)) is not None:
                 raise _refused(line, found | {-1: connection})
             found[said["process"]] = connection
@@ -234,7 +234,7 @@ def _refused(line: str, found: Mapping[int, socket.socket]) -> InputError:
     for connection in found.values():
         with suppress(OSError):
             _send(connection, {"refused": line})
-            connection.close()
+        connection.close()
     return InputError(line)
 
 
@@ -258,8 +258,10 @@ def _go_to_first(
         _send(connection, {"process": place.index, "processes": place.count, "about": dict(about)})
         said = _receive(connection, deadline + 5)
     except (OSError, ValueError):
+        connection.close()
         raise InputError(f"{address}: process 0 ended, or is another program, before all processes had come") from None
     if "refused" in said:
+        connection.close()
         raise InputError(said["refused"])
     return {0: connection}, said["port"]
 
