@@ -19,6 +19,7 @@ ROOMS = [
     "allocator",
     "compilation_cache",
     "background",
+    "distributed",
     "ops",
     "parallel",
     "runs",

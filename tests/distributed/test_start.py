@@ -60,7 +60,10 @@ def test_jax_says_where_the_tasks_of_slurm_meet(monkeypatch):
 @pytest.mark.parametrize(
     "given, line",
     [
-        (("a:1", None, None), "--coordinator, --processes, --process belong together: give --processes and --process too"),
+        (
+            ("a:1", None, None),
+            "--coordinator, --processes, --process belong together: give --processes and --process too",
+        ),
         (("a:1", 2, None), "--coordinator, --processes, --process belong together: give --process too"),
         (("a:1", 2, 2), "--process is 2: 2 processes have the numbers 0 to 1"),
         (("a:1", 0, 0), "--processes is 0: it must be at least 1"),
@@ -136,7 +139,9 @@ def test_two_of_one_number_end_all():
 
 def test_one_who_does_not_come_is_named():
     first, one = meeting((1, 3, ABOUT), wait=0.5)
-    assert first.endswith(": process 2 of 3 did not come within 0.5 s; to run alone, give --processes 1") and one == first
+    assert (
+        first.endswith(": process 2 of 3 did not come within 0.5 s; to run alone, give --processes 1") and one == first
+    )
 
 
 def knock(port):

@@ -141,7 +141,9 @@ def test_a_killed_process_ends_the_others_within_a_minute(tmp_path, count, kille
     expected = [PROCESS_LOST] * count
     expected[killed] = -signal.SIGKILL
     assert processes.statuses(within=60) == expected
-    line = f"error: process {killed} of {count} was lost: it was killed, or its machine or network failed; the others end,"
+    line = (
+        f"error: process {killed} of {count} was lost: it was killed, or its machine or network failed; the others end,"
+    )
     for process in set(range(count)) - {killed}:
         assert processes.last_line(process).startswith(line)
     assert checkpoint.verify(tmp_path / "run" / "checkpoints" / "4") is None
