@@ -83,9 +83,10 @@ def meet() -> None:
 
 @contextlib.contextmanager
 def written_by_first() -> Iterator[bool]:
-    """Yields whether this process writes. The others wait until process 0 has written, and their patience has no limit.
+    """Yields whether this process writes. The others wait until process 0 has written.
 
-    Without it they would wait in JAX's collective operations, some of which give up after seconds.
+    They wait here, without a limit, and not in the next collective operation, where nothing could tell them why it takes
+    so long, and where a library may give up. Process 0 writes to the end although another process was lost meanwhile.
     """
     if _channel is None:
         yield True

@@ -205,8 +205,8 @@ def _receive_others(
             except (OSError, ValueError):  # somebody else knocked at the port
                 connection.close()
                 continue
-            if (line := _objection(said, place, about, found)) is not None:
-                raise _refused(line, found | {-1: connection})
+            if (objection := _objection(said, place, about, found)) is not None:
+                raise _refused(objection, found | {-1: connection})
             found[said["process"]] = connection
         port = _free_port(place)
         for connection in found.values():

@@ -23,6 +23,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.models.ngrams import UnigramModel
+from esnlm.parallel import mesh as meshes
 from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.rng import Stream, generator
@@ -178,6 +179,8 @@ class ReadoutRegression:
         """Computes the features of sentences, by number; the next call overwrites them."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
+        if group.count() > 1:  # every process fits all of the readout
+            features = jax.numpy.asarray(meshes.fetch(features))
         return Window(features, rows, np.concatenate(given.targets))
 
 

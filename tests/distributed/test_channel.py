@@ -1,15 +1,24 @@
 """Decisions, and the end of one process, between processes that are threads here. tests/reliability has real ones."""
 
+import errno
 import os
 import socket
 import threading
 import time
 
+import numpy as np
 import pytest
 
+from esnlm import background, process
 from esnlm.distributed import channel, group
 from esnlm.distributed.channel import PROCESS_LOST, Channel, ProcessEnded
 from esnlm.errors import InputError
+from esnlm.runs import checkpoint
+from esnlm.runs.atomic import write_file
+from esnlm.runs.console import say
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import Metrics
+from esnlm.training.state import restore_newest
 
 
 @pytest.fixture
@@ -120,3 +129,67 @@ def test_a_process_alone_is_the_first_and_waits_for_nobody():
     group.meet()
     group.finish()
     assert not group.fail(2, "wrong") and group.reason(ValueError()) is None
+
+
+@pytest.fixture
+def first_of_three(three, monkeypatch):
+    """This process is process 0, for as long as the test runs."""
+    monkeypatch.setattr(group, "_channel", three[0])
+    monkeypatch.setattr(group, "_ended", False)
+    monkeypatch.setattr(background, "leave_behind", lambda: None)
+    return three
+
+
+def fail(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error, status, line",
+    [
+        (InputError("store: damaged"), 2, "store: damaged"),
+        (OSError(errno.ENOSPC, "No space left on device", "run"), 2, "run: No space left on device; free some space"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ZeroDivisionError("by 0"), 1, "ZeroDivisionError: by 0"),
+    ],
+)
+def test_whatever_ends_a_command_ends_the_others(first_of_three, left, monkeypatch, capsys, error, status, line):
+    monkeypatch.setattr(group, "reason", lambda error: None)
+    assert process._run(lambda: fail(error)) == status
+    wait_for(lambda: len(left) == 2)
+    assert {each[0] for each in left} == {status}
+    assert all(each[1].startswith(f"error: process 0 of 3: {line}") for each in left)
+
+
+def test_a_fault_that_a_lost_process_has_caused_is_told_as_what_it_is(first_of_three, left, capsys):
+    first, one, _ = first_of_three
+    one._finished = True
+
+    def collective():
+        one._connections[0].shutdown(socket.SHUT_RDWR)
+        raise ValueError("Gloo all-reduce failed")
+
+    assert process._run(collective) == PROCESS_LOST
+    said = capsys.readouterr().err
+    assert said.startswith("error: process 1 of 3 was lost: ") and said.count("\n") == 1
+
+
+def test_only_process_0_writes_and_speaks(three, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(group, "_channel", three[1])
+    say("a line")
+    with Metrics(None, 0) as metrics:
+        metrics.write(step=1)
+    with RunDirectory(tmp_path).locked(), RunDirectory(tmp_path).begin():
+        pass
+    with pytest.raises(AssertionError, match="process 0 alone writes"):
+        write_file(tmp_path / "file", "text")
+    assert list(tmp_path.iterdir()) == [] and capsys.readouterr() == ("", "")
+
+
+def test_the_others_take_the_checkpoint_that_process_0_found(three, monkeypatch, tmp_path):
+    for step in (1, 2):
+        checkpoint.save(tmp_path / str(step), {"a": np.arange(step)}, {})
+    three[0].agree(1)  # 2 was damaged where process 0 looked
+    monkeypatch.setattr(group, "_channel", three[1])
+    step, arrays, _ = restore_newest(tmp_path)
+    assert step == 1 and arrays["a"].tolist() == [0]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from esnlm import config_io
 from esnlm.distributed.channel import PROCESS_LOST
 from esnlm.runs import checkpoint
+from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,19 +34,21 @@ LOSS, ARRAYS = 2e-5, 1e-4
 class Processes:
     """`train.py` as several processes."""
 
-    def __init__(self, folder, count, *arguments, each=None):
+    def __init__(self, folder, count, *arguments, each=None, homes=None):
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
         self.folder, self.count = folder, count
         (folder / "small.yaml").write_text(SMALL)
+        program = ["eval_blimp.py"] if "--data" in arguments else ["train.py", "--config", "small.yaml"]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
         self.all = []
         for process in range(count):
-            command = [sys.executable, ROOT / "train.py", "--config", "small.yaml", "--run", "run", *arguments]
+            command = [sys.executable, ROOT / program[0], *program[1:], "--run", "run", *arguments]
             command += ["--coordinator", address, "--processes", str(count), "--process", str(process), "--wait", "60"]
             command += each[process] if each else []
             with open(folder / f"{process}.out", "w") as out, open(folder / f"{process}.err", "w") as err:
-                self.all.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err))
+                home = homes[process] if homes else folder
+                self.all.append(subprocess.Popen(command, cwd=home, env=environment, stdout=out, stderr=err))
 
     def statuses(self, within):
         """How all end, within so many seconds."""
@@ -117,6 +121,18 @@ def test_two_processes_with_every_kind_of_model(tmp_path, model):
 
 
 @pytest.mark.slow
+def test_two_processes_score_as_one_does(tmp_path):
+    run = alone(tmp_path)
+    pairs = ["--data", str(run / "minimal_pairs"), "--out"]
+    two = Processes(tmp_path, 2, *pairs, "two.json")
+    assert two.statuses(within=200) == [0, 0], two.said(0) + two.said(1)
+    evaluate_run(run, pairs[1:2], out=tmp_path / "one.json")
+    texts = [(tmp_path / f"{name}.pairs.jsonl").read_text() for name in ("one", "two")]
+    scores = [[json.loads(line)["log_prob_good"] for line in text.splitlines()] for text in texts]
+    np.testing.assert_allclose(*scores, rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
 def test_a_checkpoint_of_four_goes_on_with_one_two_and_four(tmp_path):
     """Four are stopped by SIGTERM to one of them, two go on and are stopped, four go on, and one comes to the end."""
     epochs = ["--training.epochs", "60"]
@@ -170,7 +186,16 @@ def test_another_configuration_in_one_process_is_refused_and_nothing_is_written(
 
 @pytest.mark.slow
 def test_bad_input_that_one_process_alone_has_ends_all_and_is_taken_back(tmp_path):
-    """Each process reads a folder of its own, which is damaged in one."""
-    processes = Processes(tmp_path, 2, each=[[], ["--config", "missing.yaml"]])
-    statuses = processes.statuses(within=90)
-    assert statuses == [2, 2] and "missing.yaml" in processes.last_line(0)
+    """Each reads a token store of its own machine, and one of the stores is damaged."""
+    store = alone(tmp_path / "made") / "stores" / "train"
+    homes = [tmp_path / str(process) for process in (0, 1)]
+    for home in homes:
+        shutil.copytree(store, home / "store")
+    with open(homes[1] / "store" / "tokens.bin", "r+b") as file:
+        file.write(b"\xff")
+    data = ["--data", "{kind: store, train: store}", "--config", str(tmp_path / "small.yaml")]
+    processes = Processes(tmp_path, 2, *data, "--run", str(tmp_path / "run"), homes=homes)
+    assert processes.statuses(within=90) == [2, 2]
+    line = processes.said(1).removeprefix("error: ")
+    assert "tokens.bin" in line and processes.said(0).endswith(f"error: process 1 of 2: {line}")
+    assert os.listdir(tmp_path / "run") == [".lock"], "what was begun is taken back"
