@@ -3,6 +3,7 @@
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --only 'window' --list
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1          # many devices: sharded_programs.py
 
 The compilers of other devices are plugins of JAX, which need no such device. Install those of the JAX at hand into folders
 of their own, so that nothing else meets them, and name the folders in ESNLM_AOT, separated as in PATH:
@@ -104,6 +105,8 @@ class Program:
 
 
 def main(arguments: list[str] | None = None) -> dict:
+    import sharded_programs  # it imports this module
+
     parser = measure.arguments(__doc__)
     parser.add_argument("--target", required=True, help=f"{', '.join(targets.TARGETS)}, or a larger one: tpu-v5e:4x4")
     parser.add_argument("--only", default="", help="a regular expression: the programs to compile (default: all)")
@@ -112,20 +115,25 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--program", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     target, topology = targets.find(args.target)
-    names = list(filter(re.compile(args.only).search, programs(target)))
+    is_sharded = ":" in args.target
+    made = sharded_programs.programs(target, topology) if is_sharded else programs(target)
+    names = list(filter(re.compile(args.only).search, made))
     if args.list:
         print("\n".join(names))
         return {}
     targets.require_plugin(target)
     if args.program:
-        print(json.dumps(compile_program(args.program, target, topology, args.text)))
+        compile_it = sharded_programs.compile_program if is_sharded else compile_program
+        print(json.dumps(compile_it(args.program, target, topology, args.text)))
         return {}
     record = measure.begin() | {"target": args.target, "programs": {}}
     for name in names:
         record["programs"][name] = found = compile_apart(name, args)
-        print(name, {key: value for key, value in found.items() if key != "kernels"}, flush=True)
-        title = f"Compiled for {target.title}"
-        measure.write(args.out, f"compile_for.{target.name}", title, markdown(record, target), record)
+        long = ("kernels", "collectives")
+        print(name, {key: value for key, value in found.items() if key not in long}, flush=True)
+        title = f"Compiled for {args.target if is_sharded else target.title}"
+        lines = sharded_programs.markdown(record, target) if is_sharded else markdown(record, target)
+        measure.write(args.out, f"compile_for.{args.target.replace(':', '.')}", title, lines, record)
     return record
 
 
@@ -156,6 +164,13 @@ def compile_program(name: str, target: Target, topology: str, text_folder: Path 
 
     began = time.perf_counter()
     traced = program.function.trace(*jax.tree.map(placed, program.arguments))
+    return compile_traced(traced, program, name, target, text_folder, began)
+
+
+def compile_traced(
+    traced: Any, program: Program, name: str, target: Target, text_folder: Path | None, began: float
+) -> dict:
+    """Compiles a program that was traced, and returns what it would do on each device."""
     compiled = traced.lower(lowering_platforms=(target.platform,)).compile()
     compile_s = time.perf_counter() - began
     text = compiled.as_text()
@@ -190,7 +205,9 @@ def count(text: str, program: Program, target: Target) -> dict:
         for moved, flops in program.needed
     )
     longest = sorted(times, key=lambda item: -item[0])[:12]
+    exchanges = hlo.collectives(module, hlo.main_loop(module) if program.is_loop else None)
     return {
+        "collectives": [vars(each) for each in exchanges],
         "launches": work.launches,
         "bytes_read": work.bytes_read,
         "bytes_written": work.bytes_written,
@@ -361,8 +378,8 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
     return reservoir
 
 
-def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.State]:
-    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays."""
+def esn_i_model(size: int) -> EchoStateConfig:
+    """Returns the model of configs/frozen_rnn/esn_i.yaml."""
     reservoir = ReservoirConfig(
         *(size,),
         connectivity=0.5,
@@ -372,7 +389,13 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
         leak_max=0.8,
         activation="relu",
     )
-    config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True, dropout=0.1)
+    return EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True, dropout=0.1)
+
+
+def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.State]:
+    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays."""
+    config = esn_i_model(size)
+    reservoir = config.reservoir
 
     def model() -> EchoState:
         leak: Any = jnp.zeros(size)

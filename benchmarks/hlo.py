@@ -18,6 +18,8 @@ Counting follows these rules:
 - Of a conditional the busiest branch counts if the result holds an array of more than SMALL elements, and the laziest one
   if it does not: then it searches an array for what is not finite, and that is hardly ever asked for.
 - Operations that are not products are not counted. Memory bounds them.
+- Of an exchange between devices (`collectives`) those bytes count that a device must receive, however it is done: of n devices
+  that gather an array, or cut and swap one, (n - 1) / n of it; that sum one, twice that, or once where each keeps a part.
 """
 
 import math
@@ -267,6 +269,51 @@ def kernels(module: Module, body: str | None = None) -> list[Kernel]:
     return _launched(module, body or module.entry, 1)
 
 
+@dataclass(frozen=True)
+class Collective:
+    """An exchange between devices."""
+
+    kind: str  # of KINDS
+    times: float  # how often it is done
+    received: float  # bytes that each device receives each time, at least
+    devices: int  # that take part in it together
+
+
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute")
+
+
+def collectives(module: Module, body: str | None = None) -> list[Collective]:
+    """Returns the exchanges that one run of a computation does; the arguments are those of `kernels`."""
+    found: list[Collective] = []
+    _launched(module, body or module.entry, 1, found)
+    return found
+
+
+def _collective(module: Module, where: Computation, own: Instruction, times: float) -> Collective | None:
+    kind = own.opcode.removesuffix("-start")
+    if kind not in KINDS:
+        return None
+    sent = sum(array.nominal_bytes for name in own.operands for array in arrays(where.instructions[name].shape))
+    devices = _group_size(own)
+    part = (devices - 1) / devices
+    received = {
+        "all-reduce": 2 * part * sent,
+        "reduce-scatter": part * sent,
+        "all-gather": (devices - 1) * sent,
+        "all-to-all": part * sent,
+        "collective-permute": sent,
+    }[kind]
+    return Collective(kind, times, received, devices)
+
+
+def _group_size(own: Instruction) -> int:
+    """Returns how many devices exchange with each other: `replica_groups={{0,1},{2,3}}`, or `=[2,2]<=[4]` of [groups, devices]."""
+    if found := re.search(r"replica_groups=\[\d+,(\d+)\]", own.attributes):
+        return int(found.group(1))
+    found = re.search(r"replica_groups={{([\d,]+)}", own.attributes)
+    return len(found.group(1).split(",")) if found else 2
+
+
 def main_loop(module: Module) -> str | None:
     """Returns the body of the entry's loop that moves most bytes, of those whose count is decided at run time."""
     loops = [own for own in module.computations[module.entry].instructions.values() if own.opcode == "while"]
@@ -274,25 +321,29 @@ def main_loop(module: Module) -> str | None:
     return max(bodies, key=lambda name: _moved(_launched(module, name, 1)), default=None)
 
 
-def _launched(module: Module, name: str, times: float) -> list[Kernel]:
+def _launched(module: Module, name: str, times: float, exchanged: list[Collective] | None = None) -> list[Kernel]:
+    """Returns the kernels of a computation, and adds its exchanges to `exchanged`."""
     found: list[Kernel] = []
     for own in module.computations[name].instructions.values():
         if own.opcode == "while":
             count = _trip_count(module, own)
             body, condition = own.attribute("body") or "", own.attribute("condition") or ""
             if count is None:
-                found += _launched(module, condition, times)
+                found += _launched(module, condition, times, exchanged)
             else:
-                found += _launched(module, body, times * count)
+                found += _launched(module, body, times * count, exchanged)
         elif own.opcode == "conditional":
-            branches = [_launched(module, branch, times) for branch in own.branches()]
             works = any(array.elements > SMALL for array in arrays(own.shape))
-            by_work = sorted(branches, key=_moved)
-            found += by_work[-1 if works else 0]
+            by_work = sorted(own.branches(), key=lambda branch: _moved(_launched(module, branch, times)))
+            found += _launched(module, by_work[-1 if works else 0], times, exchanged)
         elif own.opcode in ("call", "async-start"):
-            found += _launched(module, own.attribute("to_apply") or own.attribute("calls") or "", times)
+            inner = own.attribute("to_apply") or own.attribute("calls") or ""
+            found += _launched(module, inner, times, exchanged)
         elif not (own.opcode in NO_KERNEL or own.opcode.endswith("-done") or _names_only(own)):
             found.append(_kernel(module, module.computations[name], own, times))
+            exchange = _collective(module, module.computations[name], own, times)
+            if exchange is not None and exchanged is not None:
+                exchanged.append(exchange)
     return found
 
 

@@ -18,6 +18,8 @@ ROOMS = [
     "rng",
     "allocator",
     "compilation_cache",
+    "devices",
+    "memory",
     "background",
     "distributed",
     "ops",

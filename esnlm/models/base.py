@@ -27,6 +27,8 @@ from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
 
+READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # those with a row for each token
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -66,6 +68,11 @@ class ModelConfig(ABC):
     def reservoir_units(self) -> int:
         """The units of the reservoir, of all layers; 0 where there is none."""
         return 0
+
+    @property
+    def recurrent_entries(self) -> tuple[int, int]:
+        """The nonzeros, and all entries, of the frozen matrices that multiply a state in a time step."""
+        return 0, 0
 
     @property
     def readout_rank(self) -> int | None:
@@ -149,9 +156,11 @@ class ModelConfig(ABC):
     def token_arrays(self) -> tuple[str, ...] | None:
         """The arrays with a row for each token, by name: several devices divide those that are trained among each other.
 
-        None where the model can only be computed on one device.
+        None where the model can only be computed on one device. A family whose features are trained says here, beside
+        READOUT_ARRAYS, what its features look up by token, trained or frozen; nothing else may read the tokens themselves, for
+        each device knows its own rows of these tables only, under other numbers (training/sharded_end_to_end.py).
         """
-        return ("readout.a", "readout.w", "readout.bias")
+        return READOUT_ARRAYS if self.features_are_frozen else None
 
     def readout_arrays(self, params: dict) -> dict:
         """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""

@@ -9,7 +9,7 @@ from flax import nnx
 
 from esnlm.errors import require
 from esnlm.features import dropout
-from esnlm.models.base import Counts, ModelConfig, RecurrentModel
+from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
@@ -40,7 +40,7 @@ class LstmConfig(ModelConfig):
 
     @property
     def token_arrays(self) -> tuple[str, ...]:
-        return ("embedding", "readout.w", "readout.bias")
+        return ("embedding", *READOUT_ARRAYS)
 
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch."""

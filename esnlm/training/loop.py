@@ -1,7 +1,6 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
 import dataclasses
-import math
 import time
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import optax
 
-from esnlm import background
+from esnlm import background, compilation_cache
 from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
@@ -31,10 +30,14 @@ from esnlm.training import batches, readout_regression
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
+from esnlm.training.memory_check import require_memory
+from esnlm.training.plan import count_updates
 from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.profile import Profile
 from esnlm.training.schedule import Call, Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import CallResult, Updates, make_optimizer
+from esnlm.training.usage import usage_of
 
 
 def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
@@ -49,6 +52,7 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         with group.in_turn():
             model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
+    require_memory(experiment, vocab_size)
     with group.in_turn():
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
@@ -64,6 +68,7 @@ def train(
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
+    profile: Profile,
 ) -> Likelihood | None:
     """Trains what is left of a run: by gradients, or by one of the regressions.
 
@@ -71,6 +76,7 @@ def train(
         state: changes as training goes on.
         metrics: where the losses are logged.
         interruption: becomes true when the process is asked to stop; the state is saved then.
+        profile: traces some of the updates; a regression has none.
 
     Returns:
         The last validation; None where it was interrupted, or where there is no validation text.
@@ -78,7 +84,9 @@ def train(
     training, compute = experiment.training, experiment.compute
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
-        return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
+        return _train_by_gradients(
+            experiment, training, corpus, ready, state, metrics, directory, interruption, profile
+        )
     placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
     stream = ready.stream(compute, placement)
     # `Experiment.check` and `resolve` see to both.
@@ -111,6 +119,7 @@ def _train_by_gradients(
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
+    profile: Profile,
 ) -> Likelihood | None:
     """Runs the updates that are left, and returns the last validation, as `train` does."""
     text, window_tokens = corpus.train, experiment.compute.window_tokens
@@ -128,6 +137,7 @@ def _train_by_gradients(
         training.log_every,
         training.checkpoint_every,
         permanent=steps_at_words(words, training.checkpoint_words),
+        ends_of_calls=profile.ends_of_calls,
         one_update_a_call=stop_on_nonfinite,
     )
     # On disk the arrays have V rows, on an accelerator a multiple of a tile. What is saved goes through `trimmed`.
@@ -153,12 +163,17 @@ def _train_by_gradients(
         _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
-    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions)
+    usage = usage_of(experiment, corpus.tokenizer.vocab_size)
+    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions, usage)
     first_step = state.step
     for call in schedule.calls(state.step, lambda: group.agree(log.updates_per_call())):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
         # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
+        if profile.begins_after(state.step):
+            log.flush()
+            with log.paused():
+                profile.begin()
         if state.step == first_step:
             with interruption.at_once():
                 state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
@@ -174,6 +189,10 @@ def _train_by_gradients(
         # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at. The
         # counters of losses, of skipped updates and of time in `state` therefore lag one call until `log.flush`.
         log.push(result, call.in_window, call.log)
+        if profile.ends_after(state.step):
+            log.flush()
+            with log.paused():
+                profile.end()
         interrupted = bool(interruption)
         if call.checkpoint or interrupted or stop_on_nonfinite:
             log.flush()
@@ -209,11 +228,14 @@ def _first_call(updates: Updates, state: State, call: Call, epoch: batches.Epoch
         began = time.monotonic() - background.SLOW
         say(f"compiling the update{updates.sizes()}")
 
-    background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
-    run = partial(updates.run, state.params, state.optimizer, *call.in_window)
-    result = background.run(in_float32(run), say_compiling)
+    with compilation_cache.savings() as saved:
+        background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
+        run = partial(updates.run, state.params, state.optimizer, *call.in_window)
+        result = background.run(in_float32(run), say_compiling)
     if began is not None:
         say(f"compiled in {time.monotonic() - began:.0f} s")
+    if saved.programs:
+        say(str(saved))
     return result
 
 
@@ -251,9 +273,9 @@ def _optimizer(
     experiment: Experiment, training: TrainingConfig, sentences: int, vocab_size: int
 ) -> optax.GradientTransformation:
     """Returns the optimizer of a run, whose schedule ends with its last update."""
-    updates, model = training.epochs * math.ceil(sentences / training.batch_size), experiment.model
+    model = experiment.model
     widths = None if model.readout_rank is None else (model.feature_size, model.readout_rank, vocab_size)
-    return make_optimizer(training, updates, model.readout_scaling, widths)
+    return make_optimizer(training, count_updates(training, sentences), model.readout_scaling, widths)
 
 
 def _validate(

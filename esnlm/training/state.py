@@ -15,6 +15,7 @@ from flax import serialization
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
+from esnlm.memory import memory_use
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Accumulators
@@ -31,6 +32,7 @@ class Counters:
     tokens: int = 0  # predicted tokens seen
     words: int = 0  # words of training text seen
     seconds: float = 0.0  # spent in training, over all processes
+    peak_memory_bytes: int = 0  # in use when a checkpoint was saved, over all processes
     train_nll_sum: float = 0.0  # the train NLL is this sum, in nats, ...
     train_nll_count: int = 0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
     skipped: int = 0  # updates left out because they were not finite
@@ -43,6 +45,10 @@ class Counters:
     def train_nll(self) -> float:
         """The mean so far; nan where there is none."""
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
+
+    def note_memory(self) -> None:
+        """Takes up the memory that is in use at most so far."""
+        self.peak_memory_bytes = max(self.peak_memory_bytes, memory_use().peak)
 
     def counters(self) -> dict[str, Any]:
         """Returns them by name, for the metadata of a checkpoint."""

@@ -16,6 +16,7 @@ from esnlm.distributed import group
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.parallel import mesh as meshes
 from esnlm.training.state import State
+from esnlm.training.usage import usage_of
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -36,6 +37,8 @@ def summarize(
     counts = model.counts()
     training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
+    tokens_per_second = state.tokens / state.seconds if state.seconds else None
+    usage = usage_of(experiment, corpus.tokenizer.vocab_size)
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
@@ -53,7 +56,9 @@ def summarize(
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,
-        "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
+        "tokens_per_second": tokens_per_second,
+        "mfu": None if tokens_per_second is None else usage.mfu(tokens_per_second),
+        "peak_memory_bytes": state.peak_memory_bytes,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,
         "seed": experiment.seed,

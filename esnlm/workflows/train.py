@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from esnlm import config
 from esnlm.compute import in_float32
@@ -20,6 +21,8 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
+from esnlm.training.plan import count_updates
+from esnlm.training.profile import Profile, Span
 from esnlm.training.settings import require_same, resolve
 from esnlm.training.state import note_changes, warn_of_damage
 from esnlm.training.summary import summarize
@@ -28,12 +31,13 @@ INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
 
 @in_float32
-def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
+def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span | None = None) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
     Args:
         experiment: what to run, and where.
         allowed: settings that may differ from those that the run was begun with (training/settings.py).
+        traced: the updates of which a profile is written; it does not change the outcome.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -42,11 +46,11 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
-    _require_same_everywhere(experiment)
+    _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
     directory = RunDirectory(Path(experiment.run))
     try:
         with interruptible() as interruption, directory.locked():
-            return _train_run(experiment, directory, interruption, allowed)
+            return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
     except KeyboardInterrupt:  # There was nothing to save.
         line = "stopped; the same command resumes"
         say(line)  # of several processes in one that was asked, or in process 0
@@ -55,7 +59,11 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
 
 
 def _train_run(
-    experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]
+    experiment: Experiment,
+    directory: RunDirectory,
+    interruption: Interruption,
+    allowed: Sequence[str],
+    profile: Profile,
 ) -> int:
     # 1. A run that came to its end is left as it is.
     if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
@@ -68,12 +76,14 @@ def _train_run(
         with group.in_turn():
             experiment, changes = resolve(experiment, directory, allowed)
             corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+        profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
         group.meet()
         if group.writes() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
+    profile.warn_if_done(state.step)
     with (
         Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
         Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
@@ -81,8 +91,8 @@ def _train_run(
         metrics.listeners.append(trackers.log)
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
-        with interruption.awaited():
-            validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption)
+        with interruption.awaited(), profile:
+            validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
         if interruption:
             if group.writes():
                 write_json(directory.summary, {"status": "interrupted", "step": state.step})
@@ -116,11 +126,11 @@ def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: S
     return True
 
 
-def _require_same_everywhere(experiment: Experiment) -> None:
+def _require_same_everywhere(experiment: Experiment, options: dict[str, Any]) -> None:
     """Raises InputError in a process whose configuration is not that of process 0."""
     if group.count() == 1:
         return
-    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment))))
+    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment)) | options))
     first = group.agree(here)
     differ = [
         f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)

@@ -217,3 +217,35 @@ def test_what_only_groups_or_waits_is_no_kernel():
     )
     (kernel,) = hlo.kernels(entry(*lines))
     assert (kernel.name, kernel.bytes_read, kernel.bytes_written) == ("start", 16, 16)
+
+
+EXCHANGES = """HloModule exchanges, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (z: f32[6,10], h: f32[8,4]) -> f32[6,10] {
+  %z = f32[6,10]{1,0} parameter(0)
+  %h = f32[8,4]{1,0} parameter(1)
+  %started = f32[6,10]{1,0} all-reduce-start(%z), replica_groups=[1,4]<=[4], to_apply=%add
+  %swapped = f32[8,4]{1,0} all-to-all(%h), replica_groups={{0,1},{2,3}}, dimensions={0}
+  %gathered = (f32[8,4]{1,0}, f32[32,4]{1,0}) all-gather-start(%swapped), replica_groups=[1,4]<=[4], dimensions={0}
+  %whole = f32[32,4]{1,0} all-gather-done(%gathered)
+  ROOT %total = f32[6,10]{1,0} all-reduce-done(%started)
+}
+"""
+
+
+def test_what_a_device_receives_in_an_exchange():
+    found = {each.kind: each for each in hlo.collectives(hlo.parse(EXCHANGES))}
+    assert {kind: (each.devices, each.times) for kind, each in found.items()} == {
+        "all-reduce": (4, 1),
+        "all-to-all": (2, 1),
+        "all-gather": (4, 1),
+    }
+    assert found["all-reduce"].received == 2 * 3 / 4 * 240, "each part is received while it is summed, and then the sum"
+    assert found["all-to-all"].received == 128 / 2, "half of it stays"
+    assert found["all-gather"].received == 3 * 128, "what the other three have"
