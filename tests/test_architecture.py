@@ -21,6 +21,7 @@ ROOMS = [
     "devices",
     "memory",
     "background",
+    "distributed",
     "ops",
     "parallel",
     "runs",

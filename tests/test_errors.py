@@ -139,6 +139,7 @@ LM_EVAL = "python -m esnlm lm-eval --run run --data pairs.jsonl --tasks"
 PAIR = '{"sentence_good": "a", "sentence_bad": "b", "UID": "wh_island"}'
 BABYLM = "python -m esnlm babylm --run run --data full_eval"
 COLUMNS = ["item", "word", "prev_item", "prev_word", *EYE_TRACKING, SELF_PACED, *PROPERTIES, "prev_length"]
+SEVERAL = f"{TRAIN} --coordinator"
 TABLE = {
     "Text and token stores": [
         Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
@@ -1420,6 +1421,40 @@ TABLE = {
             f"{STORE} --data.train s3://bucket/store",
             "s3://bucket/store/tokens.bin: not as it was made (its sha256 differs); prepare the store again, or upload it again",
             cloud(cut="store/tokens.bin"),
+        ),
+    ],
+    "Several processes": [
+        Row(
+            "half of the place of a process",
+            f"{SEVERAL} node1:29500",
+            "--coordinator, --processes, --process belong together: give --processes and --process too",
+        ),
+        Row(
+            "no number of a process",
+            f"{SEVERAL} node1:29500 --processes 2 --process 2",
+            "--process is 2: 2 processes have the numbers 0 to 1",
+        ),
+        Row(
+            "no number of processes",
+            f"{SEVERAL} node1:29500 --processes 0 --process 0",
+            "--processes is 0: it must be at least 1",
+        ),
+        Row(
+            "no address",
+            f"{BLIMP} --coordinator node1 --processes 2 --process 0",
+            "--coordinator is 'node1': give the name or address of the machine of process 0 and a free port there, as"
+            " HOST:PORT",
+        ),
+        Row(
+            "nobody at the coordinator",
+            f"{SEVERAL} 127.0.0.1:9 --processes 2 --process 1 --wait 0.1",
+            "--coordinator 127.0.0.1:9: process 1 did not reach process 0 there within 0.1 s (…); to run alone, give"
+            " --processes 1",
+        ),
+        Row(
+            "a process that does not come",
+            f"{SEVERAL} 127.0.0.1:29817 --processes 2 --process 0 --wait 0.1",
+            "--coordinator 127.0.0.1:29817: process 1 of 2 did not come within 0.1 s; to run alone, give --processes 1",
         ),
     ],
 }

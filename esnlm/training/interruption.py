@@ -6,18 +6,21 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+from esnlm.distributed import group
 from esnlm.runs.console import say
 
 
 class Interruption:
-    """True once the process was asked to stop."""
+    """True once the process was asked to stop; of several processes, in all of them alike once one was asked."""
 
     def __init__(self) -> None:
         self.asked = False
         self.must_wait = False
+        self.agreed = False
 
     def __bool__(self) -> bool:
-        return self.asked
+        self.agreed = self.agreed or group.any_asked_to_stop(self.asked)
+        return self.agreed
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:

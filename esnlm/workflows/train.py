@@ -1,12 +1,17 @@
 """Training, from a configuration to a finished run directory."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from esnlm import config
 from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
+from esnlm.distributed import group
+from esnlm.errors import InputError, require
+from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
@@ -43,6 +48,7 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
+    _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
 
     def train_in(folder: Path) -> int:
         directory = RunDirectory(folder)
@@ -50,16 +56,26 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
             with interruptible() as interruption, directory.locked():
                 return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
         except KeyboardInterrupt:  # There was nothing to save.
-            say("stopped; the same command resumes")
-            return INTERRUPTED
+            return _stopped()
 
     if not is_url(experiment.run):
         return train_in(Path(experiment.run))
+    require(
+        group.count() == 1,
+        f"{experiment.run}: several processes write one run, so give a folder that all of them see, on a shared file system",
+    )
     try:
         return train_there(experiment.run, train_in)
     except KeyboardInterrupt:  # while the run was fetched
-        say("stopped; the same command resumes")
-        return INTERRUPTED
+        return _stopped()
+
+
+def _stopped() -> int:
+    """Says that the run was stopped before there was anything to save, and returns the exit status."""
+    line = "stopped; the same command resumes"
+    say(line)  # of several processes in one that was asked, or in process 0
+    group.fail(INTERRUPTED, line)
+    return INTERRUPTED
 
 
 def _train_run(
@@ -70,30 +86,27 @@ def _train_run(
     profile: Profile,
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    directory.verify(*directory.initial_files, warn=warn)
-    if (before := directory.read_summary(warn)) is not None:
-        _, changes = require_same(experiment, directory, allowed)
-        warn_of_damage(directory, before["step"])
-        say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
-        if any(change.startswith("data.validation ") for change in changes):
-            say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
         return 0
 
-    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.
+    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
+    # begins and writes, and the others resume what they find.
     chosen = {name: find_tracker(name) for name in experiment.tracking}
     with directory.begin():
-        experiment, changes = resolve(experiment, directory, allowed)
-        corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+        with group.in_turn():
+            experiment, changes = resolve(experiment, directory, allowed)
+            corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
-        if not directory.manifest_file.exists():
+        group.meet()
+        if group.writes() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     profile.warn_if_done(state.step)
     with (
-        Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics,
-        Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,
+        Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
+        Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
     ):
         metrics.listeners.append(trackers.log)
 
@@ -101,15 +114,50 @@ def _train_run(
         with interruption.awaited(), profile:
             validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
         if interruption:
-            write_json(directory.summary, {"status": "interrupted", "step": state.step})
+            if group.writes():
+                write_json(directory.summary, {"status": "interrupted", "step": state.step})
             say(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
+
+        if not group.writes():
+            return 0
 
         # 4. Show the results. The summary is written last: a run that was killed before resumes here.
         summary = summarize(experiment, corpus, model, state, validation)
         summary["references"] = references(experiment.data, corpus)
-        show_results(directory, corpus, summary)
+        with mesh.own_devices():
+            show_results(directory, corpus, summary)
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
     return 0
+
+
+def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
+    """Returns whether there is nothing left to do, and says so."""
+    directory.verify(*directory.initial_files, warn=warn)
+    if (before := directory.read_summary(warn)) is None:
+        return False
+    _, changes = require_same(experiment, directory, allowed)
+    warn_of_damage(directory, before["step"])
+    say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
+    if any(change.startswith("data.validation ") for change in changes):
+        say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    return True
+
+
+def _require_same_everywhere(experiment: Experiment, options: dict[str, Any]) -> None:
+    """Raises InputError in a process whose configuration is not that of process 0."""
+    if group.count() == 1:
+        return
+    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment)) | options))
+    first = group.agree(here)
+    differ = [
+        f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)
+    ]
+    with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
+        if differ:
+            raise InputError(
+                f"the configuration of process {group.index()} is not that of process 0 ({'; '.join(differ)}): give all"
+                " processes the same one"
+            )
