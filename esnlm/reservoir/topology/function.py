@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import scipy.sparse
 
-from esnlm.errors import InputError, require
+from esnlm.errors import require
+from esnlm.reservoir.arrays import checked_matrix
 from esnlm.reservoir.topology.base import TOPOLOGIES, Connections, Topology
 
 Function = TypeVar("Function", bound=Callable)
@@ -23,7 +23,10 @@ class FunctionTopology(Topology):
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]}
-        return connections(type(self).function(state_size, rng, **given), state_size, self.kind)
+        matrix = type(self).function(state_size, rng, **given)
+        found = checked_matrix(f"the matrix of topology {self.kind}", matrix, (state_size, state_size))
+        row, column = found.coords
+        return Connections(row.astype(np.int32), column.astype(np.int32), found.data)
 
     def entries(self, state_size: int, density: float) -> float:
         return _entries(self, state_size)
@@ -69,27 +72,6 @@ def register(name: str, function: Callable) -> type[Topology]:
     namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
     made = type(f"topology_{name}", (FunctionTopology,), namespace)
     return dataclasses.dataclass(frozen=True)(made)
-
-
-def connections(matrix: Any, state_size: int, name: str) -> Connections:
-    """Returns the nonzeros of a matrix (N, N) of NumPy or SciPy.
-
-    Raises:
-        InputError: it has another shape, or entries that are not finite real numbers.
-    """
-    try:
-        found = scipy.sparse.coo_array(matrix)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: it gave {type(matrix).__name__}, which is no matrix; give one of NumPy or SciPy") from None
-    shape = (state_size, state_size)
-    require(found.shape == shape, f"{name}: its matrix has the shape {found.shape}: it must be {shape}")
-    require(found.dtype.kind in "fiub", f"{name}: its matrix has the type {found.dtype}: it must be of real numbers")
-    require(bool(np.isfinite(found.data).all()), f"{name}: its matrix has an entry that is not finite")
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    row, column = found.coords
-    order = np.lexsort((column, row))
-    return Connections(row[order].astype(np.int32), column[order].astype(np.int32), found.data[order].astype(np.float32))
 
 
 @lru_cache(maxsize=64)
