@@ -21,25 +21,22 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from flax import nnx
+from jax.experimental.sparse import BCOO
 
 from esnlm.compute import in_float32
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import InputError, require
+from esnlm.errors import require
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream, default_batch_slots
+from esnlm.library import parts
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
-from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
-from esnlm.reservoir.spectrum import spectral_radius as radius_of
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
-from esnlm.reservoir.topology.function import register
 from esnlm.reservoir.topology.given import Given
-from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
-from esnlm.rng import Stream, seed_sequence
+from esnlm.reservoir.weights import ReservoirConfig
 
-Shown = scipy.sparse.csr_array | np.ndarray  # a matrix as it is shown: sparse, or dense from a connectivity of 1/4 on
 MOST_BYTES = 256 << 20  # of states that are computed at once
 
 
@@ -105,15 +102,15 @@ class Reservoir:
             "give vocabulary, for tokens, or inputs, for numbers, and not both",
         )
         reads_tokens = inputs is None
-        given = inputs if vocabulary is None else vocabulary
+        given: Any = inputs if vocabulary is None else vocabulary
         size = given.vocab_size if isinstance(given, Tokenizer) else given
         require(
             isinstance(size, int | np.integer) and size >= 1,
             f"{'vocabulary' if reads_tokens else 'inputs'} is {size}: it must be at least 1",
         )
         require(reads_tokens or embedding is None, f"embedding is {embedding}: only tokens are embedded; leave it out")
-        low, high = _interval(leak)
-        chosen, is_anonymous = _topology(topology)
+        low, high = parts.interval(leak)
+        chosen, is_anonymous = parts.topology_of(topology)
         config = ReservoirConfig(
             state_size=state_size,
             topology=chosen,
@@ -222,23 +219,24 @@ class Reservoir:
             w.data[:] = np.abs(w.data)                       # no inhibition
             reservoir = reservoir.replace(w_rec=w, spectral_radius=0.95)
         """
-        old, config, changes = self._one_layer("changed"), self.settings, {}
+        old, config = self._one_layer("changed"), self.settings
+        changes: dict[str, Any] = {}
         recurrent, into, a = old.stored_w_rec, old.stored_w_in, np.asarray(old.leak[...])
         if w_rec is not None or spectral_radius is not None:
-            recurrent = recurrent if w_rec is None else _matrix("w_rec", w_rec, old.state_size, old.state_size)
-            recurrent, changes["spectral_radius"] = _scaled(recurrent, spectral_radius)
+            recurrent = recurrent if w_rec is None else parts.matrix_of("w_rec", w_rec, old.state_size, old.state_size)
+            recurrent, changes["spectral_radius"] = parts.scaled(recurrent, spectral_radius)
         if w_rec is not None:
-            changes |= {"topology": Given(nonzeros=_nonzeros(recurrent)), "connectivity": None}
+            changes |= {"topology": Given(nonzeros=parts.nonzeros(recurrent)), "connectivity": None}
             changes["input_connectivity"] = config.input_gamma
         if w_in is not None:
-            into = _matrix("w_in", w_in, old.state_size, old.input_size)
-            entries = np.asarray(into.data if hasattr(into, "indices") else into)
+            into = parts.matrix_of("w_in", w_in, old.state_size, old.input_size)
+            entries = np.asarray(into.data if isinstance(into, BCOO) else into)
             entries = entries[entries != 0]
             require(len(entries) > 0, "w_in has no entry but 0: no input would reach the reservoir")
             share = len(entries) / (old.state_size * old.input_size)
             changes |= {"input_connectivity": share, "input_scale": float(np.sqrt(np.mean(np.square(entries))))}
         if leak is not None:
-            a = _leaks(leak, old.state_size)
+            a = parts.leaks(leak, old.state_size)
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max()), "continuous": None}
         if activation is not None:
             changes["activation"] = functions.name_of("activation", activation)
@@ -246,7 +244,7 @@ class Reservoir:
             changes["update_rule"] = functions.name_of("update_rule", update_rule)
         config = dataclasses.replace(config, **changes)
         config.check("reservoir")
-        embedding = None if old.embedding is None else old.embedding[...]
+        embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
 
     # ---- looking at it ----
@@ -267,14 +265,14 @@ class Reservoir:
         return self.cell.layers[0].vocab_size
 
     @property
-    def w_rec(self) -> Shown:
+    def w_rec(self) -> parts.Shown:
         """W_rec, (N, N) float32: a copy, a SciPy matrix, or an array where a quarter or more of it is not 0."""
-        return _shown(self._one_layer("shown").stored_w_rec)
+        return parts.shown(self._one_layer("shown").stored_w_rec)
 
     @property
-    def w_in(self) -> Shown:
+    def w_in(self) -> parts.Shown:
         """W_in, (N, V) float32, or (N, D) for numbers or behind an embedding: a copy, as `w_rec`."""
-        return _shown(self._one_layer("shown").stored_w_in)
+        return parts.shown(self._one_layer("shown").stored_w_in)
 
     @property
     def leak(self) -> np.ndarray:
@@ -283,7 +281,7 @@ class Reservoir:
 
     def measured_radius(self) -> float:
         """Computes the spectral radius of W_rec as it is, in float64 (reservoir/spectrum.py)."""
-        return _radius(self._one_layer("measured").stored_w_rec)
+        return parts.radius(self._one_layer("measured").stored_w_rec)
 
     def __repr__(self) -> str:
         of = f"{self.input_size:,} tokens" if self.reads_tokens else f"{self.input_size} numbers"
@@ -343,7 +341,7 @@ class Reservoir:
 
     def __getstate__(self) -> dict:
         """Returns what a pickle holds: the settings, which must not name a function of this process only, and arrays."""
-        refuse_anonymous(self.settings, "pickled")
+        parts.refuse_anonymous(self.settings, "pickled")
         arrays = jax.tree.map(np.asarray, self.cell.arrays())
         return {"settings": self.settings, "arrays": arrays, "reads_tokens": self.reads_tokens, "size": self.input_size}
 
@@ -417,7 +415,7 @@ class Reservoir:
                     array.ndim == 1 and array.dtype.kind in "iu",
                     f"sequence {i} has the shape {array.shape} and the type {array.dtype}: it must be (T,) of token ids",
                 )
-                inside = len(array) == 0 or (0 <= array.min() and array.max() < self.input_size)
+                inside = len(array) == 0 or (array.min() >= 0 and array.max() < self.input_size)
                 require(inside, f"sequence {i} has an id outside 0 .. {self.input_size - 1}")
                 array = array.astype(np.int32)
             else:
@@ -439,89 +437,6 @@ class Reservoir:
         )
         assert isinstance(self.cell, cells.Reservoir)
         return self.cell
-
-
-def refuse_anonymous(settings: ReservoirConfig, done: str) -> None:
-    """Raises InputError where a reservoir has a function that no other process could find by its name."""
-    for kind in ("activation", "update_rule"):
-        name = getattr(settings, kind)
-        if functions.is_anonymous(name):
-            raise InputError(
-                f"{kind} is a function that is not registered, {name}: it cannot be {done}; write @esnlm.{kind} above its"
-                " def, and do the same in each program that loads it"
-            )
-
-
-def _topology(given: str | Topology | dict | Callable) -> tuple[Topology, bool]:
-    """Returns a topology, and whether it is a function that is not registered."""
-    if isinstance(given, Topology):
-        return given, False
-    if isinstance(given, str | dict):
-        kind = given if isinstance(given, str) else given.get("kind")
-        names = [name for name in TOPOLOGIES if name != "given"]
-        require(kind in names, f"topology is {kind!r}: choose {', '.join(names)}, or give a function")
-        settings = {} if isinstance(given, str) else {key: value for key, value in given.items() if key != "kind"}
-        known = [each.name for each in dataclasses.fields(TOPOLOGIES[kind])[1:]]
-        for key in settings:
-            require(key in known, f"topology {kind} has no setting {key!r}: choose {', '.join(known) or 'none'}")
-        return TOPOLOGIES[kind](**settings), False
-    require(callable(given), f"topology is {given!r}: give a name, settings or a function")
-    for known_topology in TOPOLOGIES.values():
-        if getattr(known_topology, "function", None) is given:
-            return known_topology(), False
-    return register(f"<{getattr(given, '__name__', 'function').strip('<>')}>", given)(), True
-
-
-def _interval(leak: Any) -> tuple[float, float]:
-    ends = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)
-    require(
-        len(ends) == 2,
-        f"leak is {leak!r}: give one number, or the two ends of an interval; replace(leak=...) sets each",
-    )
-    return float(ends[0]), float(ends[1])
-
-
-def _leaks(leak: Any, size: int) -> np.ndarray:
-    a = np.asarray(leak, np.float32)
-    require(a.shape in ((), (size,)), f"leak has the shape {a.shape}: it must be one number, or ({size},)")
-    require(bool(((a >= 0) & (a <= 1)).all()), "leak has a value outside 0 .. 1")
-    return np.broadcast_to(a, size).copy()
-
-
-def _matrix(name: str, given: Any, rows: int, columns: int) -> Matrix:
-    """Returns a matrix of NumPy or SciPy as a reservoir holds it: float32, BCOO or dense."""
-    found = checked_matrix(name, given, (rows, columns))
-    if found.nnz >= DENSE_FROM * rows * columns:
-        return found.toarray()
-    return bcoo(found.data, np.stack(found.coords, axis=1).astype(np.int32), (rows, columns))
-
-
-def _nonzeros(matrix: Matrix) -> int:
-    return int(np.count_nonzero(matrix.data if hasattr(matrix, "indices") else matrix))
-
-
-def _radius(matrix: Matrix) -> float:
-    return radius_of(as_scipy(matrix), seed=seed_sequence(0, Stream.SPECTRAL_START)).radius
-
-
-def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
-    """Returns W_rec scaled to the spectral radius that is asked for, if it is, and its radius."""
-    radius = _radius(matrix)
-    if asked is None:
-        return matrix, radius
-    require(asked > 0, f"spectral_radius is {asked}: it must be above 0")
-    require(radius > 0, f"w_rec has the spectral radius 0: it cannot be scaled to {asked}; leave spectral_radius out")
-    scale = np.float32(asked / radius)
-    if hasattr(matrix, "indices"):
-        return bcoo(matrix.data * scale, matrix.indices, matrix.shape), asked
-    return np.asarray(matrix) * scale, asked
-
-
-def _shown(matrix: Matrix) -> Shown:
-    if not hasattr(matrix, "indices"):
-        return np.array(matrix)
-    row, column = np.asarray(matrix.indices).T
-    return scipy.sparse.csr_array((np.asarray(matrix.data), (row, column)), shape=matrix.shape)
 
 
 def _zeros(cell: Any, slots: int) -> Any:
