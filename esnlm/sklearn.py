@@ -139,7 +139,9 @@ class _ReservoirEstimator(BaseEstimator):
             sequences = [np.asarray(each, np.float64) for each in X]
             widths = {each.shape[1] if each.ndim == 2 else -1 for each in sequences}
             lone = min(widths) if len(widths) == 1 else -1
-            require(lone >= 1 and min(map(len, sequences)) >= 1, "X is several sequences: give each as (T, D), of one D")
+            require(
+                lone >= 1 and min(map(len, sequences)) >= 1, "X is several sequences: give each as (T, D), of one D"
+            )
             finite = all(np.isfinite(each).all() for each in sequences)
             require(finite, "X holds a number that is not finite")
             if reset:

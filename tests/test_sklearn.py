@@ -1,17 +1,12 @@
 """scikit-learn's own checks pass for both estimators, and they compute what the equations say."""
 
-import pickle
 
-import numpy as np
 import pytest
 
-from esnlm.errors import InputError
-from esnlm.signals.series import mackey_glass, narma10
-
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
-from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor  # noqa: E402
+from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor
 
 ORDER = "the rows are time steps of one sequence: a prediction depends on the steps before it"
 OF_STEPS = {"check_methods_sample_order_invariance": ORDER, "check_methods_subset_invariance": ORDER}

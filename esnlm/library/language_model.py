@@ -26,12 +26,13 @@ import numpy as np
 
 from esnlm import config_io, loaded_run
 from esnlm.compute import ComputeConfig, in_float32
-from esnlm.config import TRAINING, Experiment, TrainingConfig
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.sources.given import GivenData
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError, require
 from esnlm.evaluation.sequences import encode
 from esnlm.library import parts
+from esnlm.library.readout import training_rule
 from esnlm.library.reservoir import Reservoir
 from esnlm.library.train import Callback, train
 from esnlm.loaded_run import Run
@@ -79,7 +80,9 @@ class LanguageModel:
         require(reservoir.input_size == tokenizer.vocab_size, f"{wrong}; draw it with vocabulary=tokenizer")
         self.reservoir, self.tokenizer = reservoir, tokenizer
         model = EchoStateConfig(reservoir=reservoir.settings, readout=ReadoutConfig(rank), dropout=dropout)
-        training = _training(readout, settings)
+        named = isinstance(readout, str)
+        require(named or not settings, f"{', '.join(settings)}: the readout is given with its settings; set them there")
+        training = training_rule(readout, settings) if isinstance(readout, str) else readout
         compute = compute or ComputeConfig()
         # The folder is named in `fit`, and again in `save`.
         self.experiment = Experiment("-", seed, GivenData(), model, training, compute)
@@ -114,9 +117,7 @@ class LanguageModel:
         self._put_frozen(RunDirectory(folder / "run"))
         try:
             with contextlib.nullcontext() if progress else _silent():
-                run = train(
-                    experiment, callbacks, sentences=sentences, validation=validation, tokenizer=self.tokenizer
-                )
+                run = train(experiment, callbacks, sentences=sentences, validation=validation, tokenizer=self.tokenizer)
         except BaseException:
             cleaner()
             raise
@@ -210,18 +211,6 @@ class LanguageModel:
         nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)
         record = {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
         checkpoint.save(directory.frozen, arrays, record)
-
-
-def _training(readout: str | TrainingConfig | Fitter, settings: dict[str, Any]) -> TrainingConfig | Fitter:
-    """Returns the section `training` of the experiment."""
-    if not isinstance(readout, str):
-        require(not settings, f"{', '.join(settings)}: the readout is given with its settings; set them there")
-        return readout
-    require(readout in TRAINING, f"readout is {readout!r}: choose {', '.join(TRAINING)}")
-    known = [each.name for each in dataclasses.fields(TRAINING[readout])]
-    for name in settings:
-        require(name in known[1:], f"{readout} has no setting {name!r}: choose from {', '.join(known[1:])}")
-    return TRAINING[readout](**settings)
 
 
 @contextlib.contextmanager

@@ -105,7 +105,7 @@ class Reservoir:
         given: Any = inputs if vocabulary is None else vocabulary
         size = given.vocab_size if isinstance(given, Tokenizer) else given
         require(
-            isinstance(size, int | np.integer) and size >= 1,
+            bool(isinstance(size, int | np.integer) and size >= 1),
             f"{'vocabulary' if reads_tokens else 'inputs'} is {size}: it must be at least 1",
         )
         require(reads_tokens or embedding is None, f"embedding is {embedding}: only tokens are embedded; leave it out")
@@ -126,10 +126,13 @@ class Reservoir:
             embedding=embedding,
             layers=layers,
         )
-        config.check("reservoir")
-        cell = weights.initialize_reservoir(config, int(size), seed).reservoir
+        try:
+            config.check("reservoir")
+            cell = weights.initialize_reservoir(config, int(size), seed).reservoir
+        finally:
+            if is_anonymous:
+                TOPOLOGIES.pop(chosen.kind)
         if is_anonymous:  # whoever reads the settings could not call the function: they say that the matrix was given
-            TOPOLOGIES.pop(chosen.kind)
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
         return cls(config, cell, reads_tokens)
