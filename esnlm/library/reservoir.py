@@ -397,7 +397,7 @@ class Reservoir:
         with jax.enable_x64(True):
 
             def double(x: Any) -> Any:
-                return x.astype(jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x
+                return jnp.asarray(np.asarray(x, np.float64)) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
             return nnx.merge(graphdef, jax.tree.map(double, state))
 
@@ -443,4 +443,4 @@ class Reservoir:
 
 
 def _zeros(cell: Any, slots: int) -> Any:
-    return jax.tree.map(lambda x: x.astype(jnp.float64), cell.initial_state(slots))
+    return jax.tree.map(lambda x: np.zeros(x.shape), cell.initial_state(slots))

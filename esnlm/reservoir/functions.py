@@ -103,9 +103,9 @@ def name_of(kind: str, given: str | Callable) -> str:
         require(given in known, f"{kind} is {given!r}: choose {', '.join(public(known))}, or give a function")
         return given
     require(callable(given), f"{kind} is {given!r}: give a name or a function")
-    for name, function in known.items():
-        if given in (function, _given.get((kind, name))):
-            return name
+    names = [name for name, function in known.items() if given in (function, _given.get((kind, name)))]
+    if names:
+        return min(names, key=is_anonymous)  # a function may be registered after it was used
     plain = getattr(given, "__name__", type(given).__name__).strip("<>")
     name = f"<{plain} {len(_given) + 1}>"
     _add(kind, name, given)

@@ -31,6 +31,9 @@ class FunctionTopology(Topology):
     def entries(self, state_size: int, density: float) -> float:
         return _entries(self, state_size)
 
+    def __reduce__(self) -> tuple:  # no module has the class: a pickle names the function as a configuration does
+        return _find, (self.kind, {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]})
+
 
 del TOPOLOGIES[""]  # what stands above is none
 
@@ -72,6 +75,13 @@ def register(name: str, function: Callable) -> type[Topology]:
     namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
     made = type(f"topology_{name}", (FunctionTopology,), namespace)
     return dataclasses.dataclass(frozen=True)(made)
+
+
+def _find(name: str, settings: dict[str, Any]) -> Topology:
+    """Returns the registered topology of a name."""
+    require(name in TOPOLOGIES, f"topology {name} is not registered here: write @esnlm.topology above its def first")
+    found: Any = TOPOLOGIES[name]
+    return found(**settings)
 
 
 @lru_cache(maxsize=64)
