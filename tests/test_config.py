@@ -123,7 +123,7 @@ def test_a_missing_file(tmp_path):
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
         (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
-        (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, imported"),
+        (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, given, imported"),
         (
             ["--data.length", "3"],
             "command line: data.length: grammar has no such setting; choose from kind, sentences, validation_sentences, pairs",
