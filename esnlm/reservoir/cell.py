@@ -16,8 +16,7 @@ from jax.experimental.sparse import BCOO
 from esnlm.ops import xla
 from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
-
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
@@ -70,7 +69,7 @@ class TrainedInput(nnx.Module):
 
 
 class Reservoir(nnx.Module):
-    """One layer, by one of two update rules; the readout sees what feeds back, h or r.
+    """One layer, by one of two update rules, or by a function of one's own; the readout sees what feeds back, h or r.
 
     leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
     leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
@@ -80,9 +79,9 @@ class Reservoir(nnx.Module):
         w_in: W_in (N, V), or (N, D) behind an embedding; (N, N) in a layer above another.
         leak: a (N,).
         embedding: (D, V), whose column of a token u is then, instead of one-hot; or None.
-        activation: f, of ACTIVATIONS.
+        activation: f, by its name in ACTIVATIONS (reservoir/functions.py).
         decay: alpha of the continuous-time form (Ueda et al. 2025b).
-        update_rule: leaky_output or leaky_membrane.
+        update_rule: leaky_output, leaky_membrane or another one of UPDATE_RULES.
     """
 
     state_precision: str = "float32"  # of the states that W_rec reads: float32 or bf16; `for_device` sets it
@@ -105,6 +104,28 @@ class Reservoir(nnx.Module):
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V); (V, D) on a device
+
+    # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
+
+    @property
+    def activation(self) -> str:
+        """The name of f."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, name: str) -> None:
+        self._activation, self.f = name, ACTIVATIONS[name]
+
+    @property
+    def update_rule(self) -> str:
+        """The name of the update rule."""
+        return self._update_rule
+
+    @update_rule.setter
+    def update_rule(self, name: str) -> None:
+        if name not in UPDATE_RULES:
+            raise ValueError(f"a Reservoir has no equations for the update rule {name}")
+        self._update_rule, self.rule = name, UPDATE_RULES[name]
 
     # ---- the arrays: not of what `for_device` returns ----
 
@@ -186,24 +207,16 @@ class Reservoir(nnx.Module):
 
     def output(self, state: jax.Array) -> jax.Array:
         """Returns what feeds back and what the readout sees, (N, B): h, or r = f(x)."""
-        match self.update_rule:
-            case "leaky_output":
-                return state
-            case "leaky_membrane":
-                return ACTIVATIONS[self.activation](state)
-        raise self._unknown_rule()
+        return self.rule.output(state, self.f)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
         """Returns f(.) as `advance(state, x)` computes it, (N, B). Diagnosis counts the saturated units in it.
 
-        Under leaky_output this is f(.) before the leak mixes it with the old state. Under leaky_membrane it is the output.
+        Under leaky_output this is f(.) before the leak mixes it with the old state. Under any other rule it is the output.
         """
-        match self.update_rule:
-            case "leaky_output":
-                return ACTIVATIONS[self.activation](self._feed_back(state) + x)
-            case "leaky_membrane":
-                return self.output(self.advance(state, x))
-        raise self._unknown_rule()
+        if self.update_rule == "leaky_output":
+            return self.f(self._feed_back(state) + x)
+        return self.output(self.advance(state, x))
 
     def for_device(
         self,
@@ -312,16 +325,7 @@ class Reservoir(nnx.Module):
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
         """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""
-        a = self.leak[...][:, None]  # (N, 1)
-        match self.update_rule:
-            case "leaky_output":
-                return (1 - self.decay * a) * state + a * ACTIVATIONS[self.activation](drive)
-            case "leaky_membrane":
-                return (1 - self.decay * a) * state + a * drive
-        raise self._unknown_rule()
-
-    def _unknown_rule(self) -> ValueError:
-        return ValueError(f"a Reservoir has no equations for the update rule {self.update_rule}")
+        return self.rule.step(state, drive, self.leak[...][:, None], self.f, self.decay)
 
 
 class Stack(nnx.Module):

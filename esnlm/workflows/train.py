@@ -1,7 +1,8 @@
 """Training, from a configuration to a finished run directory."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,25 @@ from esnlm.training.summary import summarize
 
 INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
+Listener = Callable[[dict[str, Any]], Any]
+
 
 @in_float32
-def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span | None = None) -> int:
+def train_run(
+    experiment: Experiment,
+    allowed: Sequence[str] = (),
+    traced: Span | None = None,
+    listeners: Sequence[Listener] = (),
+    ends_process: bool = True,
+) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
     Args:
         experiment: what to run, and where.
         allowed: settings that may differ from those that the run was begun with (training/settings.py).
         traced: the updates of which a profile is written; it does not change the outcome.
+        listeners: are called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
+        ends_process: whether a second SIGINT ends the process at once, as it does for a command.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -53,8 +64,9 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
     def train_in(folder: Path) -> int:
         directory = RunDirectory(folder)
         try:
-            with interruptible() as interruption, directory.locked():
-                return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
+            with interruptible(ends_process) as interruption, directory.locked():
+                profile = Profile(traced, directory.profile)
+                return _train_run(experiment, directory, interruption, allowed, profile, listeners)
         except KeyboardInterrupt:  # There was nothing to save.
             return _stopped()
 
@@ -84,6 +96,7 @@ def _train_run(
     interruption: Interruption,
     allowed: Sequence[str],
     profile: Profile,
+    listeners: Sequence[Listener],
 ) -> int:
     # 1. A run that came to its end is left as it is.
     if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
@@ -109,6 +122,7 @@ def _train_run(
         Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
     ):
         metrics.listeners.append(trackers.log)
+        metrics.listeners.append(partial(_tell, listeners, interruption))
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited(), profile:
@@ -161,3 +175,10 @@ def _require_same_everywhere(experiment: Experiment, options: dict[str, Any]) ->
                 f"the configuration of process {group.index()} is not that of process 0 ({'; '.join(differ)}): give all"
                 " processes the same one"
             )
+
+
+def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
+    """Calls each listener with the values of a line of metrics, and asks the run to stop where one returns True."""
+    for listener in listeners:
+        if listener(values) is True:
+            interruption.asked = True
