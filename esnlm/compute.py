@@ -21,11 +21,11 @@ STEPS = 128  # time steps of a window, at least: as many as long sentences have,
 class ComputeConfig:
     """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
-    precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
-    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
-    batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
-    window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
-    chunk_tokens: int = 1024  # features whose logits exist at once
+    precision: str = "float32"  # of the readout's matrix products: float32, tf32 or bf16
+    kernel: str = "auto"  # how the reservoir's sparse product is computed; auto: chosen for the device
+    batch_slots: int | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
+    window_tokens: int | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    chunk_tokens: int = 1024  # C, tokens whose logits exist at once
 
     def check(self) -> None:
         require(

@@ -176,7 +176,10 @@ def train(
     Minimises |f_out^-1(teacher) - W_out (u, x, y)|^2 + ridge |W_out|^2 over the steps after the washout.
 
     Args:
-        u, teacher, noise, seed: see `states`. Noise makes a network that generates stabler and less precise.
+        u: see `states`.
+        teacher: see `states`.
+        noise: see `states`. Noise makes a network that generates stabler and less precise.
+        seed: of the noise.
         washout: steps that are left out, in which the state 0 is forgotten.
         ridge: 0 is the pseudo-inverse.
 
@@ -212,7 +215,8 @@ def run(
     """Returns outputs of a trained network one step ahead, (T, L) or (T, L, B), and the state that it ends in.
 
     Args:
-        u, teacher: see `states`. The teacher's output is fed back, also after the last step.
+        u: see `states`.
+        teacher: see `states`. The teacher's output is fed back, also after the last step.
         start: the state to go on from; None: 0.
 
     Raises:
