@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PATTERNS = ("results/**/*.md", "results/**/*.png", "configs/README.md", "configs/**/*.yaml")
 OUTSIDE = {path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)}
 LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")  # [text](target)
+PIPE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")  # code in a table, with an escaped mark between two cells
 BLOCK = re.compile(r"(^```.*?^```$|(?:^ {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)  # code, whose brackets are no links
 
 
@@ -32,11 +33,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns the links of the repository into those of the site."""
+    """Turns the links of the repository into those of the site, and takes the backslash of `\\|` away, which a forge needs."""
     name = page.file.src_uri
     here = posixpath.dirname(name if name in OUTSIDE else f"docs/{name}")
     parts = BLOCK.split(markdown)
     parts[::2] = [LINK.sub(lambda link: site_link(link, here, name), text) for text in parts[::2]]
+    parts[::2] = [PIPE.sub(lambda code: code[0].replace("\\|", "|"), text) for text in parts[::2]]
     return "".join(parts)
 
 
