@@ -47,6 +47,7 @@ Some sections are of several kinds, with settings of their own: `data.kind` ({da
     training: {{epochs: 2, learning_rate: 0.002}}
 """
 CITED = r"[A-Z][\w-]+(?: and [A-Z][\w-]+| et al\.)? \d{4}[a-z]?"
+OWN_TOPOLOGIES = {kind: of for kind, of in sorted(TOPOLOGIES.items()) if of.__module__.startswith("esnlm.")}
 PAPER = rf"\(({CITED})\)"  # in the comment beside a setting
 WRONG = {int: (-1, 0, 3, 10**12), float: (-1.0, 0.0, 2.0, 10.0**12), str: ("?", ""), tuple: ((-1,),)}
 TYPES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", tuple: "a list"}
@@ -79,7 +80,7 @@ def sections() -> Iterator[Section]:
             reservoir = ReservoirConfig(continuous=ContinuousTime())
             continuous = replace(standard, model=EchoStateConfig(reservoir=reservoir))
             yield Section("model.reservoir.continuous", "model.reservoir.continuous.", ContinuousTime, continuous)
-            for kind, topology in TOPOLOGIES.items():
+            for kind, topology in OWN_TOPOLOGIES.items():
                 topical = replace(standard, model=EchoStateConfig(reservoir=ReservoirConfig(topology=topology())))
                 title = f"model.reservoir.topology, kind: {kind}"
                 yield Section(title, "model.reservoir.topology.", topology, topical)
@@ -93,7 +94,7 @@ def sections() -> Iterator[Section]:
 
 def page() -> str:
     """Returns the page."""
-    kinds = {"data": SOURCES, "model": MODELS, "topology": TOPOLOGIES, "training": TRAINING}
+    kinds = {"data": SOURCES, "model": MODELS, "topology": OWN_TOPOLOGIES, "training": TRAINING}
     first = {"data": "grammar", "model": "esn", "topology": "erdos_renyi", "training": "adamw"}
     names = {of: ", ".join(sorted(registry, key=lambda name: name != first[of])) for of, registry in kinds.items()}
     parts = [HEAD.format(**names)]
