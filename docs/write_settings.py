@@ -11,6 +11,7 @@ values.
 import dataclasses
 import inspect
 import re
+import sys
 import types
 import typing
 from collections.abc import Iterator
@@ -47,7 +48,10 @@ Some sections are of several kinds, with settings of their own: `data.kind` ({da
     training: {{epochs: 2, learning_rate: 0.002}}
 """
 CITED = r"[A-Z][\w-]+(?: and [A-Z][\w-]+| et al\.)? \d{4}[a-z]?"
-OWN_TOPOLOGIES = {kind: of for kind, of in sorted(TOPOLOGIES.items()) if of.__module__.startswith("esnlm.")}
+# Those that stand in a module of esnlm, and none that a program made of a function.
+OWN_TOPOLOGIES = {
+    kind: of for kind, of in sorted(TOPOLOGIES.items()) if hasattr(sys.modules[of.__module__], of.__name__)
+}
 PAPER = rf"\(({CITED})\)"  # in the comment beside a setting
 WRONG = {int: (-1, 0, 3, 10**12), float: (-1.0, 0.0, 2.0, 10.0**12), str: ("?", ""), tuple: ((-1,),)}
 TYPES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", tuple: "a list"}

@@ -39,6 +39,8 @@ ROOMS = [
     "signals",
     "diagnosis",
     "workflows",
+    "library",
+    "sklearn",
     "studies",
     "commands",
 ]
@@ -59,9 +61,10 @@ HEAVY = {
     "mlflow",
     "tensorboard",
     "wandb",
+    "sklearn",
 }
-# A class that inherits from one of theirs. These modules themselves are imported only inside functions.
-ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval")}
+# Classes that inherit from theirs. These modules themselves are imported only inside functions.
+ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn")}
 # Nothing here imports it: `esnlm export` puts a copy beside the weights, where transformers runs it without esnlm.
 SHIPPED = "esnlm.interchange.huggingface.modeling_esnlm"
 

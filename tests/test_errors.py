@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import esnlm
 from esnlm import commands, config, config_io
 from esnlm.data import store
 from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
@@ -1217,6 +1218,99 @@ TABLE = {
             "none: not a run directory: it has no config.yaml; give one that train.py wrote",
         ),
     ],
+    "Reservoirs and models in Python": [
+        Row(
+            "a reservoir of tokens and of numbers",
+            "esnlm.Reservoir.draw(8, vocabulary=9, inputs=1)",
+            "give vocabulary, for tokens, or inputs, for numbers, and not both",
+        ),
+        Row(
+            "an unknown activation",
+            "esnlm.Reservoir.draw(8, inputs=1, activation='swish')",
+            "activation is 'swish': choose tanh, relu, or give a function",
+        ),
+        Row(
+            "an unknown topology",
+            "esnlm.Reservoir.draw(8, inputs=1, topology='tree')",
+            "topology is 'tree': choose …, or give a function",
+        ),
+        Row(
+            "a topology of another size",
+            "esnlm.Reservoir.draw(8, inputs=1, topology=lambda size, rng: np.eye(9))",
+            "the matrix of topology <lambda> has the shape (9, 9): it must be (8, 8)",
+        ),
+        Row(
+            "a matrix of another shape",
+            "esnlm.Reservoir.draw(8, inputs=1).replace(w_in=np.ones((8, 2)))",
+            "w_in has the shape (8, 2): it must be (8, 1)",
+        ),
+        Row(
+            "leaks outside 0 .. 1",
+            "esnlm.Reservoir.draw(8, inputs=1).replace(leak=2)",
+            "leak has a value outside 0 .. 1",
+        ),
+        Row(
+            "inputs of another width",
+            "esnlm.Reservoir.draw(8, inputs=2).states(u)",
+            "sequence 0 has the shape (30, 1): it must be (T, 2), of real numbers",
+        ),
+        Row(
+            "an id outside the vocabulary",
+            "esnlm.Reservoir.draw(8, vocabulary=9).states([np.array([9])])",
+            "sequence 0 has an id outside 0 .. 8",
+        ),
+        Row(
+            "a function that no other program could find",
+            "esnlm.Reservoir.draw(8, inputs=1, activation=lambda x: x).__getstate__()",
+            "activation is a function that is not registered, <lambda …>: it cannot be pickled; write @esnlm.activation above"
+            " its def, and do the same in each program that loads it",
+        ),
+        Row(
+            "a function under the name of another",
+            "esnlm.activation(np.tanh)",
+            "activation tanh: esnlm has one of this name; choose another name",
+        ),
+        Row(
+            "a readout that is not fitted",
+            "esnlm.Readout('ridge').predict(u)",
+            "this readout is not fitted yet: call fit",
+        ),
+        Row(
+            "as many states as targets",
+            "esnlm.Readout('ridge').fit(u, y[1:])",
+            "there are 30 states and 29 targets: give as many of both",
+        ),
+        Row(
+            "a setting of another readout",
+            "esnlm.Readout('lms', forgetting=0.9)",
+            "readout lms has no setting 'forgetting': choose from epochs, batch_size, learning_rate, intercept, log_probs,"
+            " held_out_tokens, checkpoint_every",
+        ),
+        Row(
+            "another vocabulary",
+            "esnlm.LanguageModel(esnlm.Reservoir.draw(8, vocabulary=9), esnlm.tokenizer('words', ['a cat']))",
+            "the reservoir reads 9 token ids, and the tokenizer has 258; draw it with vocabulary=tokenizer",
+        ),
+        Row(
+            "a tokenizer of no sentences",
+            "esnlm.tokenizer('words')",
+            "there are no sentences: give at least one",
+        ),
+        Row("no section", "esnlm.train({'sede': 3})", "experiment: unknown key 'sede': choose from …"),
+        Row(
+            "sentences that the run does not have",
+            "esnlm.train({'run': 'new', 'data': {'kind': 'given'}})",
+            "new/stores/train: missing: data.kind is given, for sentences given in Python; give them again with"
+            " esnlm.train(..., sentences=...)",
+        ),
+        Row(
+            "other sentences than those of the run",
+            "esnlm.train('small.yaml', sentences=['The cats sleep.'])",
+            "new/stores/train: the run was begun with other sentences; give the same, or name another run directory",
+            lambda: shutil.copytree("run", "new") and None,
+            begins_a_run=True,
+        ),
+    ],
 }
 
 
@@ -1248,7 +1342,9 @@ SIGNAL = np.linspace(-0.5, 0.5, 30)[:, None]  # (T, 1)
 def run(command: str) -> int:
     """The status of a command as it is typed, in this process; anything else is Python."""
     if not command.startswith("python "):
-        return exit_with(lambda: eval(command, {"network": network, "np": np, "u": SIGNAL, "y": SIGNAL}) and 0)
+        return exit_with(
+            lambda: eval(command, {"network": network, "esnlm": esnlm, "np": np, "u": SIGNAL, "y": SIGNAL}) and 0
+        )
     _, program, *words = shlex.split(command)
     try:
         if program == "-m":

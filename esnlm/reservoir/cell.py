@@ -15,8 +15,7 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
-
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, UpdateRule
 
 
 class TrainedInput(nnx.Module):
@@ -58,7 +57,7 @@ class TrainedInput(nnx.Module):
 
 
 class Reservoir(nnx.Module):
-    """One layer, by one of two update rules; the readout sees what feeds back, h or r.
+    """One layer, by one of two update rules, or by a function of one's own; the readout sees what feeds back, h or r.
 
     leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
     leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
@@ -68,9 +67,9 @@ class Reservoir(nnx.Module):
         w_in: W_in (N, V), or (N, D) behind an embedding; (N, N) in a layer above another.
         leak: a (N,).
         embedding: (D, V), whose column of a token u is then, instead of one-hot; or None.
-        activation: f, of ACTIVATIONS.
+        activation: f, by its name in ACTIVATIONS (reservoir/functions.py).
         decay: alpha of the continuous-time form (Ueda et al. 2025b).
-        update_rule: leaky_output or leaky_membrane.
+        update_rule: leaky_output, leaky_membrane or another one of UPDATE_RULES.
     """
 
     def __init__(
@@ -87,6 +86,8 @@ class Reservoir(nnx.Module):
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
         self.activation, self.decay, self.update_rule = activation, decay, update_rule
+        # The functions themselves, so that a program compiled for one is never run for another one of the same name.
+        self.f, self.rule = ACTIVATIONS[activation], _rule(update_rule)
         self.recurrent: Frozen = FrozenMatrix(w_rec)
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
@@ -172,24 +173,16 @@ class Reservoir(nnx.Module):
 
     def output(self, state: jax.Array) -> jax.Array:
         """Returns what feeds back and what the readout sees, (N, B): h, or r = f(x)."""
-        match self.update_rule:
-            case "leaky_output":
-                return state
-            case "leaky_membrane":
-                return ACTIVATIONS[self.activation](state)
-        raise self._unknown_rule()
+        return self.rule.output(state, self.f)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
         """Returns f(.) as `advance(state, x)` computes it, (N, B). Diagnosis counts the saturated units in it.
 
-        Under leaky_output this is f(.) before the leak mixes it with the old state. Under leaky_membrane it is the output.
+        Under leaky_output this is f(.) before the leak mixes it with the old state. Under any other rule it is the output.
         """
-        match self.update_rule:
-            case "leaky_output":
-                return ACTIVATIONS[self.activation](self._feed_back(state) + x)
-            case "leaky_membrane":
-                return self.output(self.advance(state, x))
-        raise self._unknown_rule()
+        if self.update_rule == "leaky_output":
+            return self.f(self._feed_back(state) + x)
+        return self.output(self.advance(state, x))
 
     def for_device(
         self, kernel: str = "auto", *, differentiable: bool = False, reads_tokens: bool = True
@@ -237,16 +230,7 @@ class Reservoir(nnx.Module):
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
         """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""
-        a = self.leak[...][:, None]  # (N, 1)
-        match self.update_rule:
-            case "leaky_output":
-                return (1 - self.decay * a) * state + a * ACTIVATIONS[self.activation](drive)
-            case "leaky_membrane":
-                return (1 - self.decay * a) * state + a * drive
-        raise self._unknown_rule()
-
-    def _unknown_rule(self) -> ValueError:
-        return ValueError(f"a Reservoir has no equations for the update rule {self.update_rule}")
+        return self.rule.step(state, drive, self.leak[...][:, None], self.f, self.decay)
 
 
 class Stack(nnx.Module):
@@ -333,6 +317,12 @@ def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | S
     first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))
     layers = [Reservoir.from_arrays(first, vocab_size, **settings)]
     return Stack(layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above])
+
+
+def _rule(name: str) -> UpdateRule:
+    if name not in UPDATE_RULES:
+        raise ValueError(f"a Reservoir has no equations for the update rule {name}")
+    return UPDATE_RULES[name]
 
 
 def _nonzeros(matrix: Matrix) -> int:

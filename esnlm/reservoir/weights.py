@@ -13,6 +13,7 @@ from jax.experimental.sparse import BCOO
 from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, public
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
@@ -24,8 +25,6 @@ log = logging.getLogger("esnlm")
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
-
-UPDATE_RULES = ("leaky_output", "leaky_membrane")
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,9 @@ class ReservoirConfig:
     leak_max: float = 1.0  # upper end of that interval [alpha_max]
     # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
     continuous: ContinuousTime | None = None
-    activation: str = "tanh"  # of the units: tanh or relu [f]
-    update_rule: str = "leaky_output"  # the leak fades the output; leaky_membrane: the argument of f (Fujimaki 2026)
+    activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
+    # The leak fades the output; leaky_membrane: the argument of f; or a name registered by esnlm.update_rule (Fujimaki 2026).
+    update_rule: str = "leaky_output"
     # Width of a frozen random embedding in front of W_in; null: W_in reads tokens (Fujimaki 2026) [D_emb].
     embedding: int | None = None
     layers: int = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
@@ -138,11 +138,11 @@ class ReservoirConfig:
             must(1e-12 < self.input_connectivity <= 1, "input_connectivity", "it must be above 1e-12 and at most 1")
         if self.continuous is not None:
             self.continuous.check(f"{field}.continuous")
-        must(self.spectral_radius > 0, "spectral_radius", "it must be above 0")
+        must(self.spectral_radius > 0 or kind == "given", "spectral_radius", "it must be above 0")
         must(self.input_scale > 0, "input_scale", "it must be above 0")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
-        must(self.activation in ("tanh", "relu"), "activation", "it must be tanh or relu")
-        must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(UPDATE_RULES)}")
+        must(self.activation in ACTIVATIONS, "activation", f"it must be {' or '.join(public(ACTIVATIONS))}")
+        must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(public(UPDATE_RULES))}")
         must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
         must(self.layers >= 1, "layers", "it must be at least 1")
 

@@ -33,7 +33,7 @@ from esnlm.errors import require
 from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
-from esnlm.reservoir.cell import ACTIVATIONS
+from esnlm.reservoir.functions import ACTIVATIONS
 from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig

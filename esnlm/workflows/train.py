@@ -1,7 +1,9 @@
 """Training, from a configuration to a finished run directory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from esnlm import config
 from esnlm.compute import in_float32
@@ -22,14 +24,23 @@ from esnlm.training.summary import summarize
 
 INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
+Listener = Callable[[dict[str, Any]], Any]
+
 
 @in_float32
-def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
+def train_run(
+    experiment: Experiment,
+    allowed: Sequence[str] = (),
+    listeners: Sequence[Listener] = (),
+    ends_process: bool = True,
+) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
     Args:
         experiment: what to run, and where.
         allowed: settings that may differ from those that the run was begun with (training/settings.py).
+        listeners: are called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
+        ends_process: whether a second SIGINT ends the process at once, as it does for a command.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -40,15 +51,19 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     """
     directory = RunDirectory(Path(experiment.run))
     try:
-        with interruptible() as interruption, directory.locked():
-            return _train_run(experiment, directory, interruption, allowed)
+        with interruptible(ends_process) as interruption, directory.locked():
+            return _train_run(experiment, directory, interruption, allowed, listeners)
     except KeyboardInterrupt:  # There was nothing to save.
         say("stopped; the same command resumes")
         return INTERRUPTED
 
 
 def _train_run(
-    experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]
+    experiment: Experiment,
+    directory: RunDirectory,
+    interruption: Interruption,
+    allowed: Sequence[str],
+    listeners: Sequence[Listener],
 ) -> int:
     # 1. A run that came to its end is left as it is.
     directory.verify(*directory.initial_files, warn=warn)
@@ -75,6 +90,7 @@ def _train_run(
         Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,
     ):
         metrics.listeners.append(trackers.log)
+        metrics.listeners.append(partial(_tell, listeners, interruption))
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited():
@@ -92,3 +108,10 @@ def _train_run(
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
     return 0
+
+
+def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
+    """Calls each listener with the values of a line of metrics, and asks the run to stop where one returns True."""
+    for listener in listeners:
+        if listener(values) is True:
+            interruption.asked = True

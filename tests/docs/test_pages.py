@@ -27,7 +27,7 @@ from esnlm.data.tokenizer import word_tokenizer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TESTED_ELSEWHERE = {"errors", "extending"}  # by tests/test_errors.py and tests/docs/test_extending.py
+TESTED_ELSEWHERE = {"errors", "extending", "library"}  # by tests/test_errors.py and a test each in tests/docs
 PROGRAMS = ("esnlm", "python", "python3", "pip", "printf", "mkdocs", "ESNLM_AOT=FOLDER")
 FRESH = {"README", "start", "reproduce"}  # pages that prepare and train themselves
 
