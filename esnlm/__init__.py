@@ -6,7 +6,6 @@ run.log_probs(["The cats sleep."])
 docs/library.md teaches all of it, from a reservoir in the hand to a run that is trained from Python.
 """
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from esnlm.errors import InputError
@@ -60,6 +59,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        from pkgutil import resolve_name
+
         return resolve_name(_HOMES[name])
     raise AttributeError(f"module 'esnlm' has no attribute {name!r}")
 

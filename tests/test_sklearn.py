@@ -23,16 +23,17 @@ def expected_failures(estimator):
     return OF_STEPS if estimator.predicts == "steps" else {}
 
 
+@parametrize_with_checks([ReservoirRegressor(10), ReservoirClassifier(10)], expected_failed_checks=expected_failures)
+def test_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
-    [
-        ReservoirRegressor(20),
-        ReservoirRegressor(20, predicts="sequences"),
-        ReservoirClassifier(20),
-        ReservoirClassifier(20, predicts="steps"),
-    ],
+    [ReservoirRegressor(20, predicts="sequences"), ReservoirClassifier(20, predicts="steps")],
     expected_failed_checks=expected_failures,
 )
-def test_the_checks_of_scikit_learn(estimator, check):
+def test_the_checks_of_scikit_learn_the_other_way_round(estimator, check):
     check(estimator)
 
 

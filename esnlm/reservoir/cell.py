@@ -15,7 +15,7 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
-from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, UpdateRule
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
@@ -86,12 +86,32 @@ class Reservoir(nnx.Module):
         self.state_size, self.input_size = int(w_in.shape[0]), int(w_in.shape[1])
         self.vocab_size = self.input_size if embedding is None else embedding.shape[1]
         self.activation, self.decay, self.update_rule = activation, decay, update_rule
-        # The functions themselves, so that a program compiled for one is never run for another one of the same name.
-        self.f, self.rule = ACTIVATIONS[activation], _rule(update_rule)
         self.recurrent: Frozen = FrozenMatrix(w_rec)
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V); (V, D) on a device
+
+    # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
+
+    @property
+    def activation(self) -> str:
+        """The name of f."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, name: str) -> None:
+        self._activation, self.f = name, ACTIVATIONS[name]
+
+    @property
+    def update_rule(self) -> str:
+        """The name of the update rule."""
+        return self._update_rule
+
+    @update_rule.setter
+    def update_rule(self, name: str) -> None:
+        if name not in UPDATE_RULES:
+            raise ValueError(f"a Reservoir has no equations for the update rule {name}")
+        self._update_rule, self.rule = name, UPDATE_RULES[name]
 
     # ---- the arrays: not of what `for_device` returns ----
 
@@ -317,12 +337,6 @@ def from_arrays(arrays: dict, vocab_size: int, **settings: Any) -> Reservoir | S
     first, *above = (arrays["layers"][str(i)] for i in range(len(arrays["layers"])))
     layers = [Reservoir.from_arrays(first, vocab_size, **settings)]
     return Stack(layers + [Reservoir.from_arrays(layer, len(layer["leak"]), **settings) for layer in above])
-
-
-def _rule(name: str) -> UpdateRule:
-    if name not in UPDATE_RULES:
-        raise ValueError(f"a Reservoir has no equations for the update rule {name}")
-    return UPDATE_RULES[name]
 
 
 def _nonzeros(matrix: Matrix) -> int:

@@ -25,6 +25,7 @@ def forgets():
             del names[name]
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(tmp_path, monkeypatch, forgets):
     monkeypatch.chdir(tmp_path)
     names = {}

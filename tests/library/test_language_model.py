@@ -46,6 +46,7 @@ def test_a_fitted_model_scores_as_its_equations_say(reservoir, tokenizer, ridge)
     np.testing.assert_array_equal(ridge.prefers(pairs), log_p[:20] > log_p[20:])
 
 
+@pytest.mark.slow
 def test_it_has_the_bits_of_a_training_of_the_same_settings(tmp_path, tokenizer, reservoir):
     """The reservoir that is drawn by hand with the run's seed is the one that the run draws."""
     esnlm.prepare(SENTENCES, tmp_path / "store", tokenizer=tokenizer)
@@ -78,6 +79,7 @@ def test_a_saved_model_is_a_run(tmp_path, ridge):
     assert esnlm.train(loaded.config).step == loaded.step  # it is finished, and nothing is left to do
 
 
+@pytest.mark.slow
 def test_a_reservoir_of_ones_own_is_saved_with_its_matrices(tmp_path, tokenizer, reservoir):
     own = reservoir.replace(w_rec=np.eye(40, k=-1), activation=lambda x: x / (1 + abs(x)))
     model = esnlm.LanguageModel(own, tokenizer, Ridge(regularizations=(1e-4,))).fit(SENTENCES)

@@ -10,6 +10,7 @@ import pytest
 import esnlm
 from esnlm.data import grammar
 from esnlm.errors import InputError
+from esnlm.runs.directory import FORMAT
 from esnlm.workflows import train as workflow
 
 SENTENCES = list(grammar.sentences(400, seed=0))
@@ -32,6 +33,7 @@ def arrays_are_equal(one, other):
     return all(np.array_equal(array, other.arrays()[name]) for name, array in one.arrays().items())
 
 
+@pytest.mark.slow
 def test_functions_see_steps_and_metrics_and_change_nothing(tmp_path, undisturbed):
     seen = []
     run = esnlm.train(experiment(tmp_path), [lambda *line: seen.append(line)], sentences=SENTENCES, validation=OTHERS)
@@ -41,6 +43,7 @@ def test_functions_see_steps_and_metrics_and_change_nothing(tmp_path, undisturbe
     assert seen[-1][1]["val_nll"] == pytest.approx(run.likelihood(OTHERS).nll, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_function_stops_a_run_which_the_same_call_resumes(tmp_path, undisturbed):
     given = {"sentences": SENTENCES, "validation": OTHERS}
     stopped = esnlm.train(experiment(tmp_path), [lambda step, metrics: step >= 5], **given)
@@ -88,9 +91,13 @@ def test_an_experiment_and_a_file_are_taken_too(tmp_path, monkeypatch):
     assert given == [made] * 3
 
 
-def test_what_cannot_be_is_refused_in_one_line(tmp_path, undisturbed):
-    begun = {"run": undisturbed.config.run, "model": MODEL, "training": {"epochs": 2, "log_every": 1}}
-    store = undisturbed.directory / "stores"
+def test_what_cannot_be_is_refused_in_one_line(tmp_path):
+    """A run that has begun is its config.yaml and its stores."""
+    begun, store = experiment(tmp_path), tmp_path / "run" / "stores"
+    for name, given in (("train", SENTENCES), ("validation", OTHERS)):
+        esnlm.prepare(given, store / name, tokenizer=esnlm.tokenizer("words", SENTENCES))
+    (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "run" / "format.json").write_text(f'{{"format": {FORMAT}}}')
     lines = {
         "experiment: unknown key 'sede': choose from": lambda: esnlm.train({"sede": 3}),
         "model.reservoir.activation is relo: it must be tanh": lambda: esnlm.train(
