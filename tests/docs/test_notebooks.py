@@ -13,7 +13,8 @@ pytest.importorskip("ipykernel", reason="needs ipykernel: pip install -e '.[docs
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 ORDER = ("first_run", "states", "topology")  # the second goes on with the run of the first
 LARGEST = 100_000  # bytes of a file
-SMALLER = {"20000": "2000", "5000": "500", '({"kind": "erdos_renyi"}, {"kind"': '({"kind"'}
+ONE, TWO = '{"kind": "erdos_renyi"}', '{"kind": "chains", "lanes": 16}'
+SMALLER = {"20000": "2000", "5000": "500", f"({ONE}, {TWO})": f"({TWO},)"}
 
 
 def read(name: str) -> nbformat.NotebookNode:
