@@ -61,7 +61,7 @@ def draw_model() -> Figure:
     for here in range(16):
         for there in rng.choice(16, 2, replace=False):
             axes.plot(*units[[here, there]].T, color="0.6", linewidth=0.8, zorder=2)
-    axes.scatter(*units.T, s=55, color="#4f9a64", edgecolor="white", zorder=3)
+    axes.scatter(units[:, 0], units[:, 1], s=55, color="#4f9a64", edgecolor="white", zorder=3)
     box(axes, 6.3, 0.9, 1.3, 1.0, TRAINED, "readout", "trained")
     for number, (word, probability) in enumerate([("sleep", 0.42), ("that", 0.27), ("near", 0.15), ("sleeps", 0.02)]):
         y = 1.95 - 0.36 * number
@@ -116,6 +116,7 @@ def draw_packing() -> Figure:
         padded.add_patch(Rectangle((0, y), lengths.max(), 0.85, facecolor="0.93", edgecolor="none"))
         padded.add_patch(Rectangle((0, y), length, 0.85, facecolor=colours[number], edgecolor="none"))
     layout = in_sequence([np.full(length, number) for number, length in enumerate(lengths)], slots)
+    assert layout.starts is not None  # of sentences one after another
     steps, running = layout.steps, np.diff([*layout.first_rows, layout.total])
     for step in range(steps):
         for slot in range(slots):

@@ -64,7 +64,9 @@ def site_link(link: re.Match, here: str, page: str) -> str:
 
 def notebook_page(name: str, notebook: dict) -> dict[str, str | bytes]:
     """Returns a notebook as a page, with the pictures of its outputs: contents by the names of their files."""
-    file, pictures, parts = posixpath.basename(name), {}, []
+    file = posixpath.basename(name)
+    pictures: dict[str, str | bytes] = {}
+    parts: list[str] = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")

@@ -98,12 +98,12 @@ def sections() -> Iterator[Section]:
 
 def page() -> str:
     """Returns the page."""
-    kinds = {"data": SOURCES, "model": MODELS, "topology": OWN_TOPOLOGIES, "training": TRAINING}
+    kinds: dict[str, dict] = {"data": SOURCES, "model": MODELS, "topology": OWN_TOPOLOGIES, "training": TRAINING}
     first = {"data": "grammar", "model": "esn", "topology": "erdos_renyi", "training": "adamw"}
     names = {of: ", ".join(sorted(registry, key=lambda name: name != first[of])) for of, registry in kinds.items()}
     parts = [HEAD.format(**names)]
     for section in sections():
-        text = " ".join(inspect.getdoc(section.of).split("\n\n")[0].split())
+        text = " ".join((inspect.getdoc(section.of) or "").split("\n\n")[0].split())
         parts.append(f"## {section.title}\n\n{text}\n")
         rows = list(settings(section))
         if rows:
@@ -118,7 +118,7 @@ def settings(section: Section) -> Iterator[str]:
     """Yields a row for each setting of a section."""
     hints = typing.get_type_hints(section.of)
     comments = comments_of(section.of)
-    of_class = re.search(f"({CITED})", " ".join(inspect.getdoc(section.of).split()))
+    of_class = re.search(f"({CITED})", " ".join((inspect.getdoc(section.of) or "").split()))
     for field in dataclasses.fields(section.of):
         hint = hints[field.name]
         chosen = field.name in ("kind", "family")
@@ -141,21 +141,16 @@ def comments_of(kind: type) -> dict[str, str]:
         ValueError: a field has none.
     """
     found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
+    for each in filter(dataclasses.is_dataclass, reversed(kind.__mro__)):
         above: list[str] = []
-        for line in inspect.getsource(each).splitlines() if dataclasses.is_dataclass(each) else []:
-            field = re.match(r"    (\w+): [^#]*?(?:  # (.*))?$", line)
-            if line.startswith("    # "):
-                above.append(line.removeprefix("    # ").rstrip("."))
-            elif field and field[1] in each.__dict__.get("__annotations__", {}):
-                found[field[1]] = " ".join([*above, *([field[2]] if field[2] else [])])
-            above = above if line.startswith("    # ") else []
+        for line in inspect.getsource(each).splitlines():
+            beside = re.match(r"    (\w+): [^#]*?(?:  # (.*))?$", line)
+            if beside and beside[1] in inspect.get_annotations(each):
+                found[beside[1]] = " ".join([*above, beside[2] or ""]).strip()
+            above = [*above, line.removeprefix("    # ").rstrip(".")] if line.startswith("    # ") else []
+    hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        if (
-            not found.get(field.name)
-            and field.name not in ("kind", "family")
-            and not is_section(typing.get_type_hints(kind)[field.name])
-        ):
+        if not found.get(field.name) and field.name not in ("kind", "family") and not is_section(hints[field.name]):
             raise ValueError(f"{kind.__module__}.{kind.__name__}.{field.name}: say beside it, in a comment, what it is")
     return found
 
