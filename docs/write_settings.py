@@ -85,7 +85,7 @@ def sections() -> Iterator[Section]:
             continuous = replace(standard, model=EchoStateConfig(reservoir=reservoir))
             yield Section("model.reservoir.continuous", "model.reservoir.continuous.", ContinuousTime, continuous)
             for kind, topology in OWN_TOPOLOGIES.items():
-                topical = replace(standard, model=EchoStateConfig(reservoir=ReservoirConfig(topology=topology())))
+                topical = replace(standard, model=EchoStateConfig(reservoir=ReservoirConfig(topology=topology(kind))))
                 title = f"model.reservoir.topology, kind: {kind}"
                 yield Section(title, "model.reservoir.topology.", topology, topical)
             yield Section("model.readout, of the family esn", "model.readout.", ReadoutConfig, example)

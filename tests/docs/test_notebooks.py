@@ -52,4 +52,8 @@ def test_they_run(tmp_path, monkeypatch):
     options = {"timeout": 300, "kernel_name": "python3", "resources": {"metadata": {"path": str(tmp_path)}}}
     done = nbclient.NotebookClient(together, **options).execute()  # raises where a cell fails
     printed = "".join(output.get("text", "") for cell in done.cells for output in cell.get("outputs", []))
-    assert "ESN 256, rank 64" in printed and "new sentences with known nouns" in printed and "nats per token  chains" in printed
+    assert (
+        "ESN 256, rank 64" in printed
+        and "new sentences with known nouns" in printed
+        and "nats per token  chains" in printed
+    )
