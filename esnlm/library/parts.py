@@ -55,6 +55,7 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
 
 
 def interval(leak: Any) -> tuple[float, float]:
+    """Returns the ends of the interval that leaks are drawn from."""
     ends = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)
     require(
         len(ends) == 2,
@@ -64,6 +65,7 @@ def interval(leak: Any) -> tuple[float, float]:
 
 
 def leaks(leak: Any, size: int) -> np.ndarray:
+    """Returns the leak of each unit, (N,) float32."""
     a = np.asarray(leak, np.float32)
     require(a.shape in ((), (size,)), f"leak has the shape {a.shape}: it must be one number, or ({size},)")
     require(bool(((a >= 0) & (a <= 1)).all()), "leak has a value outside 0 .. 1")
@@ -79,10 +81,12 @@ def matrix_of(name: str, given: Any, rows: int, columns: int) -> Matrix:
 
 
 def nonzeros(matrix: Matrix) -> int:
+    """Returns how many entries are not 0."""
     return int(np.count_nonzero(matrix.data if isinstance(matrix, BCOO) else matrix))
 
 
 def radius(matrix: Matrix) -> float:
+    """Returns the spectral radius; the start vector is always the same one."""
     return spectral_radius(as_scipy(matrix), seed=seed_sequence(0, Stream.SPECTRAL_START)).radius
 
 
@@ -100,6 +104,7 @@ def scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
 
 
 def shown(matrix: Matrix) -> Shown:
+    """Returns a copy for people, of SciPy or NumPy."""
     if not isinstance(matrix, BCOO):
         return np.array(matrix)
     row, column = np.asarray(matrix.indices).T

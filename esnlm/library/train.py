@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from esnlm import config_io, loaded_run
 from esnlm.config import Experiment, as_dict
 from esnlm.data.sources.given import put_sentences
@@ -69,7 +71,7 @@ def train(
     def tell(values: dict[str, Any]) -> bool:
         nonlocal stopped
         answers = [callback(values["step"], dict(values)) for callback in callbacks]
-        stopped = stopped or any(answer is True for answer in answers)
+        stopped = stopped or any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
         return stopped
 
     status = train_run(read, allow_change, [tell] if callbacks else (), ends_process=False)
