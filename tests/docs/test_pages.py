@@ -67,8 +67,7 @@ PARADIGMS = {
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """Yields what can be run on a page, in order: ("python", code) and ("command", line)."""
-    block = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}.*\n)+)", re.MULTILINE | re.DOTALL)
-    for found in re.finditer(block.pattern.replace(" {4}.*", " {4}[^\n]*"), page.read_text(), block.flags):
+    for found in re.finditer(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n)+)", page.read_text(), re.MULTILINE | re.DOTALL):
         if found[1] == "python":
             yield "python", found[2]
         for line in (found[3] or "").splitlines():
@@ -83,14 +82,19 @@ def named(page: Path) -> list[str]:
     lines = [line for kind, line in blocks(page) if kind == "command"]
     lines += [
         line.replace("\n", " ")
-        for line in re.findall(r"(?<!`)`((?:esnlm|python (?:train|eval_blimp)\.py) [^`]+)`(?!`)", text)
+        for line in re.findall(r"(?<!`)`((?:esnlm|python -m esnlm|python (?:train|eval_blimp)\.py) [^`]+)`(?!`)", text)
     ]
     return [line for line in lines if words_of(line) and not re.search(r"\.\.\.|\[--|\bCOMMAND\b", line)]
 
 
 def words_of(line: str) -> list[str] | None:
     """Returns the command of esnlm in a line and its arguments; None where another program is called."""
-    for start, name in {"esnlm ": "", "python train.py": "train", "python eval_blimp.py": "blimp"}.items():
+    for start, name in {
+        "esnlm ": "",
+        "python -m esnlm ": "",
+        "python train.py": "train",
+        "python eval_blimp.py": "blimp",
+    }.items():
         if line.startswith(start):
             return [*([name] if name else []), *shlex.split(line.removeprefix(start))]
     return None
@@ -112,7 +116,16 @@ def test_every_command_that_a_page_names_has_these_options(page):
 
 
 def is_setting(word: str) -> bool:
-    return "." in word or word in ("--run", "--seed", "--tracking")
+    """Says whether a word is --KEY of a setting that docs/settings.md has."""
+    key = word.removeprefix("--")
+    kinds = (
+        "data.kind",
+        "model.family",
+        "training.kind",
+        "model.reservoir.topology.kind",
+        "model.reservoir.continuous",
+    )
+    return key in kinds or f"\n| `{key}` |" in NAMES["settings"].read_text()
 
 
 def make_world(folder: Path) -> Path:
