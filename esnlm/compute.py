@@ -24,14 +24,16 @@ STEPS = 128  # time steps of a window, at least: as many as long sentences have,
 class ComputeConfig:
     """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
-    precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
-    cross_entropy: str = "auto"  # of the readout: plain, or fused, which keeps no logits in memory (GPUs only)
-    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense, fused (GPUs only)
-    state_precision: str = "float32"  # of the states that W_rec reads: float32 or bf16, which halves what a GPU moves
-    batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
-    window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
-    chunk_tokens: int = 1024  # features whose logits exist at once
-    mesh: dict[str, int] | None = None  # devices: {data: D, vocabulary: M}; null: all, along vocabulary
+    precision: str = "float32"  # of the readout's matrix products: float32, tf32 or bf16
+    # Of the loss over the vocabulary: plain, or fused, which keeps no logits in memory (GPUs only); auto: chosen for the device.
+    cross_entropy: str = "auto"
+    # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
+    kernel: str = "auto"
+    state_precision: str = "float32"  # of the states that W_rec reads: float32, or bf16, which halves what a GPU moves
+    batch_slots: int | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
+    window_tokens: int | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    chunk_tokens: int = 1024  # C, tokens whose logits exist at once
+    mesh: dict[str, int] | None = None  # the devices as {data: D, vocabulary: M}; null: all, along vocabulary
 
     def check(self) -> None:
         require(

@@ -74,7 +74,7 @@ def train(
         stopped = stopped or any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
         return stopped
 
-    status = train_run(read, allow_change, [tell] if callbacks else (), ends_process=False)
+    status = train_run(read, allow_change, listeners=[tell] if callbacks else (), ends_process=False)
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
     return loaded_run.load(read.run)

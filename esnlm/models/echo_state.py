@@ -30,8 +30,9 @@ class EchoStateConfig(ModelConfig):
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
-    train_input: bool = False  # train W_in too, all but its zeros
-    dropout: float = 0.0  # on W_in u, and on the copy of h that the readout sees; never on the carried state
+    train_input: bool = False  # train W_in too, all but its zeros: ESN+i (Ueda et al. 2025b)
+    # Rate of dropout on W_in u, and on the copy of h that the readout sees (Ueda et al. 2025b).
+    dropout: float = 0.0
 
     def check(self, name: str) -> None:
         self.reservoir.check(f"{name}.reservoir")

@@ -50,7 +50,7 @@ class JaegerConfig(ModelConfig):
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    rank: int = 512  # r of W_out = A (B_u B B_y)
+    rank: int = 512  # of W_out = A (B_u B B_y) [r]
     feedback_scale: float = 1.0  # standard deviation of W_back's nonzeros, of which there are as many as in W_in
 
     dropout = 0.0

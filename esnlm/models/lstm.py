@@ -23,8 +23,8 @@ class LstmConfig(ModelConfig):
     """An LSTM of one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
 
     family: str = "lstm"
-    width: int = 512  # of the embedding and of the hidden state
-    dropout: float = 0.1  # after the embedding, and before the readout
+    width: int = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
+    dropout: float = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
 
     def check(self, name: str) -> None:
         require(self.width >= 1, f"{name}.width is {self.width}: it must be at least 1")

@@ -26,8 +26,8 @@ ROWS_AT_ONCE = 64  # rows that are initialized at once; the numbers are the same
 class ReadoutConfig:
     """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
-    rank: int | None = 512  # r_out of W_out = A B; null: one matrix of full rank
-    scaling: str = "none"  # of initial weights and learning rates with the widths: none, ntp, spectral or dynamic
+    rank: int | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
+    scaling: str = "none"  # of initial weights and learning rates with the widths (Utsunomiya 2025)
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the setting below `field`, for a readout that cannot be built."""

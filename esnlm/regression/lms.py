@@ -28,13 +28,13 @@ class LeastMeanSquares(Fitter):
     """The delta rule (Fujimaki 2026)."""
 
     kind: str = "lms"
-    epochs: int = 1
-    batch_size: int = 32  # B, sentences side by side
-    learning_rate: float = 0.01  # mu
-    intercept: bool = True  # learn one for each token, beside W_out r; Fujimaki 2026 has none
-    log_probs: str = "calibrated"  # or softmax (regression/calibration.py), as in Fujimaki 2026
-    held_out_tokens: int = 4096  # of training text, left out of the fit, that calibrate
-    checkpoint_every: int = 50  # windows of text
+    epochs: int = 1  # passes over the training text
+    batch_size: int = 32  # sentences side by side [B]
+    learning_rate: float = 0.01  # size of a step [mu]
+    intercept: bool = True  # learn one for each token, beside W_out r; the slides have none
+    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated, or softmax as in the slides
+    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that calibrate
+    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by least mean squares"
 

@@ -262,8 +262,13 @@ class Reservoir(nnx.Module):
 
     @property
     def fuses_steps(self) -> bool:
-        """Whether `first_carry` and `write_step` are there: W_rec is an operand of the kernel `fused` without a transpose."""
-        return isinstance(self.recurrent.get_value(), fused.Rows)
+        """Whether `first_carry` and `write_step` are there: W_rec is an operand of the kernel `fused` without a transpose.
+
+        The kernel knows the built-in equations. A function of a program's own takes the general way, with W_rec's product alone
+        by the kernel.
+        """
+        known = self.update_rule in fused.UPDATE_RULES and self.activation in fused.ACTIVATIONS
+        return known and isinstance(self.recurrent.get_value(), fused.Rows)
 
     def first_carry(self, slots: int) -> fused.Carry:
         """Returns what `write_step` carries from one time step to the next, before the first one."""

@@ -59,6 +59,10 @@ class Rows(NamedTuple):
     length: jax.Array  # (N, 0): nothing but the number of rows, as a shape
 
 
+UPDATE_RULES = ("leaky_output", "leaky_membrane")  # that the kernel has equations for
+ACTIVATIONS = ("tanh", "relu")
+
+
 class Rule(NamedTuple):
     """The equation of a time step: settings of a Reservoir."""
 
@@ -69,8 +73,6 @@ class Rule(NamedTuple):
     @property
     def keeps_membrane(self) -> bool:
         """Whether the state is x and not h."""
-        if self.update_rule not in ("leaky_output", "leaky_membrane"):
-            raise ValueError(f"the kernel fused has no equations for the update rule {self.update_rule}")
         return self.update_rule == "leaky_membrane"
 
 

@@ -19,9 +19,8 @@ from esnlm.features import dropout
 from esnlm.features.layout import pack_batch
 from esnlm.features.stream import FeatureStream
 from esnlm.models.jaeger import JaegerConfig
-from esnlm.reservoir import fused, sparse
+from esnlm.reservoir import functions, fused, sparse
 from esnlm.reservoir.arrays import bcoo
-from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
@@ -79,7 +78,8 @@ def states_and_bound(frozen, text, precision="float32", f=np.tanh, keep=1.0):
 
 # ---- the product
 
-SMALL = {kind: topology() for kind, topology in TOPOLOGIES.items()} | {
+DRAWN = {kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"}  # which is drawn by nobody
+SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
     "block_diagonal": BlockDiagonal(blocks=6, mean_degree=5.0),
     "fixed_in_degree": FixedInDegree(degree=6),
     "scale_free": ScaleFree(edges=3),
@@ -88,7 +88,7 @@ SMALL = {kind: topology() for kind, topology in TOPOLOGIES.items()} | {
 
 def test_rows_of_every_topology_are_summed():
     """One graph of each kind, along the diagonal of one matrix; a row that reads every unit, and rows that read none."""
-    assert set(SMALL) == set(TOPOLOGIES)
+    assert set(SMALL) == set(DRAWN)
     blocks = [np.array(reservoir(state_size=72, topology=topology).w_rec.todense()) for topology in SMALL.values()]
     w = scipy.linalg.block_diag(*blocks)[:-1, :-1]  # a number of rows that fills no tile
     w[3], w[17:40:5] = np.linspace(-1, 1, len(w)), 0
@@ -203,11 +203,20 @@ def test_a_trained_input_is_read_as_it_is_and_gradients_take_the_products():
     assert (np.abs(found - w.T @ h) <= terms * EPSILON * (np.abs(w.T) @ np.abs(h))).all()
 
 
-def test_an_update_rule_without_equations_raises():
-    one = bcoo(np.ones(1, np.float32), np.zeros((1, 2), np.int32), (1, 1))
-    layer = Reservoir(one, one, np.ones(1, np.float32), update_rule="leaky_spikes").for_device("fused")
-    with pytest.raises(ValueError, match="leaky_spikes"):
-        layer.first_carry(1)
+@pytest.fixture
+def softsign():
+    """The name of an activation that is no program's but this one's."""
+    return functions.name_of("activation", lambda x: x / (1 + abs(x)))
+
+
+def test_an_activation_of_a_program_s_own_takes_the_products(softsign):
+    """The kernel knows the built-in equations only; W_rec's product is its own all the same."""
+    frozen, texts = reservoir(), sentences(2, longest=5)
+    frozen.activation = softsign
+    ready = frozen.for_device("fused")
+    assert not ready.fuses_steps
+    for found, plain in zip(read(ready, texts, slots=2), read(frozen.for_device("csr"), texts, slots=2), strict=True):
+        np.testing.assert_allclose(found, plain, atol=1e-6)
 
 
 def test_pallas_is_imported_where_a_kernel_is_traced_only():
