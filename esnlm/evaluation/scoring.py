@@ -179,9 +179,12 @@ class _Readout(NamedTuple):
 def _readout_of(stream: FeatureStream | PackedStream, cross_entropy: str = "plain") -> _Readout:
     """Returns the functions for the devices of a stream."""
     if stream.placement is None:
-        by_pair = (_pair_log_probs, _pair_log_probs_with_likeliest)
-        chosen = (partial(function, cross_entropy=cross_entropy) for function in by_pair)
-        return _Readout(lambda buffer: buffer, *chosen, _group_log_probs)
+        return _Readout(
+            features=lambda buffer: buffer,
+            pair_log_probs=partial(_pair_log_probs, cross_entropy=cross_entropy),
+            pair_log_probs_with_likeliest=partial(_pair_log_probs_with_likeliest, cross_entropy=cross_entropy),
+            group_log_probs=_group_log_probs,
+        )
     functions = (
         sharded_scoring.pair_log_probs,
         sharded_scoring.pair_log_probs_with_likeliest,
