@@ -23,6 +23,7 @@ of its targets, log s has the difference O_y - O_i added for each target i, and 
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,7 @@ from esnlm.ops import xla
 from esnlm.ops.matmul import matmul, rounded
 from esnlm.readout import fused_cross_entropy
 
-Gradient = tuple[jax.Array, jax.Array, jax.Array]  # in z, w and bias
+Gradient = tuple[jax.Array | None, jax.Array, jax.Array]  # in z, w and bias; of a z that nothing below trains, none
 
 LARGEST_SUM = 1e30  # of exponentials relative to the target's: a loss of 69 nats, and products with it are still finite
 
@@ -60,7 +61,7 @@ def weighted_nll(
         precision: of the products (ops/matmul.py).
         kernel: plain or fused.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision, kernel)[0]
+    return _forward(z, w, bias, targets, weights, rows, precision, kernel, with_dz=False)[0]
 
 
 def pair_log_probs(
@@ -97,19 +98,21 @@ def _forward(
     rows: jax.Array | None,
     precision: str,
     kernel: str,
+    with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
+    """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
     rows = jnp.arange(len(z)) if rows is None else rows
     if kernel == "fused":
-        return _fused_forward(z, w, bias, targets, weights, rows, precision)
+        return _fused_forward(z, w, bias, targets, weights, rows, precision, with_dz)
     logits = matmul(z, w, (1, 1), precision)  # (C, V); the bias is added below, in the pass of the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
     e, total = _relative(logits, bias, base)
     from_exponentials = partial(
-        _loss_and_gradient, z=z, w=w, targets=targets, weights=weights, rows=rows, precision=precision
+        _loss_and_gradient, z=z, w=w, targets=targets, weights=weights, rows=rows, precision=precision, with_dz=with_dz
     )
 
-    def about_maximum() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def about_maximum() -> tuple[jax.Array, *Gradient]:
         logits = matmul(z, w, (1, 1), precision) + bias
         e, total, top = _about_maximum(logits)
         return from_exponentials(e, total, top[rows] - logits[rows, targets])
@@ -119,11 +122,21 @@ def _forward(
     return loss, (dz, dw, dbias)
 
 
+def _forward_of_vjp(z: Any, w: Any, bias: Any, targets: Any, weights: Any, rows: Any, *settings: str) -> tuple:
+    """Does `_forward` on arguments that say whether they are differentiated. Frozen features at full rank are not."""
+    arrays = jax.tree.map(
+        lambda given: given.value,
+        (z, w, bias, targets, weights, rows),
+        is_leaf=lambda given: hasattr(given, "perturbed"),
+    )
+    return _forward(*arrays, *settings, with_dz=z.perturbed)
+
+
 def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
-    return *(cotangent * part for part in gradient), None, None, None
+    return *(None if part is None else cotangent * part for part in gradient), None, None, None
 
 
-weighted_nll.defvjp(_forward, _backward)
+weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
 
 
 def _loss_and_gradient(
@@ -136,8 +149,9 @@ def _loss_and_gradient(
     weights: jax.Array,
     rows: jax.Array,
     precision: str,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns (loss, dz, dw, dbias).
+    with_dz: bool,
+) -> tuple[jax.Array, *Gradient]:
+    """Returns (loss, dz, dw, dbias), or None in place of dz.
 
     Args:
         e: E = exp(O - base), (C, V), where `base` (C,) is any number for each row.
@@ -146,9 +160,11 @@ def _loss_and_gradient(
     """
     loss = _dot(weights, excess + jnp.log(total)[rows])
     scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
-    mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
-    dz = (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
-    scale = xla.after(scale, mean)  # one large product after the other
+    dz = None
+    if with_dz:
+        mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
+        dz = (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
+        scale = xla.after(scale, mean)  # one large product after the other
     dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z[rows])  # (V, r)
     dbias = _dot(scale, e).at[targets].add(-weights)  # (V,)
     return loss, dz, dw, dbias
@@ -174,22 +190,24 @@ def _fused_forward(
     weights: jax.Array,
     rows: jax.Array,
     precision: str,
+    with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
     """Returns what `_forward` does. The exponentials are made twice, for E W and for E^T (Z * w / s)."""
     picked = _pair_logits(z, w, bias, rows, targets, precision)  # (P,)
 
-    def about(base: jax.Array) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]:
-        total, mean = fused_cross_entropy.exponential_sums(z, w, -base, bias, precision)  # (C,), (C, r)
-        assert mean is not None
+    def about(base: jax.Array) -> tuple[tuple[jax.Array, *Gradient], jax.Array]:
+        total, mean = fused_cross_entropy.exponential_sums(
+            z, w, -base, bias, precision, with_means=with_dz
+        )  # (C,), (C, r)
         loss = _dot(weights, (base[rows] - picked) + jnp.log(total)[rows])
         scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
-        dz = (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
+        dz = None if mean is None else (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
         dbias, dw = fused_cross_entropy.exponential_sums(w, z, bias, -base, precision, scale)  # (V,), (V, r)
         assert dw is not None
         dw = dw.at[targets].add(-weights[:, None] * z[rows])
         return (loss, dz, dw, dbias.at[targets].add(-weights)), total
 
-    def about_maximum() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def about_maximum() -> tuple[jax.Array, *Gradient]:
         return about(fused_cross_entropy.row_maxima(z, w, bias, precision))[0]
 
     found, total = about(picked[: len(z)])
