@@ -1,7 +1,7 @@
 """Devices that programs are compiled for where no such device is: what the compiler and a bound need to know of them.
 
-Memory, bandwidth and processors are what the devices report of themselves. The highest speeds of products are those of the
-makers' data sheets, without sparsity. A float32 product ("highest" precision) of a TPU is six products of bfloat16.
+Memory, bandwidth and speeds are those of esnlm/devices.py. What else a compiler asks for of a GPU, such as its processors, is
+what the devices report of themselves.
 """
 
 import os
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from esnlm.devices import DEVICES
 from esnlm.errors import require
 
 FOLDERS = "ESNLM_AOT"  # the environment variable: folders with plugins, as PATH has them
@@ -77,27 +78,22 @@ AMPERE = {
 }
 
 
-def _gpu(name: str, title: str, memory: int, bandwidth: float, tflops: tuple[float, ...], info: dict) -> Target:
-    float32, tf32, bf16 = (1e12 * value for value in tflops)
-    flops = {"float32": float32, "tf32": tf32, "bf16": bf16, "default": tf32}
-    return Target(name, title, "cuda", "gpu", "1x1x1", memory, bandwidth, flops, info)
-
-
-def _tpu(name: str, topology: str, gibibytes: int, bandwidth: float, tflops: float) -> Target:
-    bf16 = 1e12 * tflops
-    flops = {"float32": bf16 / 6, "tf32": bf16 / 3, "bf16": bf16, "default": bf16}
-    title = f"TPU {name.removeprefix('tpu-')}, one chip"
-    return Target(name, title, "tpu", "tpu", topology, gibibytes << 30, bandwidth, flops)
+def _target(name: str, platform: str, topology: str, info: dict[str, Any] | None = None) -> Target:
+    device = DEVICES[name]
+    title = device.title if platform == "cuda" else f"{device.title}, one chip"
+    default = {"default": device.flops["tf32" if platform == "cuda" else "bf16"]}
+    what = device.memory, device.bandwidth, device.flops | default, info
+    return Target(name, title, platform, device.backend, topology, *what)
 
 
 TARGETS = {
     target.name: target
     for target in (
-        _gpu("h100", "NVIDIA H100 80GB HBM3", 84_942_979_072, 3.35232e12, (66.9, 494.7, 989.4), HOPPER),
-        _gpu("a100", "NVIDIA A100-SXM4-80GB", 85_100_068_864, 2.03904e12, (19.5, 156, 312), AMPERE),
-        _tpu("tpu-v5e", "v5e:2x2", 16, 0.819e12, 197),
-        _tpu("tpu-v5p", "v5p:2x2x1", 95, 2.765e12, 459),
-        _tpu("tpu-v6e", "v6e:2x2", 32, 1.64e12, 918),
+        _target("h100", "cuda", "1x1x1", HOPPER),
+        _target("a100", "cuda", "1x1x1", AMPERE),
+        _target("tpu-v5e", "tpu", "v5e:2x2"),
+        _target("tpu-v5p", "tpu", "v5p:2x2x1"),
+        _target("tpu-v6e", "tpu", "v6e:2x2"),
     )
 }
 

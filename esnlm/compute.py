@@ -9,6 +9,7 @@ import jax.extend.backend
 
 from esnlm.errors import InputError, require
 from esnlm.ops.matmul import PRECISIONS
+from esnlm.parallel import mesh
 from esnlm.reservoir.sparse import KERNELS
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
@@ -26,6 +27,7 @@ class ComputeConfig:
     batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
     window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
     chunk_tokens: int = 1024  # features whose logits exist at once
+    mesh: dict[str, int] | None = None  # devices: {data: D, vocabulary: M}; null: all, along vocabulary
 
     def check(self) -> None:
         require(
@@ -36,6 +38,7 @@ class ComputeConfig:
         for name in ("batch_slots", "window_tokens", "chunk_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
+        mesh.check(self.mesh)
 
 
 # For functions whose caller may have set jax_enable_x64 for computations of its own. A run computes in float32, whose
@@ -76,8 +79,14 @@ class DeviceChoices(Protocol):
     def batch_slots(self, backend: str) -> int: ...
 
 
-def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str) -> ComputeConfig:
-    """Returns the compute settings with every null and `auto` decided for a backend.
+def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int = 1) -> ComputeConfig:
+    """Returns the compute settings with every null and `auto` decided for a backend. The mesh stays as it is asked for.
+
+    Args:
+        compute: what is asked for.
+        model: what it says of the devices that it runs on.
+        backend: cpu, gpu or tpu.
+        devices: that share the features of a window.
 
     Raises:
         InputError: the backend cannot do what is asked for.
@@ -89,5 +98,5 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str) -
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
         batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
-        window_tokens=compute.window_tokens or window,
+        window_tokens=compute.window_tokens or window * devices,
     )

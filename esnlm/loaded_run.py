@@ -38,6 +38,7 @@ from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import BigramModel, UnigramModel
+from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
@@ -124,10 +125,9 @@ class Run:
 
         compute = self.config.compute
         assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        readout = self.config.model.readout_arrays(self.model.params)
         return scoring.token_log_probs(
             self._stream,
-            readout,
+            self._readout,
             sequences,
             compute.precision,
             chunk=min(256, compute.chunk_tokens),
@@ -164,8 +164,7 @@ class Run:
             if progress:
                 bar.show(tokens, f"{store.folder}  NLL {nats / tokens:.3f}", final=tokens == bar.total)
 
-        readout = self.config.model.readout_arrays(self.model.params)
-        found = of_model(self._stream, readout, store, self.config.compute, on_progress)
+        found = of_model(self._stream, self._readout, store, self.config.compute, on_progress)
         assert found is not None  # `on_progress` leaves nothing out
         return found
 
@@ -193,9 +192,9 @@ class Run:
         self._require_readable(sequences)
         compute = self.config.compute
         assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        readout, chunk = self.config.model.readout_arrays(self.model.params), min(256, compute.chunk_tokens)
+        chunk = min(256, compute.chunk_tokens)
         return scoring.group_log_probs(
-            self._stream, readout, sequences, group, compute.precision, chunk, compute.window_tokens
+            self._stream, self._readout, sequences, group, compute.precision, chunk, compute.window_tokens
         )
 
     @in_float32
@@ -354,8 +353,18 @@ class Run:
         return self.config.model.longest
 
     @cached_property
+    def _placement(self) -> Placement | None:
+        return self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
+
+    @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
-        return self.model.for_device(self.config.compute).stream(self.config.compute)
+        return self.model.for_device(self.config.compute).stream(self.config.compute, self._placement)
+
+    @cached_property
+    def _readout(self) -> dict:
+        """The arrays of the readout, on all devices."""
+        params = self.model.params
+        return self.config.model.readout_arrays(params if self._placement is None else self._placement.place(params))
 
     def _require_readable(self, sequences: list[np.ndarray]) -> None:
         """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""
@@ -499,5 +508,8 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         kernel="auto",
         batch_slots=None,
         window_tokens=None,
+        mesh=None,
     )
-    return dataclasses.replace(experiment, compute=choose_compute(to_choose, experiment.model, device))
+    mesh = experiment.model.mesh(to_choose)
+    compute = choose_compute(to_choose, experiment.model, device, 1 if mesh is None else mesh.size)
+    return dataclasses.replace(experiment, compute=compute)

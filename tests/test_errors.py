@@ -331,6 +331,48 @@ TABLE = {
             f"{TRAIN} --compute.chunk_tokens 0",
             "compute.chunk_tokens is 0: it must be at least 1",
         ),
+        Row(
+            "more than the memory",
+            f"{TRAIN} --model.readout.rank 1000000000",
+            "this run needs at least 6,960.0 GB of memory (what is trained 6,960.0, what is frozen 0.0, features 0.0) and this machine has … GB;"
+            " choose a smaller model, or try it all the same with ESNLM_MEMORY_CHECK=off",
+        ),
+        Row(
+            "no updates to trace",
+            f"{TRAIN} --profile 10",
+            "--profile 10: give the first and the last update, as in --profile 100:110",
+        ),
+        Row(
+            "updates in the wrong order",
+            f"{TRAIN} --profile 2:1",
+            "--profile 2:1: updates are counted from 1, and the last is not before the first, as in --profile 100:110",
+        ),
+        Row(
+            "updates after the last",
+            f"{TRAIN} --profile 2:30",
+            "--profile 2:30: this run has 2 updates; name two of these",
+        ),
+        Row(
+            "updates of a regression",
+            f"{TRAIN} --training.kind ridge --model.readout.rank null --profile 1:2",
+            "--profile 1:2: a regression makes no updates; leave --profile out",
+        ),
+        Row(
+            "no such device",
+            f"{TRAIN} --plan --on h1000",
+            "--on h1000: no device of that name is known; choose b200, h200, h100, h100-nvl, h100-pcie, a100, a100-pcie, a100-40gb, l40s,"
+            " l4, rtx-4090, tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e",
+        ),
+        Row(
+            "no number of devices",
+            f"{TRAIN} --plan --on h100:0",
+            "--on h100:0: after the colon stands how many there are, as in h100:8 or h100:4x4",
+        ),
+        Row(
+            "a device to train on",
+            f"{TRAIN} --on h100",
+            "--on h100: nothing is trained there; give --plan too",
+        ),
         Row("no slots", f"{TRAIN} --compute.batch_slots 0", "compute.batch_slots is 0: it must be at least 1"),
     ],
     "Reservoirs and models": [

@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from esnlm.evaluation import sharded_scoring
 from esnlm.features.packed_stream import PackedStream
+from esnlm.features.sharded_stream import by_unit
 from esnlm.features.stream import FeatureStream
 from esnlm.readout import linear
 
@@ -53,9 +55,11 @@ def total_nll(
     Yields:
         The sums of each window, in float64.
     """
+    readout = _readout_of(stream)
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
-        by_sentence = _collect(_launch(params, buffer, rows, window, precision, chunk))
+        launched = _launch(params, readout.features(buffer), rows, window, precision, chunk, readout.pair_log_probs)
+        by_sentence = _collect(launched)
         log_probs = np.concatenate(by_sentence)
         eos_nats = -float(np.sum([sentence[-1] for sentence in by_sentence], dtype=np.float64))
         yield WindowNll(-float(log_probs.sum(dtype=np.float64)), len(log_probs), eos_nats)
@@ -87,7 +91,8 @@ def token_log_probs(
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
         that no other one is more probable than (the first of several), and 0 otherwise.
     """
-    score = _pair_log_probs_with_likeliest if with_likeliest else _pair_log_probs
+    readout = _readout_of(stream)
+    score = readout.pair_log_probs_with_likeliest if with_likeliest else readout.pair_log_probs
     shape = (0, 2) if with_likeliest else (0,)
     keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
     distinct = sorted(key for key in set(keys) if len(key) > 1)
@@ -99,7 +104,7 @@ def token_log_probs(
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
             buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            launched = block, _launch(params, buffer, rows, ids, precision, chunk, score)
+            launched = block, _launch(params, readout.features(buffer), rows, ids, precision, chunk, score)
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
             done += len(previous[0])
@@ -127,15 +132,17 @@ def group_log_probs(
     Returns:
         One float32 array (T - 1,) a sequence.
     """
-    found = [np.empty(0, np.float32)] * len(sequences)
+    readout, found = _readout_of(stream), [np.empty(0, np.float32)] * len(sequences)
     numbers = [n for n, sequence in enumerate(sequences) if len(sequence) > 1]
     to_fill = iter(numbers)
     for window in _groups([sequences[n] for n in numbers], window_tokens):
         buffer, rows = stream.read([sequence[:-1] for sequence in window])
+        buffer = readout.features(buffer)
         every = np.concatenate(rows)
         size = _chunk_size(len(every), chunk)
         chunks = [_pad(every[first : first + size], size) for first in range(0, len(every), size)]
-        values = np.concatenate([_group_log_probs(params, buffer, rows, group, precision) for rows in chunks])
+        log_probs_of = partial(readout.group_log_probs, params, buffer)
+        values = np.concatenate([log_probs_of(rows, group, precision) for rows in chunks])
         for log_probs in np.split(values[: len(every)], np.cumsum([len(each) for each in rows])[:-1]):
             found[next(to_fill)] = log_probs
     return found
@@ -155,6 +162,28 @@ def _groups(sequences: Iterable, size: int, most: int = sys.maxsize) -> Iterator
         yield group
 
 
+class _Readout(NamedTuple):
+    """What the readout computes of features, on one device or on several."""
+
+    features: Callable[[jax.Array], jax.Array]  # makes of a stream's buffer what the others read
+    pair_log_probs: Callable[..., jax.Array]
+    pair_log_probs_with_likeliest: Callable[..., jax.Array]
+    group_log_probs: Callable[..., jax.Array]
+
+
+def _readout_of(stream: FeatureStream | PackedStream) -> _Readout:
+    """Returns the functions for the devices of a stream."""
+    if stream.placement is None:
+        return _Readout(lambda buffer: buffer, _pair_log_probs, _pair_log_probs_with_likeliest, _group_log_probs)
+    functions = (
+        sharded_scoring.pair_log_probs,
+        sharded_scoring.pair_log_probs_with_likeliest,
+        sharded_scoring.group_log_probs,
+    )
+    placed = [partial(function, placement=stream.placement) for function in functions]
+    return _Readout(partial(by_unit, mesh=stream.placement.mesh), *placed)
+
+
 class _Launched(NamedTuple):
     """Log-probabilities that the device is computing, and to which sequences they belong."""
 
@@ -170,13 +199,13 @@ def _launch(
     sequences: list[np.ndarray],
     precision: str,
     chunk: int,
-    score: Callable[..., jax.Array] | None = None,
+    score: Callable[..., jax.Array],
 ) -> _Launched:
     """Starts the readout of what sequences (T,) predict, and does not wait for it.
 
     The features before each predicted token of a sequence are in its `rows` (T - 1,) of the buffer. Each row is read
     once, and so is each token that is predicted from it, however many sequences share them. `score` is what is computed
-    of a chunk of them, by default `_pair_log_probs`.
+    of a chunk of them.
     """
     # A pair of a row and a token is one integer of 64 bits, the row in the upper 32: row 3 and token 7 are 3 * 2**32 + 7, of
     # which `>> 32` gives 3, and `& 0xFFFFFFFF` gives 7. np.unique is fast on integers, and sorts the pairs by row.
@@ -196,7 +225,7 @@ def _launch(
             _pad(sources[here] - first, width),
             _pad(targets[here], width),
         )
-        chunks.append(((score or _pair_log_probs)(params, buffer, *padded, precision), real))
+        chunks.append((score(params, buffer, *padded, precision), real))
     return _Launched(chunks, place, np.cumsum([len(sequence) - 1 for sequence in sequences])[:-1])
 
 

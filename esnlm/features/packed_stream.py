@@ -5,9 +5,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from esnlm.features.layout import PackedBatch, pack_batch
+from esnlm.parallel import mesh as meshes
+from esnlm.parallel.mesh import ALL
+from esnlm.parallel.placement import Placement
 
+BY_SLOT = PartitionSpec(None, ALL)  # how a batch is cut over a mesh of devices
 TOKENS = 2048  # in a packed batch, about
 
 
@@ -17,27 +22,38 @@ class PackedStream:
     Args:
         features: from a packed batch to its features, (T * B, F).
         slots: sentences that a caller should give at once where it has many.
+        placement: of the model's arrays on a mesh of devices, which then read the batch's slots side by side; None: there
+            is one device.
     """
 
-    def __init__(self, features: Callable[[PackedBatch], jax.Array], slots: int) -> None:
-        self.features, self.slots = features, slots
+    def __init__(
+        self, features: Callable[[PackedBatch], jax.Array], slots: int, placement: Placement | None = None
+    ) -> None:
+        self.features, self.slots, self.placement = features, slots, placement
 
     def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
         """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
         parts, rows, filled = [], [np.empty(0, np.int32)] * len(sentences), 0
+        devices = 1 if self.placement is None else self.placement.devices
         while len(order):
             longest = len(sentences[order[0]])
             tokens = np.cumsum([len(sentences[s]) for s in order])
-            count = max(1, int(np.searchsorted(tokens, max(longest, TOKENS * 7 // 8), side="right")))
+            count = max(1, int(np.searchsorted(tokens, max(longest, devices * TOKENS * 7 // 8), side="right")))
             here, order = order[:count], order[count:]
             own = [sentences[s] for s in here]
-            batch, own_rows = pack_batch(
-                own, [np.zeros(len(sentence), np.uint32) for sentence in own], TOKENS // (2 * longest)
-            )
+            nowhere = [np.zeros(len(sentence), np.uint32) for sentence in own]
+            batch, own_rows = pack_batch(own, nowhere, TOKENS * devices // (2 * longest), devices)
+            if self.placement is not None:
+                batch = place_batch(batch, self.placement)
             parts.append(self.features(batch)[np.concatenate(own_rows)])
             for s, sentence in zip(here, own, strict=True):
                 rows[s] = np.arange(filled, filled + len(sentence), dtype=np.int32)
                 filled += len(sentence)
-        missing = -filled % 1024  # few sizes, so few compilations
+        missing = -filled % (1024 * devices)  # few sizes, so few compilations
         return jnp.concatenate([*parts, jnp.zeros((missing, parts[0].shape[1]), jnp.float32)]), rows
+
+
+def place_batch(batch: PackedBatch, placement: Placement) -> PackedBatch:
+    """Returns a batch cut by slot over the devices of a mesh."""
+    return PackedBatch(*(meshes.place(array, placement.mesh, BY_SLOT) for array in batch))

@@ -8,6 +8,7 @@ import numpy as np
 
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
+from esnlm.parallel.placement import Placement
 
 # The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
@@ -30,6 +31,8 @@ class FeatureStream:
         capacity: rows of the buffer to begin with; it grows where a call needs more.
         dropout: rate on the input, where a call gives the corpus positions of the tokens.
     """
+
+    placement: Placement | None = None  # on a mesh of devices: of a features/sharded_stream.py
 
     def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float = 0.0) -> None:
         self.cell, self.slots, self.dropout = cell, slots, dropout

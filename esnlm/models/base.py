@@ -14,12 +14,17 @@ from typing import Any, Self
 import jax
 import numpy as np
 from flax import nnx, traverse_util
+from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
+from esnlm.errors import require
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
+from esnlm.features.sharded_stream import ShardedStream
 from esnlm.features.stream import FeatureStream
+from esnlm.parallel import mesh as meshes
+from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
 
 
@@ -63,6 +68,11 @@ class ModelConfig(ABC):
         return 0
 
     @property
+    def recurrent_entries(self) -> tuple[int, int]:
+        """The nonzeros, and all entries, of the frozen matrices that multiply a state in a time step."""
+        return 0, 0
+
+    @property
     def readout_rank(self) -> int | None:
         """r, the rank of a readout that a regression can fit; None: full."""
         return None
@@ -71,6 +81,11 @@ class ModelConfig(ABC):
     def readout_scaling(self) -> str:
         """The scaling of the readout (readout/scaling.py); "none" where there is no choice of it."""
         return "none"
+
+    @property
+    def readout_can_be_padded(self) -> bool:
+        """Whether rows may be added to the readout (readout/padding.py): only readout/linear.py reads it, and it has a bias."""
+        return True
 
     @property
     def longest(self) -> int | None:
@@ -115,6 +130,33 @@ class ModelConfig(ABC):
     @abstractmethod
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> LanguageModel:
         """Returns the model before training: the frozen arrays of `initialize_frozen`, and random trained ones."""
+
+    def mesh(self, compute: ComputeConfig) -> Mesh | None:
+        """Returns the mesh of devices that the model is computed on; None where it is one device.
+
+        Raises:
+            InputError: the devices that are asked for are not there, or the model can be computed on one only.
+        """
+        if self.token_arrays is not None:
+            return meshes.make_mesh(compute.mesh)
+        several = compute.mesh is not None and meshes.make_mesh(compute.mesh) is not None
+        line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
+        require(not several, line)
+        return None
+
+    def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement | None:
+        """Returns where the trained arrays lie on the mesh of `compute`; None where there is one device."""
+        mesh = self.mesh(compute)
+        by_token = self.token_arrays or ()
+        return None if mesh is None else Placement(mesh, vocab_size, self.feature_size, by_token, ("readout.b",))
+
+    @property
+    def token_arrays(self) -> tuple[str, ...] | None:
+        """The arrays with a row for each token, by name: several devices divide those that are trained among each other.
+
+        None where the model can only be computed on one device.
+        """
+        return ("readout.a", "readout.w", "readout.bias")
 
     def readout_arrays(self, params: dict) -> dict:
         """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
@@ -162,8 +204,13 @@ class LanguageModel(nnx.Module):
         """Returns the features after the last token, (F, B)."""
 
     @abstractmethod
-    def stream(self, compute: ComputeConfig) -> FeatureStream | PackedStream:
-        """Returns what reads many sentences at once, without a gradient; see features/stream.py."""
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream | PackedStream:
+        """Returns what reads many sentences at once, without a gradient; see features/stream.py.
+
+        Args:
+            compute: resolved settings of the device.
+            placement: of the model's arrays on a mesh of devices; None: there is one device.
+        """
 
     @abstractmethod
     def counts(self) -> Counts:
@@ -226,9 +273,10 @@ class RecurrentModel(LanguageModel):
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
         return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
 
-    def stream(self, compute: ComputeConfig) -> FeatureStream:
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream:
         assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
-        return FeatureStream(self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout)
+        settings = self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout
+        return FeatureStream(*settings) if placement is None else ShardedStream(*settings, placement)
 
 
 def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:

@@ -59,6 +59,12 @@ class EchoStateConfig(ModelConfig):
     def features_are_frozen(self) -> bool:
         return not self.train_input
 
+    @property
+    def token_arrays(self) -> tuple[str, ...]:
+        layer = "layers.0." if self.reservoir.layers > 1 else ""
+        of_input = (f"reservoir.{layer}input.{name}" for name in ("values", "rows", "connected"))
+        return (*(super().token_arrays or ()), *of_input)
+
     def kernel(self, backend: str) -> str:
         reservoir, size = self.reservoir, self.reservoir.state_size
         return sparse.choose_kernel(
@@ -75,6 +81,13 @@ class EchoStateConfig(ModelConfig):
     @property
     def reservoir_units(self) -> int:
         return self.feature_size
+
+    @property
+    def recurrent_entries(self) -> tuple[int, int]:
+        reservoir = self.reservoir
+        matrices = 2 * reservoir.layers - 1  # W_rec of every layer, and W_in of those above the first
+        entries = matrices * reservoir.state_size**2
+        return round(reservoir.recurrent_gamma * entries), entries
 
     @property
     def readout_rank(self) -> int | None:

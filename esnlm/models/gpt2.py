@@ -27,6 +27,7 @@ from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
 from esnlm.models.base import Counts, LanguageModel, ModelConfig
 from esnlm.ops.matmul import einsum
+from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.rng import Stream, generator
 
@@ -71,6 +72,14 @@ class GPT2Config(ModelConfig):
     @property
     def longest(self) -> int:
         return self.positions
+
+    @property
+    def token_arrays(self) -> tuple[str, ...]:
+        return ("wte.weight",)
+
+    @property
+    def readout_can_be_padded(self) -> bool:
+        return False  # it is the embedding, and has no bias
 
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the parameters, the tied embedding once: nothing is frozen, and no entry is zero by design."""
@@ -219,9 +228,10 @@ class GPT2(LanguageModel):
     def output(self, state: Cache) -> jax.Array:
         return state.features
 
-    def stream(self, compute: ComputeConfig) -> PackedStream:
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> PackedStream:
         assert compute.batch_slots is not None, "choose_compute decides it"
-        return PackedStream(partial(_evaluate, self), compute.batch_slots)
+        model = self if placement is None else placement.everywhere(self)
+        return PackedStream(partial(_evaluate, model), compute.batch_slots, placement)
 
     def counts(self) -> Counts:
         return self.config.expected_counts(self.wte["weight"].shape[0])

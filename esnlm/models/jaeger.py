@@ -79,11 +79,20 @@ class JaegerConfig(ModelConfig):
     def reservoir_units(self) -> int:
         return self.without_feedback.feature_size
 
+    @property
+    def readout_can_be_padded(self) -> bool:
+        return False  # the recurrence reads A and b_out, and its other tables are V wide too
+
     def kernel(self, backend: str) -> str:
         return self.without_feedback.kernel(backend)
 
     def batch_slots(self, backend: str) -> int:
         return default_batch_slots(self.without_feedback.feature_size, backend)
+
+    @property
+    def token_arrays(self) -> None:
+        """Nothing: each prediction, over the whole vocabulary, is read at the next time step."""
+        return
 
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the counts of the network without feedback, and W_back, B_u and B_y."""

@@ -38,6 +38,10 @@ class LstmConfig(ModelConfig):
     def feature_size(self) -> int:
         return self.width
 
+    @property
+    def token_arrays(self) -> tuple[str, ...]:
+        return ("embedding", "readout.w", "readout.bias")
+
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch."""
         count = 2 * vocab_size * self.width + vocab_size + 8 * self.width * (self.width + 1)

@@ -31,7 +31,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     console.print(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
-        f" {summary['total_params']:,} parameters"
+        f" {summary['total_params']:,} parameters{_usage(summary)}"
     )
     if directory.minimal_pairs.exists():
         bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
@@ -42,6 +42,12 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         blimp_text.show(evaluation.result, console)
     plots = plot_loss(directory, summary["references"])
     console.print(f"\nrun directory: {directory.path}    plots: {plots}", soft_wrap=True, markup=False)
+
+
+def _usage(summary: dict[str, Any]) -> str:
+    """Returns the share of the device's highest speed, where it is known, and the peak of the memory in use."""
+    share = "" if summary["mfu"] is None else f"; MFU {100 * summary['mfu']:.1f} %"
+    return f"{share}; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
 
 
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:

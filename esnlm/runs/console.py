@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 
 LOG_EVERY_SECONDS = 15
 
@@ -15,13 +16,14 @@ class Progress:
         self.began = self.printed = time.monotonic()
         self.terminal = sys.stderr is not None and sys.stderr.isatty()
 
-    def show(self, done: int, text: str, final: bool = False) -> None:
+    def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
         """Shows the line if it is due.
 
         Args:
             done: How much of the total is done, in units.
             text: What stands before the speed and the time left.
             final: Whether this is the last line, which is always due.
+            describe: Makes the end of the line from the speed, in units a second.
         """
         now = time.monotonic()
         due = 0.2 if self.terminal else LOG_EVERY_SECONDS
@@ -30,7 +32,7 @@ class Progress:
         self.printed = now
         speed = (done - self.first) / max(now - self.began, 1e-9)
         left = (self.total - done) / speed if speed else 0
-        line = f"{text}  {speed:,.0f} {self.unit}/s  {clock(left)} left"
+        line = f"{text}  {speed:,.0f} {self.unit}/s  {clock(left)} left{describe(speed) if describe else ''}"
         if self.terminal:
             line = f"\r\033[K{line}"
         say(line, end="" if self.terminal and not final else "\n")

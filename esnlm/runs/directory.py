@@ -57,6 +57,7 @@ class RunDirectory:
     summary = Entry(
         "summary.json", "The results and how they were made, or the step at which training was interrupted."
     )
+    profile = Entry("profile/", "The traces that `train.py --profile` asked for, as JAX's profiler writes them.")
     plots = Entry("plots/", "The plot of the losses.")
     evaluation = Entry("evaluation/", "The reports on minimal pairs, and the results of other programs' tasks.")
     diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")

@@ -7,6 +7,7 @@ from typing import Any
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
+from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
 from esnlm.runs.console import clock, say
 from esnlm.runs.directory import RunDirectory
@@ -17,7 +18,7 @@ from esnlm.studies.progress import StudyProgress
 from esnlm.studies.search import Search, last_step, parse_search
 from esnlm.studies.search_table import measure, write_results
 from esnlm.studies.search_trials import STORAGE, Trials, require_optuna
-from esnlm.studies.shares import Devices, Share, divide, find_devices, free_memory, memory_needs
+from esnlm.studies.shares import Devices, Share, divide, find_devices, memory_needs
 from esnlm.training import plan
 from esnlm.workflows.train import INTERRUPTED
 

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ import jax
 from esnlm.compute import backend
 from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.memory import total_memory
 from esnlm.training import plan
 
 # What a process of training takes beside what `plan.memory` counts: Python, JAX, compiled programs (0.41 GB were measured).
@@ -112,21 +112,6 @@ def memory_needs(experiments: Sequence[Experiment], devices: Devices) -> list[in
     return [PROCESS_BYTES + plan.memory(experiment, devices.platform).total for experiment in experiments]
 
 
-def total_memory() -> int:
-    """Returns the bytes of memory that this process and its children may use, of the machine's or of its cgroup's."""
-    limits = [limit for limit, _ in _cgroups()]
-    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *limits])
-
-
-def free_memory() -> int:
-    """Returns the bytes of memory that are free; where the system does not say, all of it."""
-    free = [max(0, limit - used) for limit, used in _cgroups()]
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free.append(1024 * int(lines["MemAvailable"].split()[0]))
-    return min(free, default=total_memory())
-
-
 def _cores(cores: Sequence[int], number: int, count: int) -> frozenset[int] | None:
     """Returns the cores of one of `count` equal shares. What cannot be divided is left idle; too few are shared."""
     if not cores:
@@ -137,21 +122,3 @@ def _cores(cores: Sequence[int], number: int, count: int) -> frozenset[int] | No
 
 def _ask_jax() -> Devices:
     return Devices(backend(), jax.local_device_count())
-
-
-def _cgroups() -> list[tuple[int, int]]:
-    """Returns limit and use of memory, in bytes, of each control group (version 2) around this process that has a limit.
-
-    A scheduler such as SLURM gives a job a group of its own.
-    """
-    found = []
-    with contextlib.suppress(OSError, ValueError):
-        path = Path("/proc/self/cgroup").read_text().strip().rpartition("0::/")[2]
-        folder = Path("/sys/fs/cgroup", path)
-        for each in (folder, *folder.parents):
-            with contextlib.suppress(OSError, ValueError):
-                limit, used = (int((each / f"memory.{name}").read_text()) for name in ("max", "current"))
-                # The cache of files counts as used, and is given back when memory is wanted.
-                statistics = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
-                found.append((limit, used - int(statistics.get("inactive_file", 0))))
-    return found

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from esnlm.config import Experiment
 from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
+from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import write_file
@@ -22,7 +23,7 @@ from esnlm.studies.jobs import Ended, Job, Pool, run_in_process
 from esnlm.studies.one_run import train_and_score
 from esnlm.studies.progress import StudyProgress
 from esnlm.studies.search_run import run_search
-from esnlm.studies.shares import Share, divide, find_devices, free_memory, memory_needs
+from esnlm.studies.shares import Share, divide, find_devices, memory_needs
 from esnlm.training import plan
 from esnlm.training.settings import require_same
 from esnlm.workflows.train import INTERRUPTED

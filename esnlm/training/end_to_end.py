@@ -11,10 +11,10 @@ from jax import lax
 
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch
-from esnlm.features.packed_stream import PackedStream
+from esnlm.features.packed_stream import PackedStream, place_batch
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel, merge
-from esnlm.training import batches, update
+from esnlm.training import batches, sharded_end_to_end, update
 from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
 from esnlm.training.update import CallResult, Updates
 
@@ -36,7 +36,13 @@ class EndToEndUpdates(Updates):
     def __init__(self, *, model: LanguageModel, on_nonfinite: str, **settings: Any) -> None:
         super().__init__(model=model, on_nonfinite=on_nonfinite, **settings)
         self.graphdef, *(_, self.frozen) = nnx.split(model, nnx.Param, ...)
-        self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))
+        self.devices = 1 if self.placement is None else self.placement.devices
+        if self.placement is None:
+            self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))
+        else:
+            self.frozen = self.placement.everywhere(self.frozen)
+            own = partial(sharded_end_to_end.loss_and_gradient, self.graphdef, self.placement)
+            self.loss_and_gradient = jax.jit(own)
         self.stops = on_nonfinite == "stop"
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
@@ -58,11 +64,15 @@ class EndToEndUpdates(Updates):
         return params, optimizer_state, CallResult(jnp.stack(losses), jnp.stack(applied), record)
 
     def features_with(self, params: dict) -> FeatureStream | PackedStream:
-        return merge(self.graphdef, params, self.frozen).stream(self.compute)
+        if self.placement is not None:
+            params = self.placement.whole(params)
+        return merge(self.graphdef, params, self.frozen).stream(self.compute, self.placement)
 
     def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:
         def of_part(part: Sentences) -> tuple[jax.Array, dict, jax.Array]:
-            batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS)
+            batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS, self.devices)
+            if self.placement is not None:
+                batch = place_batch(batch, self.placement)
             size = batches.bucket_size(part.predictions(), per_doubling=4)
             packed = batches.pack_targets(part, rows, size, predictions=whole.predictions())
             return self.loss_and_gradient(self.frozen, params, batch, packed, self.key)

@@ -12,6 +12,7 @@ from esnlm.runs.console import Progress, say
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import CallResult, NonFinite
+from esnlm.training.usage import Usage
 
 SECONDS_PER_CALL = 3.0  # A run can be stopped, and shows how far it is, only between two calls.
 
@@ -33,13 +34,16 @@ class TrainingLog:
     The state's counters of losses and time, and the metrics, are therefore one call behind the arrays until `flush`.
     """
 
-    def __init__(self, state: State, metrics: Metrics, epochs: int, updates_per_epoch: int, tokens: int) -> None:
+    def __init__(
+        self, state: State, metrics: Metrics, epochs: int, updates_per_epoch: int, tokens: int, usage: Usage
+    ) -> None:
         """
         Args:
             state: its counters are added to.
             tokens: that the whole run predicts.
+            usage: of the device.
         """
-        self.state, self.metrics = state, metrics
+        self.state, self.metrics, self.usage = state, metrics, usage
         self.epochs, self.updates_per_epoch = epochs, updates_per_epoch
         self.progress = Progress(tokens, state.tokens)
         self.began = time.monotonic() - state.seconds
@@ -72,6 +76,7 @@ class TrainingLog:
             call, self.pending = self.pending, None
             self._record(call)
         self.state.metrics_sha256 = self.metrics.sha256
+        self.state.note_memory()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -101,17 +106,19 @@ class TrainingLog:
     def _write_line(self, call: Pushed) -> None:
         state, epoch = self.state, (call.step - 1) // self.updates_per_epoch + 1
         train_nll, state.unlogged = float(np.mean(state.unlogged)) if state.unlogged else float("nan"), []
+        tokens_per_second = call.tokens / state.seconds
         self.metrics.write(
             step=call.step,
             epoch=epoch,
             tokens=call.tokens,
             words=call.words,
             train_nll=train_nll,
-            tokens_per_second=call.tokens / state.seconds,
+            tokens_per_second=tokens_per_second,
+            **self.usage.values(tokens_per_second),
         )
         last = self.epochs * self.updates_per_epoch
         line = f"epoch {epoch}/{self.epochs}  update {call.step}/{last}  train NLL {train_nll:.3f}"
-        self.progress.show(call.tokens, line, final=call.step == last)
+        self.progress.show(call.tokens, line, final=call.step == last, describe=self.usage.describe)
 
     def _warn_if_not_finite(self, losses: np.ndarray, applied: np.ndarray, step: int, record: NonFinite) -> None:
         """Says, once in a process, at which update numbers stopped being finite, and what was done.

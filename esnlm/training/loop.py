@@ -1,6 +1,6 @@
 """The training of a run, from top to bottom: resume, features, update, logging, checkpoint, validation."""
 
-import math
+import dataclasses
 import time
 from functools import partial
 from typing import Any
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import optax
 
-from esnlm import background
-from esnlm.compute import in_float32
+from esnlm import background, compilation_cache
+from esnlm.compute import backend, in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -18,6 +18,9 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
+from esnlm.parallel.placement import Placement
+from esnlm.readout import padding
+from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
@@ -26,10 +29,14 @@ from esnlm.training import batches, readout_regression
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
+from esnlm.training.memory_check import require_memory
+from esnlm.training.plan import count_updates
 from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.profile import Profile
 from esnlm.training.schedule import Call, Schedule, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import CallResult, Updates, make_optimizer
+from esnlm.training.usage import usage_of
 
 
 def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> tuple[LanguageModel, State]:
@@ -43,9 +50,11 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
+    require_memory(experiment, vocab_size)
     model = open_model(experiment.model, vocab_size, experiment.seed, directory)
-    optimizer = _optimizer(experiment, training, len(corpus.train))
-    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints)
+    optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
+    placement = experiment.model.placement(experiment.compute, vocab_size)
+    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement)
 
 
 def train(
@@ -56,6 +65,7 @@ def train(
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
+    profile: Profile,
 ) -> Likelihood | None:
     """Trains what is left of a run: by gradients, or by one of the regressions.
 
@@ -63,6 +73,7 @@ def train(
         state: changes as training goes on.
         metrics: where the losses are logged.
         interruption: becomes true when the process is asked to stop; the state is saved then.
+        profile: traces some of the updates; a regression has none.
 
     Returns:
         The last validation; None where it was interrupted, or where there is no validation text.
@@ -70,8 +81,11 @@ def train(
     training, compute = experiment.training, experiment.compute
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
-        return _train_by_gradients(experiment, training, corpus, ready, state, metrics, directory, interruption)
-    stream = ready.stream(compute)
+        return _train_by_gradients(
+            experiment, training, corpus, ready, state, metrics, directory, interruption, profile
+        )
+    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
+    stream = ready.stream(compute, placement)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None
     readout_regression.ReadoutRegression(
@@ -87,7 +101,8 @@ def train(
     ).run(state, metrics, directory, interruption)
     if interruption:
         return None
-    validation = _validate(experiment, stream, state.params, corpus.validation, interruption)
+    params = state.params if placement is None else placement.place(state.params)
+    validation = _validate(experiment, stream, params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
@@ -101,6 +116,7 @@ def _train_by_gradients(
     metrics: Metrics,
     directory: RunDirectory,
     interruption: Interruption,
+    profile: Profile,
 ) -> Likelihood | None:
     """Runs the updates that are left, and returns the last validation, as `train` does."""
     text, window_tokens = corpus.train, experiment.compute.window_tokens
@@ -118,9 +134,19 @@ def _train_by_gradients(
         training.log_every,
         training.checkpoint_every,
         permanent=steps_at_words(words, training.checkpoint_words),
+        ends_of_calls=profile.ends_of_calls,
         one_update_a_call=stop_on_nonfinite,
     )
-    updates = _open_updates(experiment, training, model, text, epochs)
+    # On disk the arrays have V rows, on an accelerator a multiple of a tile. What is saved goes through `trimmed`.
+    # The placement on a mesh of devices does this by itself.
+    can_be_padded = experiment.model.readout_can_be_padded and state.placement is None
+    padded = padding.choose(corpus.tokenizer.vocab_size, backend(), can_be_padded=can_be_padded)
+    updates = _open_updates(experiment, training, model, text, epochs, padded, state.placement)
+    state.params, state.optimizer = padded.pad_params(state.params), padded.pad_moments(state.optimizer)
+
+    def trimmed() -> State:
+        return dataclasses.replace(state, params=padded.trim(state.params), optimizer=padded.trim(state.optimizer))
+
     validation = None
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
     # an update that is not finite, its summary was not written. Where an epoch had ended, its validation may not have been
@@ -134,12 +160,17 @@ def _train_by_gradients(
         _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
-    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions)
+    usage = usage_of(experiment, corpus.tokenizer.vocab_size)
+    log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions, usage)
     first_step = state.step
     for call in schedule.calls(state.step, log.updates_per_call):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
         # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
+        if profile.begins_after(state.step):
+            log.flush()
+            with log.paused():
+                profile.begin()
         if state.step == first_step:
             with interruption.at_once():
                 state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
@@ -154,6 +185,10 @@ def _train_by_gradients(
         # 4. Logging, one call late: the device is never waited for, but where the state is to be saved or looked at. The
         # counters of losses, of skipped updates and of time in `state` therefore lag one call until `log.flush`.
         log.push(result, call.in_window, call.log)
+        if profile.ends_after(state.step):
+            log.flush()
+            with log.paused():
+                profile.end()
         interrupted = bool(interruption)
         if call.checkpoint or interrupted or stop_on_nonfinite:
             log.flush()
@@ -161,7 +196,7 @@ def _train_by_gradients(
 
         # 5. Checkpoint.
         if call.checkpoint or interrupted or stopped:
-            save_state(state, directory, training.keep_checkpoints, call.permanent)
+            save_state(trimmed(), directory, training.keep_checkpoints, call.permanent)
         if interrupted:
             return None
 
@@ -189,11 +224,14 @@ def _first_call(updates: Updates, state: State, call: Call, epoch: batches.Epoch
         began = time.monotonic() - background.SLOW
         say(f"compiling the update{updates.sizes()}")
 
-    background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
-    run = partial(updates.run, state.params, state.optimizer, *call.in_window)
-    result = background.run(in_float32(run), say_compiling)
+    with compilation_cache.savings() as saved:
+        background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
+        run = partial(updates.run, state.params, state.optimizer, *call.in_window)
+        result = background.run(in_float32(run), say_compiling)
     if began is not None:
         say(f"compiled in {time.monotonic() - began:.0f} s")
+    if saved.programs:
+        say(str(saved))
     return result
 
 
@@ -209,6 +247,8 @@ def _open_updates(
     model: LanguageModel,
     text: TokenStore,
     epochs: list[batches.EpochPlan],
+    padded: VocabularyPadding,
+    placement: Placement | None,
 ) -> Updates:
     """Returns what runs the updates: with precomputed features, or with features inside each gradient."""
     needed: dict[str, Any] = {
@@ -216,18 +256,22 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": _optimizer(experiment, training, len(text)),
+        "optimizer": padded.hold(_optimizer(experiment, training, len(text), padded.vocab_size)),
         "on_nonfinite": training.on_nonfinite,
+        "placement": placement,
     }
     return (
         PrecomputedUpdates(epochs=epochs, **needed) if model.config.features_are_frozen else EndToEndUpdates(**needed)
     )
 
 
-def _optimizer(experiment: Experiment, training: TrainingConfig, sentences: int) -> optax.GradientTransformation:
+def _optimizer(
+    experiment: Experiment, training: TrainingConfig, sentences: int, vocab_size: int
+) -> optax.GradientTransformation:
     """Returns the optimizer of a run, whose schedule ends with its last update."""
-    updates = training.epochs * math.ceil(sentences / training.batch_size)
-    return make_optimizer(training, updates, experiment.model.readout_scaling)
+    model = experiment.model
+    widths = None if model.readout_rank is None else (model.feature_size, model.readout_rank, vocab_size)
+    return make_optimizer(training, count_updates(training, sentences), model.readout_scaling, widths)
 
 
 def _validate(

@@ -12,52 +12,61 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from esnlm.compute import backend, choose_compute
+from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
+from esnlm.devices import Device, parse_devices
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
 from esnlm.training import readout_regression
+from esnlm.training.bounds import bound_times
 from esnlm.training.update import make_optimizer
 
 # Updates of 32 sentences of real text have 33 or 36 padded sizes, measured at V = 50,257 and 8,192 (results/start_up.md).
 SIZES, SECONDS_PER_SIZE = 35, 0.85
 
 
-def show(experiment: Experiment) -> int:
+def show(experiment: Experiment, on: str | None = None) -> int:
     """Prints what an experiment needs and returns 0. Trains nothing and writes nothing.
 
+    Args:
+        experiment: the experiment.
+        on: devices that need not be there, such as "h100:8"; None: the device of this process.
+
     Raises:
-        InputError: its data cannot be used.
+        InputError: its data cannot be used, or no such device is known.
     """
+    device, devices = (None, 1) if on is None else parse_devices(on)
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
-    platform = backend()
-    compute = choose_compute(experiment.compute, model, platform)
+    platform = backend() if device is None else device.backend
+    compute = choose_compute(experiment.compute, model, platform, devices)
     assert compute.window_tokens is not None
     counts, fit = model.expected_counts(corpus.vocab_size), _fit(experiment, corpus.vocab_size)
     if isinstance(training, Fitter):
         readout = {"readout": training.description}
     else:
-        updates = training.epochs * math.ceil(corpus.sentences / training.batch_size)
+        updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
-    needed = memory(experiment, platform)
-    seconds = flops(experiment) / matmul_speed(compute.precision)
+    needed = memory(experiment, platform, devices=devices)
+    if device is None:
+        on_it = {
+            "memory": _describe(needed, fit.name),
+            "disk": _disk(needed, fit),
+            "time at best": f"{clock(flops(experiment) / matmul_speed(compute.precision))} on this"
+            f" {jax.default_backend()}, by the speed of its matrix products alone; expect half as much again",
+            "compilation": _compilation(experiment),
+        }
+    else:
+        on_it = _on_devices(experiment, compute, needed, fit, device, devices)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {training.epochs} epoch(s)",
-        "memory": f"{_gigabytes(needed.total)}: frozen {_gigabytes(needed.frozen)}, trained with"
-        f" {fit.name} {_gigabytes(needed.trained)}, features {_gigabytes(needed.features)},"
-        f" logits {_gigabytes(needed.logits)}",
-        "disk": f"{_gigabytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
-        f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(needed.frozen)}",
-        "time at best": f"{clock(seconds)} on this {jax.default_backend()}, by the speed of its matrix products alone;"
-        " expect half as much again",
-        "compilation": _compilation(experiment),
-        "chosen for this device": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
+        **on_it,
+        f"chosen for {'this device' if device is None else device.name}": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
         f" {compute.window_tokens:,} tokens",
     }
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -80,14 +89,20 @@ class Memory(NamedTuple):
         return sum(self)
 
 
-def memory(experiment: Experiment, platform: str) -> Memory:
+def memory(experiment: Experiment, platform: str, vocab_size: int | None = None, devices: int = 1) -> Memory:
     """Returns the memory that an experiment needs on a kind of device: cpu, gpu or tpu.
+
+    Args:
+        experiment: the experiment.
+        platform: the kind of device.
+        vocab_size: V; None: that of its data.
+        devices: whose memory is added up; what is frozen is counted once.
 
     Raises:
         InputError: its data cannot be used.
     """
-    model, vocab_size = experiment.model, experiment.data.size().vocab_size
-    compute = choose_compute(experiment.compute, model, platform)
+    model, vocab_size = experiment.model, vocab_size or experiment.data.size().vocab_size
+    compute = choose_compute(experiment.compute, model, platform, devices)
     assert compute.window_tokens is not None and compute.batch_slots is not None
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
@@ -95,6 +110,55 @@ def memory(experiment: Experiment, platform: str) -> Memory:
         features=4 * model.feature_size * (compute.window_tokens + compute.batch_slots),
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
     )
+
+
+def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
+    """Returns the updates of a whole run; 0 for a regression."""
+    return training.epochs * math.ceil(sentences / training.batch_size) if isinstance(training, TrainingConfig) else 0
+
+
+def _describe(needed: Memory, optimizer: str) -> str:
+    return (
+        f"{_gigabytes(needed.total)}: frozen {_gigabytes(needed.frozen)}, trained with"
+        f" {optimizer} {_gigabytes(needed.trained)}, features {_gigabytes(needed.features)},"
+        f" logits {_gigabytes(needed.logits)}"
+    )
+
+
+def _disk(needed: Memory, fit: "_Fit") -> str:
+    return (
+        f"{_gigabytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
+        f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(needed.frozen)}"
+    )
+
+
+def _on_devices(
+    experiment: Experiment, compute: ComputeConfig, needed: Memory, fit: "_Fit", device: Device, devices: int
+) -> dict[str, str]:
+    """Returns the lines of a plan for devices that need not be there: bounds, by the makers' figures (bounds.py)."""
+    training, corpus = experiment.training, experiment.data.size()
+    each = Memory(needed.frozen, *(math.ceil(part / devices) for part in needed[1:]))
+    room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
+    lines = {
+        "devices": f"{devices} x {device.title}, {_gigabytes(device.memory)} each; none was asked, and nothing measured",
+        "memory of each": f"{_describe(each, fit.name)}{room}",
+        "disk": _disk(needed, fit),
+    }
+    if not isinstance(training, TrainingConfig):
+        return lines | {"time": f"no bound: {training.kind} is computed in part by the host"}
+    updates, tokens = count_updates(training, corpus.sentences), training.epochs * corpus.predicted_tokens
+    per_update = tokens / updates
+    bound = bound_times(experiment.model, compute, training, corpus.vocab_size, per_update, device, devices)
+    states, steps = tokens * bound.state, updates * bound.update
+    return lines | {
+        "time, a bound": f"{clock(states + steps)}: states {clock(states)}, updates {clock(steps)};"
+        f" {tokens / (states + steps):,.0f} tokens/s at most",
+        "an update, a bound": f"{1e3 * bound.update:.3g} ms for {per_update:,.0f} tokens; a state"
+        f" {1e6 * bound.state:.3g} us",
+        "scoring, a bound": f"{1 / bound.scored:,.0f} tokens/s at most",
+        "these bounds": f"bytes and products at {device.bandwidth / 1e12:.3g} TB/s and"
+        f" {device.flops[compute.precision] / 1e12:.4g} TFLOP/s ({compute.precision}), by data sheet: {device.source}",
+    }
 
 
 def _compilation(experiment: Experiment) -> str:

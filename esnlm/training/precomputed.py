@@ -3,6 +3,7 @@
 This is for models that train nothing but a readout. It changes neither what is in a batch nor the order of the batches.
 """
 
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -11,10 +12,10 @@ import jax
 import numpy as np
 import optax
 
-from esnlm.features import dropout
+from esnlm.features import dropout, sharded_stream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
-from esnlm.training import batches, update
+from esnlm.training import batches, sharded_update, update
 from esnlm.training.batches import EpochPlan, Sentences
 from esnlm.training.update import CallResult, Updates
 
@@ -27,7 +28,7 @@ class PrecomputedUpdates(Updates):
 
     Args:
         epochs: the plans of all epochs, which decide the compiled shapes.
-        model, optimizer, on_nonfinite, settings: the arguments of `Updates`.
+        model, optimizer, on_nonfinite, others: the arguments of `Updates`.
     """
 
     def __init__(
@@ -37,25 +38,28 @@ class PrecomputedUpdates(Updates):
         model: LanguageModel,
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
-        **settings: Any,
+        **others: Any,
     ) -> None:
-        super().__init__(model=model, optimizer=optimizer, on_nonfinite=on_nonfinite, **settings)
+        super().__init__(model=model, optimizer=optimizer, on_nonfinite=on_nonfinite, **others)
         compute, store, rate = self.compute, self.store, self.dropout
         assert compute.window_tokens is not None  # chosen for the device
         self.window_tokens = compute.window_tokens
-        stream = model.stream(compute)
+        stream = model.stream(compute, self.placement)
         assert isinstance(stream, FeatureStream), "only recurrences have features that no trained number decides"
         self.stream = stream
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
-        loss_and_gradient = partial(
-            update.readout_loss_and_gradient,
-            precision=compute.precision,
-            chunk_tokens=compute.chunk_tokens,
-            dropout_rate=rate,
-        )
+        settings: dict[str, Any] = {
+            "precision": compute.precision,
+            "chunk_tokens": compute.chunk_tokens,
+            "dropout_rate": rate,
+        }
+        if self.placement is None:
+            loss_and_gradient: Callable = partial(update.readout_loss_and_gradient, **settings)
+        else:
+            loss_and_gradient = partial(sharded_update.readout_loss_and_gradient, placement=self.placement, **settings)
         self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
@@ -108,4 +112,5 @@ class PrecomputedUpdates(Updates):
         return params, optimizer_state, CallResult(loss[None], applied[None], record)
 
     def _read(self, sentences: Sentences) -> tuple[jax.Array, list[np.ndarray]]:
-        return self.stream.read(sentences.inputs, corpus_positions=sentences.corpus_positions, key=self.key)
+        buffer, rows = self.stream.read(sentences.inputs, corpus_positions=sentences.corpus_positions, key=self.key)
+        return buffer if self.placement is None else sharded_stream.by_unit(buffer, self.placement.mesh), rows

@@ -9,7 +9,6 @@ The regularisation is chosen and the rule is fitted on a sample of the training 
 validation text is as new to a regression as it is to AdamW, and their figures can stand side by side.
 """
 
-import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
+from esnlm.memory import total_memory
 from esnlm.models.ngrams import UnigramModel
 from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
@@ -32,6 +32,7 @@ from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
 from esnlm.training.state import State, counters_of, save_state
+from esnlm.training.usage import Usage
 
 MOST_HELD_OUT = 0.1  # of the training text
 
@@ -44,7 +45,7 @@ def memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> 
 def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | None) -> None:
     """Raises InputError where a fit needs more memory than the machine has."""
     needed = memory(fitter, features, vocab_size, rank)
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = total_memory()
     if needed > there:
         raise InputError(
             f"training.kind is {fitter.kind}: at {features:,} features and {vocab_size:,} tokens it needs"
@@ -114,6 +115,7 @@ class ReadoutRegression:
         state.seconds = time.monotonic() - began
         metrics.write(step=state.step, tokens=state.tokens, train_nll=state.train_nll, **state.regression)
         state.metrics_sha256 = metrics.sha256
+        state.note_memory()
         save_state(state, directory, keep=1, permanent=False)
         shutil.rmtree(directory.sums, ignore_errors=True)
 
@@ -129,6 +131,7 @@ class ReadoutRegression:
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
         progress = Progress(fitter.epochs * int(lengths[learned].sum()), state.tokens)
+        usage = Usage(None, self.precision)
         began = time.monotonic() - state.seconds
         seen = number = 0
         for epoch in range(fitter.epochs):
@@ -142,9 +145,16 @@ class ReadoutRegression:
                 state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
                 state.seconds = time.monotonic() - began
                 speed = seen / state.seconds
-                metrics.write(step=state.step, epoch=epoch + 1, tokens=seen, words=state.words, tokens_per_second=speed)
+                metrics.write(
+                    step=state.step,
+                    epoch=epoch + 1,
+                    tokens=seen,
+                    words=state.words,
+                    tokens_per_second=speed,
+                    **usage.values(speed),
+                )
                 done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
-                progress.show(seen, done, final=seen == progress.total)
+                progress.show(seen, done, final=seen == progress.total, describe=usage.describe)
                 if interruption or number % fitter.checkpoint_every == 0:
                     _save_accumulators(state, metrics, directory)
                 if interruption:
@@ -165,6 +175,8 @@ class ReadoutRegression:
         """Returns the NLL of a sample of the training text under the final readout, in nats, and its tokens."""
         sample = [self.store.sentence(s) for s in _sample(self.store, learned, self.seed, self.fitter.held_out_tokens)]
         settings = self.precision, self.window_tokens, self.chunk_tokens
+        if self.stream.placement is not None:
+            readout = self.stream.placement.place({"readout": readout})["readout"]
         nats, tokens = 0.0, 0
         for window in scoring.total_nll(self.stream, readout, sample, *settings):
             nats, tokens = nats + window.nats, tokens + window.tokens
@@ -180,6 +192,7 @@ class ReadoutRegression:
 def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) -> None:
     """Saves sums/STEP, and drops the older ones."""
     state.metrics_sha256 = metrics.sha256
+    state.note_memory()
     checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
     checkpoint.prune(directory.sums, keep=1)
 

@@ -34,7 +34,7 @@ class Call:
 class Schedule:
     """The calls of a run.
 
-    A call ends where its window ends, and where anything is due. Every epoch has the same number of updates, and its end
+    A call ends where its window ends, where anything is due, and at `ends_of_calls`. Every epoch has the same number of updates, and its end
     makes a line of metrics and a checkpoint due.
 
     Example:
@@ -47,6 +47,7 @@ class Schedule:
     log_every: int  # steps
     checkpoint_every: int  # steps
     permanent: Collection[int] = ()  # the steps whose checkpoints are kept for good
+    ends_of_calls: Collection[int] = ()  # further steps after which a call ends, though nothing is due
     one_update_a_call: bool = False  # each update's outcome must be known before the next one begins
 
     @property
@@ -86,9 +87,9 @@ class Schedule:
         return step % every == 0 or self.ends_epoch(step)
 
     def _next_due(self, step: int) -> int:
-        """Returns the next step after which something is due. (The end of an epoch is the end of a window, too.)"""
+        """Returns the next step after which something is due or a call ends. (The end of an epoch is the end of a window, too.)"""
         multiples = [(step // every + 1) * every for every in (self.log_every, self.checkpoint_every)]
-        return min(multiples + [other for other in self.permanent if other > step])
+        return min(multiples + [other for other in (*self.permanent, *self.ends_of_calls) if other > step])
 
 
 def steps_at_words(words: Sequence[np.ndarray], counts: Sequence[int]) -> set[int]:

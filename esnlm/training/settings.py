@@ -17,8 +17,9 @@ MAY_CHANGE = (
     *("data.train", "data.validation"),
     *(f"training.{name}" for name in ("log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints")),
 )
-# What may change without being asked for: the directory has moved, and what only watches decides nothing.
-NOT_COMPARED = ("run", "tracking")
+# What may change without being asked for: the directory has moved, what only watches decides nothing, and a run goes on with
+# the devices that are there.
+NOT_COMPARED = ("run", "tracking", "compute.mesh")
 
 
 def resolve(
@@ -68,7 +69,7 @@ def require_same(
     changes = {
         key: f"{key} {begun.get(key)} -> {now.get(key)}"
         for key in sorted(begun | now)
-        if begun.get(key) != now.get(key) and key not in NOT_COMPARED
+        if begun.get(key) != now.get(key) and not f"{key}.".startswith(tuple(f"{each}." for each in NOT_COMPARED))
     }
     if refused := [key for key in changes if key not in allowed]:
         could_be_allowed = all(key in MAY_CHANGE for key in refused)
@@ -83,5 +84,7 @@ def require_same(
 
 def _with_device_choices(experiment: Experiment) -> Experiment:
     """Returns the experiment with what it leaves open chosen for this device."""
-    compute = choose_compute(experiment.compute, experiment.model, backend())
+    device, mesh = backend(), experiment.model.mesh(experiment.compute)
+    devices = 1 if mesh is None else mesh.size
+    compute = choose_compute(experiment.compute, experiment.model, device, devices)
     return dataclasses.replace(experiment, compute=compute)

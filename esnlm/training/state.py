@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,9 @@ import optax
 from flax import serialization
 
 from esnlm.errors import InputError
+from esnlm.memory import memory_use
 from esnlm.models.base import LanguageModel, ModelConfig
+from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
@@ -27,6 +30,7 @@ class Counters:
     tokens: int = 0  # predicted tokens seen
     words: int = 0  # words of training text seen
     seconds: float = 0.0  # spent in training, over all processes
+    peak_memory_bytes: int = 0  # in use when a checkpoint was saved, over all processes
     train_nll_sum: float = 0.0  # the train NLL is this sum, in nats, ...
     train_nll_count: int = 0  # ... over this count: of the epoch's batch losses, or of a regression's predicted tokens
     skipped: int = 0  # updates left out because they were not finite
@@ -39,6 +43,10 @@ class Counters:
     def train_nll(self) -> float:
         """The mean so far; nan where there is none."""
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
+
+    def note_memory(self) -> None:
+        """Takes up the memory that is in use at most so far."""
+        self.peak_memory_bytes = max(self.peak_memory_bytes, memory_use().peak)
 
     def counters(self) -> dict[str, Any]:
         """Returns them by name, for the metadata of a checkpoint."""
@@ -55,6 +63,7 @@ class State(Counters):
     params: dict[str, Any]  # the trained arrays
     optimizer: Any = ()  # optax's state; empty for a regression
     accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
+    placement: Placement | None = None  # of params and optimizer on a mesh of devices; None: there is one device
 
 
 def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -97,29 +106,39 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
 
 
 def open_state(
-    params: dict[str, Any], optimizer: optax.GradientTransformation, directory: RunDirectory, keep_checkpoints: int
+    params: dict[str, Any],
+    optimizer: optax.GradientTransformation,
+    directory: RunDirectory,
+    keep_checkpoints: int,
+    placement: Placement | None = None,
 ) -> State:
     """Returns the state of the newest good checkpoint, or a fresh one.
 
     Args:
         params: the trained arrays as they are before the first update.
         keep_checkpoints: how many of the newest to keep, beside the permanent ones.
+        placement: of the arrays on a mesh of devices; None: there is one device.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
+    if placement is not None:
+        params = placement.place(params)
     fresh = optimizer.init(params)
     newest = checkpoint.restore_latest(directory.checkpoints, warn)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
-        return State(params=params, optimizer=fresh)
+        if placement is not None:
+            fresh = placement.place(fresh)
+        return State(params=params, optimizer=fresh, placement=placement)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
-    arrays = jax.tree.map(jax.numpy.asarray, arrays)
+    to_devices = placement.place if placement is not None else partial(jax.tree.map, jax.numpy.asarray)
     checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
-    optimizer_state = serialization.from_state_dict(fresh, arrays["optimizer"])
-    return State(params=arrays["params"], optimizer=optimizer_state, **counters_of(metadata))
+    optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"]))
+    params = to_devices(arrays["params"])
+    return State(params=params, optimizer=optimizer_state, placement=placement, **counters_of(metadata))
 
 
 def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
@@ -129,7 +148,10 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
         keep: how many of the newest to keep, beside the permanent ones.
         permanent: keep this one for good.
     """
-    arrays = {"params": state.params, "optimizer": serialization.to_state_dict(state.optimizer)}
+    params, optimizer = state.params, state.optimizer
+    if state.placement is not None:
+        params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
+    arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
     checkpoint.save(directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent})
     checkpoint.prune(directory.checkpoints, keep)
 

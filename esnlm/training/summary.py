@@ -13,7 +13,9 @@ import jax
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.evaluation.likelihood import Likelihood
+from esnlm.parallel import mesh as meshes
 from esnlm.training.state import State
+from esnlm.training.usage import usage_of
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -34,6 +36,8 @@ def summarize(
     counts = model.counts()
     training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
+    tokens_per_second = state.tokens / state.seconds if state.seconds else None
+    usage = usage_of(experiment, corpus.tokenizer.vocab_size)
     diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
@@ -51,13 +55,15 @@ def summarize(
         "trainable_params": counts.trainable,
         "total_params": counts.total,
         "total_entries": counts.entries,
-        "tokens_per_second": state.tokens / state.seconds if state.seconds else None,
+        "tokens_per_second": tokens_per_second,
+        "mfu": None if tokens_per_second is None else usage.mfu(tokens_per_second),
+        "peak_memory_bytes": state.peak_memory_bytes,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device(),
+        "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     } | ({"regression": state.regression} if state.regression else {})
@@ -77,7 +83,7 @@ def describe_device() -> dict[str, str | int]:
 
 
 def hash_config(experiment: Experiment) -> str:
-    """Returns the sha256 of what decides the result: the configuration without the run directory's name and trackers."""
+    """Returns the sha256 of what decides the result: the configuration without the run directory's name, trackers and devices."""
     tree = as_dict(experiment) | {"run": None}
-    del tree["tracking"]
+    del tree["tracking"], tree["compute"]["mesh"]
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

@@ -22,6 +22,7 @@ from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.ops import xla
+from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
 from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
@@ -29,7 +30,9 @@ from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
 # ---- the optimizer ----
 
 
-def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") -> optax.GradientTransformation:
+def make_optimizer(
+    config: TrainingConfig, updates: int, scaling: str = "none", widths: tuple[int, int, int] | None = None
+) -> optax.GradientTransformation:
     """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
 
     "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
@@ -41,6 +44,7 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
         config: the settings of the training.
         updates: of the whole run; a linear or cosine schedule ends there at 0.
         scaling: of the readout, as in ReadoutConfig.
+        widths: N, r and V, which the scaling depends on; None: those of the arrays, which must then have no padding.
     """
     decaying = max(1, updates - config.warmup_updates)
     after_warmup = {
@@ -58,17 +62,17 @@ def make_optimizer(config: TrainingConfig, updates: int, scaling: str = "none") 
     }[config.optimizer]
     step = optax.chain(
         direction,
-        *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer)]),
+        *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer, widths)]),
         optax.add_decayed_weights(config.weight_decay),
         optax.scale_by_learning_rate(rate),
     )
     return step if config.clip_norm is None else optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
 
 
-def _scale_readout(scaling: str, optimizer: str) -> optax.GradientTransformation:
+def _scale_readout(scaling: str, optimizer: str, widths: tuple[int, int, int] | None) -> optax.GradientTransformation:
     def multiply(steps: dict, params: dict) -> dict:
         (vocab_size, rank), (_, size) = params["readout"]["a"].shape, params["readout"]["b"].shape
-        rates = readout_rates(scaling, optimizer, size, rank, vocab_size)
+        rates = readout_rates(scaling, optimizer, *(widths or (size, rank, vocab_size)))
         return steps | {"readout": {name: rates[name] * step for name, step in steps["readout"].items()}}
 
     return optax.stateless(multiply)
@@ -105,12 +109,22 @@ def readout_loss_and_gradient(
         features = drop_output(buffer[packed.rows], packed.corpus_positions, key, dropout_rate)  # (C, F)
         return jax.value_and_grad(lambda params: packed_nll(params["readout"], features, packed, precision))(params)
 
+    return in_chunks(loss_and_gradient, packed, chunk_tokens, params)
+
+
+def in_chunks(
+    loss_and_gradient: Callable[[PackedTargets], tuple[jax.Array, dict]],
+    packed: PackedTargets,
+    chunk_tokens: int,
+    params: dict,
+) -> tuple[jax.Array, dict]:
+    """Returns the loss and the gradient in `params` of packed targets, added up over chunks of at most `chunk_tokens` rows."""
     size = len(packed.rows)
     if size <= chunk_tokens:
         return loss_and_gradient(packed)
     chunks = -(-size // chunk_tokens)
 
-    def in_chunks(by_row: jax.Array) -> jax.Array:
+    def cut(by_row: jax.Array) -> jax.Array:
         return jnp.pad(by_row, (0, chunks * chunk_tokens - size)).reshape(chunks, chunk_tokens)
 
     def in_first_chunk(first_targets: jax.Array) -> jax.Array:
@@ -120,15 +134,20 @@ def readout_loss_and_gradient(
         return jax.tree.map(jnp.add, total, loss_and_gradient(chunk)), None
 
     nothing = jax.tree.map(jnp.zeros_like, (jnp.float32(0), params))
-    return lax.scan(add_chunk, nothing, packed.apply(in_chunks, in_first_chunk))[0]
+    return lax.scan(add_chunk, nothing, packed.apply(cut, in_first_chunk))[0]
 
 
 def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
     """Returns the weighted sum of -log p of packed targets in nats, from the features of their rows (C, F)."""
-    targets = jnp.concatenate([packed.targets, packed.first_targets])  # (C + S,)
-    weights = jnp.concatenate([packed.weights, packed.first_weights])
-    rows = jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
+    targets, weights, rows = pairs(packed)
     return linear.weighted_nll(readout, features, targets, weights, precision, rows)
+
+
+def pairs(packed: PackedTargets) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns (targets, weights, rows) of all predictions, (C + S,): the row of the features, 0 .. C - 1, that each is made from."""
+    targets = jnp.concatenate([packed.targets, packed.first_targets])
+    weights = jnp.concatenate([packed.weights, packed.first_weights])
+    return targets, weights, jnp.concatenate([jnp.arange(len(packed.rows)), jnp.zeros(len(packed.first_targets), int)])
 
 
 def drop_output(features: jax.Array, corpus_positions: jax.Array, key: jax.Array | None, rate: float) -> jax.Array:
@@ -333,6 +352,8 @@ class Updates(ABC):
         store: the sentences.
         optimizer: from make_optimizer.
         on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
+        placement: of the model's arrays on a mesh of devices; None: there is one device. The params and the state of the
+            optimizer that `run` is given are placed by it.
     """
 
     def __init__(
@@ -344,7 +365,9 @@ class Updates(ABC):
         store: TokenStore,
         optimizer: optax.GradientTransformation,
         on_nonfinite: str,
+        placement: Placement | None = None,
     ) -> None:
+        self.placement = placement
         self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
         self.record_nonfinite = make_nonfinite_recorder(on_nonfinite)
         self.step = jax.jit(make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))

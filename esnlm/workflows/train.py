@@ -16,6 +16,8 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop
 from esnlm.training.interruption import Interruption, interruptible
+from esnlm.training.plan import count_updates
+from esnlm.training.profile import Profile, Span
 from esnlm.training.settings import require_same, resolve
 from esnlm.training.state import note_changes, warn_of_damage
 from esnlm.training.summary import summarize
@@ -24,12 +26,13 @@ INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
 
 @in_float32
-def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
+def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span | None = None) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
     Args:
         experiment: what to run, and where.
         allowed: settings that may differ from those that the run was begun with (training/settings.py).
+        traced: the updates of which a profile is written; it does not change the outcome.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -41,14 +44,18 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = ()) -> int:
     directory = RunDirectory(Path(experiment.run))
     try:
         with interruptible() as interruption, directory.locked():
-            return _train_run(experiment, directory, interruption, allowed)
+            return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
     except KeyboardInterrupt:  # There was nothing to save.
         say("stopped; the same command resumes")
         return INTERRUPTED
 
 
 def _train_run(
-    experiment: Experiment, directory: RunDirectory, interruption: Interruption, allowed: Sequence[str]
+    experiment: Experiment,
+    directory: RunDirectory,
+    interruption: Interruption,
+    allowed: Sequence[str],
+    profile: Profile,
 ) -> int:
     # 1. A run that came to its end is left as it is.
     directory.verify(*directory.initial_files, warn=warn)
@@ -65,11 +72,13 @@ def _train_run(
     with directory.begin():
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+        profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
         if not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
+    profile.warn_if_done(state.step)
     with (
         Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics,
         Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,
@@ -77,8 +86,8 @@ def _train_run(
         metrics.listeners.append(trackers.log)
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
-        with interruption.awaited():
-            validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption)
+        with interruption.awaited(), profile:
+            validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
         if interruption:
             write_json(directory.summary, {"status": "interrupted", "step": state.step})
             say(f"stopped at update {state.step} and saved; the same command resumes")

@@ -17,6 +17,7 @@ import prepare_memory
 import recurrence
 import scoring
 import sentences
+import start_up
 import training
 import untrained
 
@@ -140,3 +141,15 @@ def test_memory_of_prepare_is_read_from_the_system(tmp_path):
     assert {sample[0] for sample in samples} <= {0, 1000} and samples[-1][0] == 1000
     assert all(resident > 1e6 and workers == 0 for _, resident, workers in samples)
     assert prepare_memory.thin([(5, 7, 1), (9, 3, 2), (12, 4, 0)], 20, 2) == [(10, 7, 2), (20, 4, 0)]
+
+
+def test_padded_sizes_are_those_of_a_run():
+    lengths = np.random.default_rng(0).integers(5, 60, 640)
+    store = sentences.as_store([np.zeros(length, np.int32) for length in lengths])
+    found = start_up.padded_sizes(store, part=1)
+    assert found["updates"] == 20
+    finest, chosen = found["sizes"]
+    assert 1 <= chosen <= finest <= 20
+    fewer, more = found["padded"]
+    assert 0 < fewer <= more < 0.2
+    assert start_up.padded_sizes(store, part=4)["updates"] == 5

@@ -7,7 +7,8 @@ from typing import Any
 from esnlm.runs import checkpoint
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TIMES = ("seconds", "tokens_per_second", "metrics_sha256")  # a time, a speed, and a hash of lines that hold a speed
+# A time, a speed, memory, and a hash of lines that hold them.
+TIMES = ("seconds", "tokens_per_second", "peak_memory_bytes", "metrics_sha256")
 
 
 def compare_runs(one: Path, other: Path) -> list[str]:

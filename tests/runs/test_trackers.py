@@ -15,6 +15,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.trackers import Trackers
 from esnlm.workflows.train import train_run
 
+MEASURED = ("tokens_per_second", "peak_memory_bytes")  # what differs from one run to the next
 SMALL = """
 data: {kind: grammar, sentences: 100, validation_sentences: 20, pairs: 2}
 model: {reservoir: {state_size: 24, mean_degree: 4}, readout: {rank: 4}}
@@ -75,7 +76,7 @@ def started(monkeypatch, kind, **names):
 
 def lines(path):
     return [
-        {key: value for key, value in json.loads(line).items() if key != "tokens_per_second"}
+        {key: value for key, value in json.loads(line).items() if key not in MEASURED}
         for line in path.read_text().splitlines()
     ]
 
@@ -83,7 +84,7 @@ def lines(path):
 def test_a_tracker_is_told_of_the_whole_run(run, tmp_path, monkeypatch):
     found = started(monkeypatch, FakeTracker)
     assert train_run(run("--tracking", "[fake]")) == 0
-    updates = ["epoch", "tokens", "tokens_per_second", "train_nll", "words"]
+    updates = ["epoch", "peak_memory_bytes", "tokens", "tokens_per_second", "train_nll", "words"]
     validation = ["epoch", "val_bits_per_byte", "val_nll", "val_nll_without_eos"]
     assert [tracker.told for tracker in found] == [
         [
@@ -104,7 +105,7 @@ def test_metrics_jsonl_does_not_depend_on_trackers_and_they_may_change_within_a_
     assert lines(path.metrics) == alone
     assert json.loads(path.summary.read_text())["config_sha256"] == summary["config_sha256"]
     with open(tmp_path / "run" / "metrics.csv", newline="") as handle:
-        rows = [row for row in csv.DictReader(handle) if row["metric"] != "tokens_per_second"]
+        rows = [row for row in csv.DictReader(handle) if row["metric"] not in MEASURED]
     expected = [(line["step"], key, value) for line in alone for key, value in line.items() if key != "step"]
     assert [(int(row["step"]), row["metric"], float(row["value"])) for row in rows] == expected
 
@@ -206,7 +207,7 @@ def installed(tmp_path, monkeypatch):
 def test_a_package_registers_a_tracker(installed, run, tmp_path):
     assert train_run(run("--tracking", "[csv, tape]")) == 0
     told = (tmp_path / "run" / "tape.txt").read_text().splitlines()
-    assert told[:2] == ["from 0", "2 epoch tokens tokens_per_second train_nll words"]
+    assert told[:2] == ["from 0", "2 epoch peak_memory_bytes tokens tokens_per_second train_nll words"]
     assert told[-2:] == ["8 epoch val_bits_per_byte val_nll val_nll_without_eos", "finished"]
     assert (tmp_path / "run" / "metrics.csv").exists()  # nobody takes a name of ours
 

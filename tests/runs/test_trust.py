@@ -24,6 +24,7 @@ from esnlm.training.log import TrainingLog
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
+MEASURED = ("tokens_per_second", "peak_memory_bytes")  # what differs from one run to the next
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = """
 data: {kind: grammar, sentences: 200, validation_sentences: 40, pairs: 2}
@@ -80,8 +81,7 @@ def flip(file):
 
 def timeless(text):
     return [
-        {key: value for key, value in json.loads(line).items() if key != "tokens_per_second"}
-        for line in text.splitlines()
+        {key: value for key, value in json.loads(line).items() if key not in MEASURED} for line in text.splitlines()
     ]
 
 

@@ -30,7 +30,7 @@ model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}
 training: {epochs: 2, learning_rate: 0.01, log_every: 5, checkpoint_every: 7, checkpoint_words: [2000]}
 """
 REPOSITORY = Path(__file__).resolve().parents[2]
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "tokens_per_second", "peak_memory_bytes")
 
 
 def write_config(folder, run):

@@ -241,7 +241,7 @@ def test_a_run_that_stops_ends_at_that_update_however_fast_it_was_and_resumes_th
     (run / "summary.json").unlink()
     _, again = train("stop", updates_per_call=1)
     assert same_bits(esnlm.load(run).model.params, stopped.model.params)
-    times = ("seconds", "tokens_per_second")
+    times = ("seconds", "tokens_per_second", "peak_memory_bytes")
     assert {key: again[key] for key in again if key not in times} == {
         key: summary[key] for key in summary if key not in times
     }

@@ -32,6 +32,13 @@ def test_a_call_is_a_window_where_nothing_else_is_due():
     assert steps_where(found, "permanent") == []
 
 
+def test_a_call_ends_where_it_is_asked_to_and_nothing_else_is_due_there():
+    found = calls(ends_of_calls=(0, 6, 12))
+    assert [call.step for call in found] == [4, 6, 9, 10, 12, 15, 20]
+    for what in ("ends_epoch", "log", "checkpoint"):
+        assert steps_where(found, what) == [10, 20]
+
+
 def test_a_call_ends_where_a_line_or_a_checkpoint_is_due():
     found = calls(log_every=3, checkpoint_every=7)
     assert [call.step for call in found] == [3, 4, 6, 7, 9, 10, 12, 14, 15, 18, 20]

@@ -1,0 +1,79 @@
+"""The devices of a run as a mesh: how many there are along each axis, and how arrays get onto them and back.
+
+The mesh has two axes. The vocabulary of the readout is cut along `vocabulary`, and the rows of an update along `data`. What
+is cut by sentence or by unit is cut along both, over all devices (`ALL`). docs/many_devices.md says which array is which.
+
+A mesh may span the devices of several processes. Then every process makes the same calls, and an array is placed from the
+part of it that the process's own devices hold.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from esnlm.errors import require
+
+DATA, VOCABULARY = AXES = ("data", "vocabulary")
+ALL = AXES  # PartitionSpec(ALL) cuts an axis of an array over all devices
+EVERYWHERE = PartitionSpec()  # every device has all of it
+
+
+def check(setting: Mapping[str, int] | None) -> None:
+    """Raises InputError for a `compute.mesh` that no devices can have."""
+    if setting is None:
+        return
+    for axis, size in setting.items():
+        require(axis in AXES, f"compute.mesh has the axis {axis!r}: choose {', '.join(AXES)}")
+        require(size >= 1, f"compute.mesh.{axis} is {size}: it must be at least 1")
+
+
+def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
+    """Returns the mesh of a run, or None where one device does all.
+
+    Args:
+        setting: {"data": D, "vocabulary": M}, of which a missing one is 1. Null: all devices along `vocabulary`.
+        devices: of all processes; None: those of JAX.
+
+    Raises:
+        InputError: there are fewer devices than D M, or fewer are asked for than several processes have.
+    """
+    found = jax.devices() if devices is None else list(devices)
+    shape = {VOCABULARY: len(found)} if setting is None else setting
+    sizes = [shape.get(axis, 1) for axis in AXES]
+    count, processes = math.prod(sizes), len({device.process_index for device in found})
+    asked = f"compute.mesh is {' x '.join(f'{axis} {size}' for axis, size in zip(AXES, sizes, strict=True))}"
+    require(
+        count <= len(found), f"{asked}: it needs {count} devices and there are {len(found)}; lower it, or give null"
+    )
+    require(
+        processes == 1 or count == len(found),
+        f"{asked}: {processes} processes have {len(found)} devices, and all of them must be in it; give null",
+    )
+    return None if count == 1 else Mesh(np.array(found[:count]).reshape(sizes), AXES)
+
+
+def describe(mesh: Mesh | None) -> dict[str, int]:
+    """Returns the devices along each axis, for a summary."""
+    return dict.fromkeys(AXES, 1) if mesh is None else {axis: int(mesh.shape[axis]) for axis in AXES}
+
+
+def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """Returns an array on the devices of a mesh. Of several processes each gives the whole array, and places its part."""
+    sharding = NamedSharding(mesh, spec)
+    if isinstance(array, jax.Array) and array.sharding == sharding:
+        return array
+    if sharding.is_fully_addressable:
+        return jax.device_put(array, sharding)
+    if isinstance(array, jax.Array) and not array.is_fully_addressable:
+        return jax.jit(lambda x: x, out_shardings=sharding)(array)
+    host = np.asarray(array)
+    return jax.make_array_from_callback(host.shape, sharding, lambda part: host[part])
+
+
+def fetch(tree: Any) -> Any:
+    """Returns a tree with its JAX arrays as NumPy arrays, whole. What it gives must not be written to."""
+    return jax.tree.map(lambda array: np.asarray(array) if isinstance(array, jax.Array) else array, tree)

@@ -1,0 +1,49 @@
+"""How much memory there is, and how much is in use, is found out."""
+
+import jax
+import pytest
+
+from esnlm import memory
+from esnlm.memory import MemoryUse
+
+
+class Fake:
+    """A device that says what a GPU says of its memory."""
+
+    def __init__(self, **statistics):
+        self.statistics = statistics
+
+    def memory_stats(self):
+        return self.statistics or None
+
+
+def test_the_memory_of_the_machine_is_found_out():
+    assert 0 < memory.free_memory() <= memory.total_memory() < 2**50
+    assert memory.device_memory() == memory.total_memory()  # of a CPU
+
+
+def test_a_cpu_tells_the_peak_of_the_process():
+    found = memory.memory_use()
+    assert found.now is None and 1 << 20 < found.peak < memory.total_memory()
+    assert found.values == {"peak_memory_bytes": found.peak}
+
+
+def test_the_fullest_device_counts_for_use_and_the_smallest_for_what_is_there(monkeypatch):
+    devices = [
+        Fake(bytes_in_use=3, peak_bytes_in_use=7, bytes_limit=50),
+        Fake(bytes_in_use=5, peak_bytes_in_use=6, bytes_limit=40),
+    ]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory.memory_use() == MemoryUse(5, 7) and memory.device_memory() == 40
+    assert memory.memory_use().values == {"memory_bytes": 5, "peak_memory_bytes": 7}
+
+
+def test_the_limit_of_a_control_group_counts(monkeypatch):
+    monkeypatch.setattr(memory, "_cgroups", lambda: [(1000, 400), (3000, 2900)])
+    assert memory.total_memory() == 1000 and memory.free_memory() == 100
+
+
+@pytest.mark.parametrize("statistics", [{}, {"bytes_in_use": 1}])
+def test_a_device_that_says_nothing_leaves_the_process(statistics, monkeypatch):
+    monkeypatch.setattr(jax, "local_devices", lambda: [Fake(**statistics)])
+    assert memory.memory_use().now is None
