@@ -37,9 +37,20 @@ class TrainingConfig:
     epsilon: float = 1e-8
     weight_decay: float = 0.01  # on every trained array, biases too
     schedule: str = "constant"  # constant, linear or cosine, the latter two down to 0 at the end
-    warmup_updates: int = 0  # of linear warm-up, under any schedule
+    schedule_by: str = "updates"  # what the schedule counts: updates, or words of training text
+    warmup_updates: int = 0  # of linear warm-up, under any schedule that counts updates
+    warmup_words: int = 0  # words of training text in the linear warm-up, under any schedule that counts words
+    schedule_words: int | None = (
+        None  # words of text after which a linear or cosine schedule is at 0; null: the run's end
+    )
     clip_norm: float | None = None  # global gradient norm; null: no clipping
     on_nonfinite: str = "continue"  # where a loss or gradient is not finite: continue, skip (that update) or stop
+    ema: float | None = None  # decay an update of the averaged weights that evaluation reads; null: there is no average
+    validate_every: int | None = (
+        None  # updates from one validation to the next, also at each epoch's end; null: only there
+    )
+    stop_after: int | None = None  # validations without a new best after which the run ends early; null: it never does
+    stop_margin: float = 0.0  # nats per token by which a validation must be below the best one to be a new best
     log_every: int = 20  # updates
     checkpoint_every: int = 1000  # updates
     checkpoint_words: tuple[int, ...] = ()  # words of training text at which a checkpoint is kept for good
@@ -48,9 +59,12 @@ class TrainingConfig:
     def check(self) -> None:
         for name in ("epochs", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("validate_every", "stop_after", "schedule_words"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1, or null")
         for name in ("learning_rate", "epsilon"):
             require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
-        for name in ("weight_decay", "warmup_updates"):
+        for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
             require(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
         for name in ("beta1", "beta2", "momentum"):
             require(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
@@ -58,6 +72,10 @@ class TrainingConfig:
         require(self.order in ("shuffled", "corpus"), f"training.order is {self.order!r}: choose shuffled, corpus")
         schedules = ("constant", "linear", "cosine")
         require(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
+        self._check_schedule()
+        require(self.ema is None or 0 < self.ema < 1, f"training.ema is {self.ema}: it must be above 0 and below 1")
+        margin = f"training.stop_margin is {self.stop_margin}: it is for training.stop_after; give that too"
+        require(self.stop_after is not None or self.stop_margin == 0, margin)
         choices = ("continue", "skip", "stop")
         require(
             self.on_nonfinite in choices, f"training.on_nonfinite is {self.on_nonfinite!r}: choose {', '.join(choices)}"
@@ -66,6 +84,43 @@ class TrainingConfig:
             self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0"
         )
         require(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
+
+    def _check_schedule(self) -> None:
+        """Raises InputError for a schedule that counts one thing and is given in the other."""
+        by = self.schedule_by
+        require(by in ("updates", "words"), f"training.schedule_by is {by!r}: choose updates, words")
+        other = ("warmup_words", "schedule_words") if by == "updates" else ("warmup_updates",)
+        for name in other:
+            value = getattr(self, name)
+            right = "words" if by == "updates" else "updates"
+            require(not value, f"training.{name} is {value}: it is for training.schedule_by {right}, and that is {by}")
+        end = self.schedule_words
+        require(
+            end is None or self.schedule != "constant",
+            f"training.schedule_words is {end}: a constant schedule has no end; choose linear or cosine, or give null",
+        )
+        require(
+            end is None or self.warmup_words < end,
+            f"training.warmup_words is {self.warmup_words}: it must be below training.schedule_words = {end}",
+        )
+
+
+@dataclass(frozen=True)
+class ParentConfig:
+    """The finished run that this one goes on from: `train.py --from RUN` names it. docs/continue.md tells how."""
+
+    run: str | None = None  # its run directory; null: training begins from random arrays
+    step: int | None = None  # the update after which its trained arrays are taken; null: its last one
+    keep_optimizer: bool = False  # go on with its optimizer's moments too; false: they begin at 0
+    config_sha256: str | None = None  # that of its summary; it is found out where the run begins
+
+    def check(self) -> None:
+        for name in ("step", "config_sha256"):
+            value = getattr(self, name)
+            require(self.run is not None or value is None, f"parent.{name} is {value}: give parent.run too")
+        require(self.run is not None or not self.keep_optimizer, "parent.keep_optimizer is true: give parent.run too")
+        require(self.run != "", "parent.run is empty: name a run directory, or give null")
+        require(self.step is None or self.step >= 0, f"parent.step is {self.step}: it must not be negative")
 
 
 @dataclass(frozen=True)
@@ -78,6 +133,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig | Fitter = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+    parent: ParentConfig = field(default_factory=ParentConfig)
     tracking: tuple[str, ...] = ()  # what follows the run beside metrics.jsonl (runs/trackers/)
 
     def check(self) -> None:
@@ -97,11 +153,16 @@ class Experiment:
         if isinstance(self.training, Fitter):
             self._check_regression(self.training)
         self.compute.check()
+        self.parent.check()
 
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""
         kind = fitter.kind
-        model = self.model
+        model, parent = self.model, self.parent.run
+        require(
+            parent is None,
+            f"parent.run is {parent}: training.kind {kind} fits a readout from nothing; choose adamw, or no parent",
+        )
         require(
             model.features_are_frozen,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",

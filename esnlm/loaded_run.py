@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
+
+Step = int | Literal["best"] | None  # of a checkpoint
 
 MAX_STATE_BYTES = 8 << 30  # of one sequence: nothing else bounds the length of a sentence
 
@@ -395,13 +397,15 @@ class Run:
 
 
 @in_float32
-def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
+def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: bool = True) -> Run:
     """Restores a run from its directory, on any machine.
 
     Args:
         run: the run directory.
-        step: the update after which the checkpoint was saved; None: the newest checkpoint that verifies.
+        step: the update after which the checkpoint was saved; "best": that of the best validation, where training.stop_after
+            kept it; None: the newest checkpoint that verifies.
         untrained: whether to give the model as it was before the first update, which needs no checkpoint.
+        averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
 
     Raises:
         InputError: this is not a run directory, a file of it is missing or damaged, or it has no such checkpoint.
@@ -409,6 +413,7 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     Example:
         run = esnlm.load("runs/quickstart")
         early = esnlm.load("runs/quickstart", step=500)
+        best = esnlm.load("runs/stopped_early", step="best")
     """
     directory = RunDirectory(Path(run))
     directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
@@ -427,8 +432,12 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
             )
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
+    if experiment.parent.run is not None:
+        model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
     if untrained:
         return Run(directory.path, experiment, 0, model, tokenizer)
+    if step == "best":
+        step = _best_step(directory)
     if step is None:
         newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
@@ -439,8 +448,25 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     else:
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    _require_same_shapes(model.params, arrays["params"], f"{directory.path}: step {step}")
-    return Run(directory.path, experiment, step, model.with_params(arrays["params"]), tokenizer)
+    params = arrays.get("average", arrays["params"]) if averaged else arrays["params"]
+    _require_same_shapes(model.params, params, f"{directory.path}: step {step}")
+    return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
+
+
+def _best_step(directory: RunDirectory) -> int:
+    """Returns the step of the best validation of a run, as its summary says, or its newest checkpoint while it goes on.
+
+    Raises:
+        InputError: it kept none.
+    """
+    known = directory.read_summary(lambda line: warnings.warn(line, stacklevel=4))
+    if known is None:
+        steps = checkpoint.all_steps(directory.checkpoints)
+        known = checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {}
+    step = known.get("best_step")
+    if not isinstance(step, int):
+        raise InputError(f"{directory.path}: no best checkpoint was kept, as training.stop_after asks for; name a step")
+    return step
 
 
 def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:

@@ -14,11 +14,11 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
 from esnlm.runs.trackers import Trackers, find_tracker
-from esnlm.training import loop
+from esnlm.training import loop, parent
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.plan import count_updates
 from esnlm.training.profile import Profile, Span
-from esnlm.training.settings import require_same, resolve
+from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, warn_of_damage
 from esnlm.training.summary import summarize
 
@@ -41,6 +41,7 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
+    parent.require_another_directory(experiment)
     directory = RunDirectory(Path(experiment.run))
     try:
         with interruptible() as interruption, directory.locked():
@@ -73,6 +74,8 @@ def _train_run(
         experiment, changes = resolve(experiment, directory, allowed)
         corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         profile.require_updates(count_updates(experiment.training, len(corpus.train)))
+        require_validation(experiment, corpus)
+        parent.copy_arrays(experiment, corpus, directory)
         model, state = loop.open_training(experiment, corpus, directory)
         if not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
@@ -97,6 +100,9 @@ def _train_run(
         summary = summarize(experiment, corpus, model, state, validation)
         summary["references"] = references(experiment.data, corpus)
         show_results(directory, corpus, summary)
+        if summary.get("best_step") is not None:
+            best = f"best validation: {summary['best_val_nll']:.4f} nats per token at update {summary['best_step']}"
+            say(f"{summary['ended_because']}; {best}, which is kept: --step best")
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
