@@ -448,7 +448,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     else:
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    params = arrays.get("average", arrays["params"]) if averaged else arrays["params"]
+    params = arrays["average" if averaged and "average" in arrays else "params"]
     _require_same_shapes(model.params, params, f"{directory.path}: step {step}")
     return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
 

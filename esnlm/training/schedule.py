@@ -15,7 +15,7 @@ class Call:
 
     epoch: int  # its number, from 0
     window: range  # of the epoch's updates, whose features are computed together
-    opens_window: bool  # its features are not computed yet
+    opens_window: bool  # its features are not computed yet, or a validation has overwritten them
     first: int
     last: int  # the call runs first .. last - 1
     step: int  # of its last update
@@ -91,7 +91,7 @@ class Schedule:
                         ends_epoch=self.ends_epoch(step),
                         validate=validate,
                     )
-                    opens_window = False
+                    opens_window = validate
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or self.ends_epoch(step)
