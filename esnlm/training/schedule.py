@@ -36,7 +36,8 @@ class Schedule:
     """The calls of a run.
 
     A call ends where its window ends, where anything is due, and at `ends_of_calls`. Every epoch has the same number of updates, and its end
-    makes a line of metrics, a checkpoint and a validation due. A checkpoint is due before every validation.
+    makes a line of metrics, a checkpoint and a validation due. Every validation, wherever
+    it is due, makes the other two due before it.
 
     Example:
         >>> schedule = Schedule([[range(0, 4), range(4, 5)]], log_every=2, checkpoint_every=100)
@@ -85,7 +86,7 @@ class Schedule:
                     checkpoint = self._is_due(step, self.checkpoint_every) or validate
                     yield Call(
                         *(epoch, window, opens_window, first, last, step),
-                        log=self._is_due(step, self.log_every),
+                        log=self._is_due(step, self.log_every) or validate,
                         permanent=permanent,
                         checkpoint=checkpoint or permanent,
                         ends_epoch=self.ends_epoch(step),
