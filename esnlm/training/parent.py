@@ -90,6 +90,7 @@ def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory)
     if experiment.parent.run is None or directory.manifest_file.exists():
         return
     theirs, step = RunDirectory(Path(experiment.parent.run)), experiment.parent.step
+    require_run(theirs)
     corpus.train.require_tokenizer(load_tokenizer(theirs.tokenizer))
     if experiment.model.frozen_bytes(corpus.tokenizer.vocab_size) and checkpoint.verify(directory.frozen) is not None:
         checkpoint.save(directory.frozen, *checkpoint.restore(theirs.frozen))

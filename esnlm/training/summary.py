@@ -110,5 +110,7 @@ def describe_device() -> dict[str, str | int]:
 def hash_config(experiment: Experiment) -> str:
     """Returns the sha256 of what decides the result: the configuration without the names of run directories, trackers and devices."""
     tree = as_dict(experiment) | {"run": None}
-    del tree["tracking"], tree["compute"]["mesh"], tree["parent"]["run"]
+    del tree["tracking"], tree["compute"]["mesh"]
+    if tree["parent"]["config_sha256"] is not None:
+        del tree["parent"]["run"]  # Its own hash says which run it is, wherever it lies.
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

@@ -13,11 +13,12 @@ from flax import serialization
 
 import esnlm
 from esnlm import commands, config_io
-from esnlm.config import TrainingConfig, flatten
+from esnlm.config import Experiment, ParentConfig, TrainingConfig, flatten
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.training.log import TrainingLog
 from esnlm.training.parent import with_moments
+from esnlm.training.summary import hash_config
 from esnlm.training.update import make_optimizer
 from esnlm.workflows.train import train_run
 from tests.training.test_loop import same_run
@@ -168,3 +169,11 @@ def test_moments_are_found_however_the_optimizer_is_wrapped(clip, ema):
     moments, expected = part(found, optax.ScaleByAdamState), part(state, optax.ScaleByAdamState)
     assert int(moments.count) == 1 and np.array_equal(moments.mu["readout"]["w"], expected.mu["readout"]["w"])
     assert int(part(found, optax.ScaleByScheduleState).count) == 0
+
+
+def test_the_hash_of_a_configuration_does_not_depend_on_where_its_parent_lies():
+    def of(run, config_sha256=None):
+        return hash_config(Experiment(parent=ParentConfig(run, config_sha256=config_sha256)))
+
+    assert of("a", "0") == of("b", "0") != of("a", "1")
+    assert of("a") != of("b") != of(None)  # not known yet
