@@ -40,16 +40,14 @@ class TrainingConfig:
     schedule_by: str = "updates"  # what the schedule counts: updates, or words of training text
     warmup_updates: int = 0  # of linear warm-up, under any schedule that counts updates
     warmup_words: int = 0  # words of training text in the linear warm-up, under any schedule that counts words
-    schedule_words: int | None = (
-        None  # words of text after which a linear or cosine schedule is at 0; null: the run's end
-    )
+    # Words of training text after which a linear or cosine schedule that counts words is at 0; null: those of the run.
+    schedule_words: int | None = None
     clip_norm: float | None = None  # global gradient norm; null: no clipping
     on_nonfinite: str = "continue"  # where a loss or gradient is not finite: continue, skip (that update) or stop
-    ema: float | None = None  # decay an update of the averaged weights that evaluation reads; null: there is no average
-    validate_every: int | None = (
-        None  # updates from one validation to the next, also at each epoch's end; null: only there
-    )
-    stop_after: int | None = None  # validations without a new best after which the run ends early; null: it never does
+    # Decay, in each update, of the averaged weights that evaluation reads in place of the last ones; null: no average.
+    ema: float | None = None
+    validate_every: int | None = None  # updates from one validation to the next; null: at the end of each epoch only
+    stop_after: int | None = None  # validations in a row without a new best after which the run ends; null: never
     stop_margin: float = 0.0  # nats per token by which a validation must be below the best one to be a new best
     log_every: int = 20  # updates
     checkpoint_every: int = 1000  # updates
