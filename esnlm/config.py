@@ -59,7 +59,7 @@ class TrainingConfig:
             require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
         for name in ("validate_every", "stop_after", "schedule_words"):
             value = getattr(self, name)
-            require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1, or null")
+            require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1")
         for name in ("learning_rate", "epsilon"):
             require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
         for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
@@ -72,7 +72,7 @@ class TrainingConfig:
         require(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
         self._check_schedule()
         require(self.ema is None or 0 < self.ema < 1, f"training.ema is {self.ema}: it must be above 0 and below 1")
-        margin = f"training.stop_margin is {self.stop_margin}: it is for training.stop_after; give that too"
+        margin = f"training.stop_margin is {self.stop_margin}: it must be 0 unless training.stop_after is given"
         require(self.stop_after is not None or self.stop_margin == 0, margin)
         choices = ("continue", "skip", "stop")
         require(
@@ -87,11 +87,11 @@ class TrainingConfig:
         """Raises InputError for a schedule that counts one thing and is given in the other."""
         by = self.schedule_by
         require(by in ("updates", "words"), f"training.schedule_by is {by!r}: choose updates, words")
-        other = ("warmup_words", "schedule_words") if by == "updates" else ("warmup_updates",)
-        for name in other:
-            value = getattr(self, name)
-            right = "words" if by == "updates" else "updates"
-            require(not value, f"training.{name} is {value}: it is for training.schedule_by {right}, and that is {by}")
+        unused = {"warmup_words": "0", "schedule_words": "null"} if by == "updates" else {"warmup_updates": "0"}
+        for name, nothing in unused.items():
+            value, other = getattr(self, name), "words" if by == "updates" else "updates"
+            line = f"training.{name} is {value}: it must be {nothing} unless training.schedule_by is {other}"
+            require(not value, line)
         end = self.schedule_words
         require(
             end is None or self.schedule != "constant",

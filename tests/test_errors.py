@@ -1334,7 +1334,7 @@ TABLE = {
         Row(
             "a margin of nothing",
             f"{TRAIN} --training.stop_margin 0.01",
-            "training.stop_margin is 0.01: it is for training.stop_after; give that too",
+            "training.stop_margin is 0.01: it must be 0 unless training.stop_after is given",
         ),
         Row(
             "no best checkpoint",
@@ -1344,12 +1344,12 @@ TABLE = {
         Row(
             "words where updates are counted",
             f"{TRAIN} --training.warmup_words 1000",
-            "training.warmup_words is 1000: it is for training.schedule_by words, and that is updates",
+            "training.warmup_words is 1000: it must be 0 unless training.schedule_by is words",
         ),
         Row(
             "updates where words are counted",
             f"{TRAIN} --training.schedule_by words --training.warmup_updates 10",
-            "training.warmup_updates is 10: it is for training.schedule_by updates, and that is words",
+            "training.warmup_updates is 10: it must be 0 unless training.schedule_by is updates",
         ),
         Row(
             "the end of a constant schedule",
