@@ -42,6 +42,8 @@ from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.address import is_url
+from esnlm.runs.remote.copies import run_copy
 
 Step = int | Literal["best"] | None  # of a checkpoint
 
@@ -136,6 +138,7 @@ class Run:
             window_tokens=compute.window_tokens,
             on_progress=on_progress if progress else None,
             with_likeliest=with_likeliest,
+            cross_entropy=compute.cross_entropy,
         )
 
     @in_float32
@@ -401,7 +404,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     """Restores a run from its directory, on any machine.
 
     Args:
-        run: the run directory.
+        run: the run directory, or the URL of one (docs/cloud.md).
         step: the update after which the checkpoint was saved; "best": that of the best validation, where training.stop_after
             kept it; None: the newest checkpoint that verifies.
         untrained: whether to give the model as it was before the first update, which needs no checkpoint.
@@ -415,6 +418,12 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """
+    if is_url(run):
+        if step == "best":
+            with run_copy(run, untrained=True) as folder:
+                step = _best_step(RunDirectory(folder))
+        with run_copy(run, step, untrained) as folder:
+            return load(folder, step, untrained, averaged)
     directory = RunDirectory(Path(run))
     directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
     if not directory.config.exists():
@@ -432,9 +441,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
             )
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
-    if experiment.parent.run is not None:
-        model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
     if untrained:
+        if experiment.parent.run is not None:
+            model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)
     if step == "best":
         step = _best_step(directory)
@@ -532,6 +541,7 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         experiment.compute,
         precision="float32" if device == "cpu" and precision == "tf32" else precision,
         kernel="auto",
+        cross_entropy="auto",
         batch_slots=None,
         window_tokens=None,
         mesh=None,

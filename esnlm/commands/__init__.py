@@ -16,7 +16,9 @@ import sys
 from collections.abc import Sequence
 
 from esnlm.commands.base import Parser
+from esnlm.errors import InputError
 from esnlm.process import exit_with
+from esnlm.runs.remote.address import is_url, parse
 
 COMMANDS = {
     "train": "esnlm.commands.train",
@@ -78,5 +80,9 @@ def _run(name: str, words: list[str], program: str) -> int | None:
         options.settings = others
     elif others:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
+    for option in ("out", "html", "plot"):
+        place = getattr(options, option, None)
+        if name != "prepare" and place is not None and is_url(place):
+            raise InputError(f"--{option} {parse(place).url}: this is written to this machine only; name a local place")
     options.command = " ".join([program, shlex.join(words)]).strip()
     return command.run(options)

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from esnlm.errors import require
+    from esnlm.runs.remote.copies import results_copy, run_folder
 
     whole = options.html is None and options.by == "run"
     require(
@@ -37,8 +38,10 @@ def run(options: argparse.Namespace) -> None:
         require(options.out is None and options.by == "run", "--html: a page has all tables; leave --out and --by out")
         from esnlm.reporting.html.page import write_page
 
-        print(write_page(options.runs, options.html, options.seeds, scoring, options.command))
+        print(
+            write_page([run_folder(run) for run in options.runs], options.html, options.seeds, scoring, options.command)
+        )
         return
     from esnlm.reporting.run_table import report
 
-    print(report(options.runs, options.out, options.seeds, options.by, scoring), end="")
+    print(report([results_copy(run) for run in options.runs], options.out, options.seeds, options.by, scoring), end="")

@@ -8,7 +8,7 @@ wins over the file. The same command resumes a run that was interrupted.
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import accept_settings, find_config, shipped_configs
+from esnlm.commands.base import accept_processes, accept_settings, find_config, join, shipped_configs
 
 HELP = "trains a language model; --section.key value sets any setting"
 QUICKSTART = shipped_configs() / "quickstart.yaml"
@@ -27,10 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
     add("--allow-change", nargs="+", default=(), metavar="KEY", help=allowed)
+    accept_processes(parser)
     accept_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int | None:
+    if not options.plan:
+        join(options)
     from esnlm import config_io
     from esnlm.errors import require
     from esnlm.training import plan
@@ -47,16 +50,15 @@ def run(options: argparse.Namespace) -> int | None:
 
 def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     """Returns the file of the configuration and the settings that win over it, the last ones most."""
-    from esnlm.runs.directory import RunDirectory
-    from esnlm.training.parent import require_run
+    from esnlm.training.parent import open_run
 
     if options.parent is None:
         return find_config(options.config or QUICKSTART), options.settings
-    parent = RunDirectory(Path(options.parent))
-    require_run(parent)
+    parent = open_run(options.parent)
     chosen = [f"--parent.run={options.parent}"]
     if options.config is None:
         # What the parent's own configuration says of its directory, device and parent is not for this run.
-        chosen += ["--run=", "--compute.kernel=auto", "--compute.batch_slots=null", "--compute.window_tokens=null"]
+        chosen += ["--run=", "--compute.kernel=auto", "--compute.cross_entropy=auto"]
+        chosen += ["--compute.batch_slots=null", "--compute.window_tokens=null"]
         chosen += ["--parent.step=null", "--parent.keep_optimizer=false", "--parent.config_sha256=null"]
     return find_config(options.config or parent.config), [*chosen, *options.settings]

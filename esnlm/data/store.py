@@ -30,6 +30,8 @@ from esnlm.errors import InputError
 from esnlm.runs.atomic import NewFolder, require_folders_above, writing
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.manifest import file_sha256
+from esnlm.runs.remote.address import is_url
+from esnlm.runs.remote.copies import store_copy
 from esnlm.runs.small_file import read_small
 
 FORMAT = {"format": "esnlm token store", "version": 1}
@@ -89,12 +91,12 @@ class TokenStore:
 
 
 def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
-    """Opens the token store in `folder`.
+    """Opens the token store in `folder`, or at a URL, from where it is fetched first (docs/cloud.md).
 
     Sizes are always checked against the manifest; with `verify` so is the sha256 of every file (about a second for
     100 million words). Raises InputError naming the file that is missing, truncated or changed.
     """
-    folder = Path(folder)
+    folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
     counts = manifest["counts"]
     _require_few(folder, counts["sentences"])

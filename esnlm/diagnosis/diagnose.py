@@ -30,6 +30,7 @@ from esnlm.runs.atomic import write_file
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
+from esnlm.runs.remote.results import uploads_results
 from esnlm.training.summary import describe_device, versions
 
 SLOTS = 8  # stretches of text that are read side by side
@@ -38,6 +39,7 @@ HISTORY = 100  # tokens before them
 SENTENCES = 2000  # read from the grammar, or lines from a file
 
 
+@uploads_results
 @in_float32
 def diagnose(
     run: str | Path | None = None,

@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from esnlm.distributed import group
+
 LOG_EVERY_SECONDS = 15
 
 
@@ -41,9 +43,9 @@ class Progress:
 def say(line: str, end: str = "\n") -> None:
     """Prints a line for the person who watches: on standard error, as standard output is for results.
 
-    A line that cannot be shown is dropped. It is no reason to stop.
+    A line that cannot be shown is dropped. It is no reason to stop. Of several processes of a run only one prints.
     """
-    if sys.stderr is not None:  # as where it is closed; print would take None for standard output
+    if sys.stderr is not None and group.writes():  # as where it is closed; print would take None for standard output
         with contextlib.suppress(OSError):
             print(line, end=end, file=sys.stderr, flush=True)
 

@@ -21,6 +21,7 @@ from esnlm.errors import InputError, require
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.address import is_url
 
 MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # what an optimizer of ours remembers of gradients
 
@@ -32,13 +33,16 @@ def require_another_directory(experiment: Experiment) -> None:
     require(not same, f"{run}: it is the run to go on from; name another run directory with --run")
 
 
-def require_run(parent: RunDirectory) -> None:
-    """Raises InputError where a parent is no run directory."""
+def open_run(run: str) -> RunDirectory:
+    """Returns the directory of a parent. Raises InputError where there is none, or it is not on this machine."""
+    require(not is_url(run), f"{run}: a run goes on from a directory of this machine; copy it here first")
+    parent = RunDirectory(Path(run))
     require(
         parent.config.exists(),
-        f"{parent.path}: not a run directory: it has no {parent.config.name}; name a finished run with --from, and where a"
-        " run has begun from it, go on with --config RUN/config.yaml",
+        f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with --from, and where a run has"
+        " begun from it, go on with --config RUN/config.yaml",
     )
+    return parent
 
 
 def resolve(experiment: Experiment) -> Experiment:
@@ -50,8 +54,7 @@ def resolve(experiment: Experiment) -> Experiment:
     parent = experiment.parent
     if parent.run is None:
         return experiment
-    theirs = RunDirectory(Path(parent.run))
-    require_run(theirs)
+    theirs = open_run(parent.run)
     theirs.verify(theirs.config, theirs.tokenizer, warn=warn)
     summary = theirs.read_summary(warn)
     if summary is None:
@@ -89,8 +92,7 @@ def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory)
     """
     if experiment.parent.run is None or directory.manifest_file.exists():
         return
-    theirs, step = RunDirectory(Path(experiment.parent.run)), experiment.parent.step
-    require_run(theirs)
+    theirs, step = open_run(experiment.parent.run), experiment.parent.step
     corpus.train.require_tokenizer(load_tokenizer(theirs.tokenizer))
     if experiment.model.frozen_bytes(corpus.tokenizer.vocab_size) and checkpoint.verify(directory.frozen) is not None:
         checkpoint.save(directory.frozen, *checkpoint.restore(theirs.frozen))

@@ -12,7 +12,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.training import parent
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
-DEVICE_CHOICES = ("compute.kernel", "compute.batch_slots", "compute.window_tokens")
+DEVICE_CHOICES = ("compute.kernel", "compute.cross_entropy", "compute.batch_slots", "compute.window_tokens")
 # What is found out of a parent, likewise.
 FOUND_OUT = ("step", "config_sha256")
 # What may change within a run where it is asked for: how it is computed and logged, and where the same text lies.
@@ -73,6 +73,8 @@ def require_same(
         found = {key: begun[f"parent.{key}"] for key in FOUND_OUT if asked[f"parent.{key}"] is None}
         experiment = dataclasses.replace(experiment, parent=dataclasses.replace(experiment.parent, **found))
     now = flatten(as_dict(experiment))
+    if begun["compute.cross_entropy"] == "auto":  # a run that was begun before there was a choice
+        begun["compute.cross_entropy"] = now["compute.cross_entropy"]
     changes = {
         key: f"{key} {begun.get(key)} -> {now.get(key)}"
         for key in sorted(begun | now)

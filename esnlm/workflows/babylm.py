@@ -20,6 +20,8 @@ from esnlm.runs.atomic import require_folders_above, write_files, writing
 from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text
+from esnlm.runs.remote.copies import fetch_every_step
+from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm babylm"
@@ -29,6 +31,7 @@ PREDICTIONS, SURPRISALS, SCORES = "predictions.json", "surprisal.json", "scores.
 AOA_FOLDER = "AoA_word"
 
 
+@uploads_results
 def evaluate_babylm(
     run: str | Path,
     data: str | Path,
@@ -64,6 +67,8 @@ def evaluate_babylm(
     Raises:
         InputError: the run, its checkpoints, the data or the place of the results is not usable.
     """
+    if all_checkpoints or step is not None:
+        fetch_every_step(run)
     newest = load(run, step=step)
     directory = RunDirectory(newest.directory)
     name = model_name or newest.name

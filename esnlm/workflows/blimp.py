@@ -5,15 +5,19 @@ from pathlib import Path
 
 from esnlm import loaded_run
 from esnlm.compute import in_float32
+from esnlm.distributed import group as processes
 from esnlm.errors import InputError, require
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.loaded_run import Step
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.copies import results_copy
+from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 
+@uploads_results
 @in_float32
 def evaluate_run(
     run: str | Path,
@@ -32,7 +36,7 @@ def evaluate_run(
     """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
 
     Args:
-        run: the run directory.
+        run: the run directory, or its URL; the report then goes there, too.
         data: folders and files of items; None: the run's own pairs.
         good, bad, group: the columns or fields of the right sentence, of the wrong one or ones, and of the paradigm; None:
             those of BLiMP.
@@ -55,6 +59,10 @@ def evaluate_run(
     columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
     pairs = minimal_pairs.load(data, columns) if data else None
     loaded = loaded_run.load(run, step=step, untrained=untrained)
+    first_step = processes.agree(loaded.step)
+    require(
+        loaded.step == first_step, f"{run}: its step {first_step} is damaged where process {processes.index()} reads it"
+    )
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
@@ -62,10 +70,12 @@ def evaluate_run(
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
-        compare_with = blimp_report.read_to_compare(Path(compare), scoring, data_sha256, len(pairs))
+        compare_with = blimp_report.read_to_compare(results_copy(compare), scoring, data_sha256, len(pairs))
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
+    if not processes.writes():
+        return evaluation
     evaluation.result["provenance"] = provenance(command)
     note = blimp_report.write(evaluation, path)
     blimp_text.show(evaluation.result)

@@ -18,6 +18,7 @@ from esnlm.reporting.tables import print_table
 from esnlm.runs.atomic import write_files, writing
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
+from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
@@ -27,6 +28,7 @@ FEWSHOT_SEED = 1234  # the harness's own default
 LONGEST_NAME = 100
 
 
+@uploads_results
 def evaluate_with_lm_eval(
     run: str | Path,
     tasks: Sequence[str],

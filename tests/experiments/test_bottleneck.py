@@ -392,5 +392,8 @@ def test_the_rules_of_the_two_figures():
     del second["small"], third["small"]
     second, third = parse(second, ""), parse(third, "")
     narrow = [[(case.parametrization, case.narrow(10_000)) for case in each.cases] for each in (second, third)]
-    assert narrow == [[("spectral", 2000), ("spectral", 2000), ("spectral", 600)], [("dynamic", 946), ("spectral", 946)]]
+    assert narrow == [
+        [("spectral", 2000), ("spectral", 2000), ("spectral", 600)],
+        [("dynamic", 946), ("spectral", 946)],
+    ]
     assert one_step.widths(third.cases[0], 1000) == [3072, 1000, 597, 1000, 597, 1000, 2]

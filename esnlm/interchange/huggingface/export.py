@@ -23,6 +23,7 @@ from esnlm.loaded_run import Run, Step, load
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.copies import fetch_every_step
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -70,7 +71,9 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
     """
     _require_packages()
     _require_free(out, overwrite)
-    newest, directory = load(run), RunDirectory(Path(run))
+    fetch_every_step(run)
+    newest = load(run)
+    directory = RunDirectory(newest.directory)
     words = {step: read for step, read in words_of_checkpoints(directory).items() if _is_permanent(directory, step)}
     require(
         bool(words),

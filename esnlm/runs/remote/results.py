@@ -1,0 +1,115 @@
+"""What is made on this machine and belongs into the cloud: reports on a run, and new token stores."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from esnlm.errors import InputError
+from esnlm.runs import sealed_folder
+from esnlm.runs.console import say
+from esnlm.runs.remote import address
+from esnlm.runs.remote.address import is_url
+from esnlm.runs.remote.bucket import Bucket
+from esnlm.runs.remote.copies import RESULTS, named, note, read_notes, results_copy, write_notes
+from esnlm.runs.sealed_folder import MANIFEST
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+UNFINISHED = (
+    "tokens.bin",
+    "offsets.npy",
+    "words.npy",
+    "bytes.npy",
+    "tokenizer/",
+)  # what a store has before its manifest
+
+
+def uploads_results(work: Function) -> Function:
+    """Lets a function that writes into evaluation/ or diagnostics/ of a run, its first argument, take a URL for it.
+
+    The reports that are there are fetched first, so that none is replaced unasked, and the new ones are uploaded at the end.
+    """
+
+    @functools.wraps(work)
+    def wrapped(run: str | Path | None = None, *others: Any, **options: Any) -> Any:
+        if run is None or not is_url(run):
+            return work(run, *others, **options)
+        place = address.parse(run)
+        results_copy(run)
+        with named(place.copy, place.url):
+            found = work(run, *others, **options)
+        _upload_results(place)
+        return found
+
+    return cast(Function, wrapped)
+
+
+def uploads_store(work: Function) -> Function:
+    """Lets a function that makes a token store `out`, its second argument, take a URL for it.
+
+    The store is made on this machine and uploaded at the end, its manifest last. A store without one is none.
+    """
+
+    @functools.wraps(work)
+    def wrapped(inputs: Any, out: str | Path, **options: Any) -> Any:
+        if not is_url(out):
+            return work(inputs, out, **options)
+        place, overwrite = address.parse(out), options.get("overwrite", False)
+        bucket = Bucket(place)
+        _require_free(bucket, overwrite)
+        with named(place.copy, place.url):
+            made = work(inputs, place.copy, **options | {"overwrite": True})
+        _require_free(bucket, overwrite)  # again: it may have come meanwhile
+        _upload_store(bucket)
+        return made
+
+    return cast(Function, wrapped)
+
+
+def _require_free(bucket: Bucket, overwrite: bool) -> None:
+    names = bucket.entries().keys()
+    if not names or all(name.startswith(UNFINISHED) for name in names):
+        return  # nothing, or what an upload that was cut short has left
+    url = bucket.address.url
+    if MANIFEST not in names or "tokens.bin" not in names:
+        raise InputError(f"{url}: exists and is not a token store; name another place for the store")
+    if not overwrite:
+        raise InputError(f"{url}: exists; name another place for the store, or ask to overwrite it (--overwrite)")
+
+
+def _upload_store(bucket: Bucket) -> None:
+    """Sends the store in the copy of a place, and deletes what was there."""
+    place, sizes = bucket.address, sealed_folder.sizes(bucket.address.copy)
+    say(f"uploading {place.url}: {sum(sizes.values()) / 1e6:,.1f} MB")
+    there, names = bucket.entries().keys(), sizes.keys() - {MANIFEST}
+    bucket.delete([MANIFEST] if MANIFEST in there else [])
+    bucket.delete(there - sizes.keys())
+    bucket.upload({name: place.copy / name for name in names})
+    bucket.upload({MANIFEST: place.copy / MANIFEST})
+
+
+def _upload_results(place: address.Address) -> None:
+    """Sends the results in a run's copy that are not in the cloud as they are here."""
+    notes = read_notes(place)
+    names = [name for name in sealed_folder.sizes(place.copy) if name.startswith(RESULTS) and "/." not in name]
+    new = [name for name in names if not _is_noted(place.copy / name, notes.get(name))]
+    if not new:
+        return
+    try:
+        bucket = Bucket(place)
+        # What a report refers to comes before the report.
+        for part in (
+            [name for name in new if not name.endswith(".json")],
+            [name for name in new if name.endswith(".json")],
+        ):
+            bucket.upload({name: place.copy / name for name in part})
+        entries = bucket.entries()
+    except InputError as error:
+        raise InputError(f"the results are in {place.copy}, and not in the cloud: {error}") from None
+    write_notes(place, notes | {name: note(entries[name], place.copy / name) for name in new if name in entries})
+    print(f"uploaded: {len(new)} files to {place.url}")
+
+
+def _is_noted(file: Path, noted: list | None) -> bool:
+    status = file.stat()
+    return noted is not None and noted[1:] == [status.st_size, status.st_mtime_ns]
