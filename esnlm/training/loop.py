@@ -166,7 +166,8 @@ def _train_by_gradients(
         _log_validation(metrics, state.step, (state.step - 1) // schedule.updates_per_epoch + 1, validation)
         if validation is None or training.stop_after is None:
             return False
-        state.note_validation(validation.nll, training.stop_margin)
+        # Of several processes one says how good it was, since they must end together.
+        state.note_validation(group.agree(validation.nll), training.stop_margin)
         return state.validations_since_best >= training.stop_after
 
     validation = None
