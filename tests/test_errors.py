@@ -1387,6 +1387,12 @@ TABLE = {
             "run/checkpoints: no checkpoint of step 9; there are: 2",
         ),
         Row(
+            "another parent than before",
+            f"{TRAIN} --from run --parent.config_sha256 0123456789abcdef",
+            "run: its config_sha256 is … and parent.config_sha256 is 0123456789ab: it is another run; give the one that was"
+            " meant, or null to take this one",
+        ),
+        Row(
             "moments of another optimizer",
             f"{TRAIN} --from run --parent.keep_optimizer true --training.optimizer sgd",
             "new/initial: no moments of this training.optimizer are saved; leave parent.keep_optimizer out",

@@ -75,7 +75,13 @@ def resolve(experiment: Experiment) -> Experiment:
     if step not in checkpoint.all_steps(theirs.checkpoints):
         there = ", ".join(map(str, checkpoint.all_steps(theirs.checkpoints))) or "none"
         raise InputError(f"{theirs.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    parent = dataclasses.replace(parent, step=step, config_sha256=str(summary["config_sha256"]))
+    found, wanted = str(summary["config_sha256"]), parent.config_sha256
+    if wanted not in (None, found):
+        raise InputError(
+            f"{parent.run}: its config_sha256 is {found[:12]} and parent.config_sha256 is {wanted[:12]}: it is another run;"
+            " give the one that was meant, or null to take this one"
+        )
+    parent = dataclasses.replace(parent, step=step, config_sha256=found)
     return dataclasses.replace(experiment, parent=parent)
 
 
