@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import TRAINING, Experiment
+from esnlm.config import TRAINING, Experiment, ParentConfig
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
@@ -101,6 +101,8 @@ def sections() -> Iterator[Section]:
         example = replace(standard if kind == "adamw" else full_rank, training=training())
         yield Section(f"training, kind: {kind}", "training.", training, example)
     yield Section("compute", "compute.", ComputeConfig, standard)
+    going_on = replace(standard, parent=ParentConfig(run="runs/first"))
+    yield Section("parent, the run that this one goes on from", "parent.", ParentConfig, going_on)
 
 
 def page() -> str:

@@ -37,10 +37,19 @@ class TrainingConfig:
     beta2: float = 0.999  # of AdamW: decay of the mean squared gradient (Ueda et al. 2025a)
     epsilon: float = 1e-8  # of AdamW: added to the root of the mean squared gradient (Ueda et al. 2025a)
     weight_decay: float = 0.01  # decoupled, on every trained array, biases too (Ueda et al. 2025a)
-    schedule: str = "constant"  # of the learning rate: constant, linear or cosine, the latter two down to 0 at the end
-    warmup_updates: int = 0  # updates of linear warm-up, under any schedule
+    schedule: str = "constant"  # constant, linear or cosine, the latter two down to 0 at the end
+    schedule_by: str = "updates"  # what the schedule counts: updates, or words of training text
+    warmup_updates: int = 0  # of linear warm-up, under any schedule that counts updates
+    warmup_words: int = 0  # words of training text in the linear warm-up, under any schedule that counts words
+    # Words of training text after which a linear or cosine schedule that counts words is at 0; null: those of the run.
+    schedule_words: int | None = None
     clip_norm: float | None = None  # largest global norm of a gradient; null: no clipping
     on_nonfinite: str = "continue"  # where a loss or gradient is not finite: continue, skip (that update) or stop
+    # Decay, in each update, of the averaged weights that evaluation reads in place of the last ones; null: no average.
+    ema: float | None = None
+    validate_every: int | None = None  # updates from one validation to the next; null: at the end of each epoch only
+    stop_after: int | None = None  # validations in a row without a new best after which the run ends; null: never
+    stop_margin: float = 0.0  # nats per token by which a validation must be below the best one to be a new best
     log_every: int = 20  # updates from one line of metrics to the next
     checkpoint_every: int = 1000  # updates from one checkpoint to the next
     checkpoint_words: tuple[int, ...] = ()  # words of training text at which a checkpoint is kept for good
@@ -49,9 +58,12 @@ class TrainingConfig:
     def check(self) -> None:
         for name in ("epochs", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
+        for name in ("validate_every", "stop_after", "schedule_words"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1")
         for name in ("learning_rate", "epsilon"):
             require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
-        for name in ("weight_decay", "warmup_updates"):
+        for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
             require(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
         for name in ("beta1", "beta2", "momentum"):
             require(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
@@ -59,6 +71,10 @@ class TrainingConfig:
         require(self.order in ("shuffled", "corpus"), f"training.order is {self.order!r}: choose shuffled, corpus")
         schedules = ("constant", "linear", "cosine")
         require(self.schedule in schedules, f"training.schedule is {self.schedule!r}: choose {', '.join(schedules)}")
+        self._check_schedule()
+        require(self.ema is None or 0 < self.ema < 1, f"training.ema is {self.ema}: it must be above 0 and below 1")
+        margin = f"training.stop_margin is {self.stop_margin}: it must be 0 unless training.stop_after is given"
+        require(self.stop_after is not None or self.stop_margin == 0, margin)
         choices = ("continue", "skip", "stop")
         require(
             self.on_nonfinite in choices, f"training.on_nonfinite is {self.on_nonfinite!r}: choose {', '.join(choices)}"
@@ -67,6 +83,43 @@ class TrainingConfig:
             self.clip_norm is None or self.clip_norm > 0, f"training.clip_norm is {self.clip_norm}: it must be above 0"
         )
         require(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
+
+    def _check_schedule(self) -> None:
+        """Raises InputError for a schedule that counts one thing and is given in the other."""
+        by = self.schedule_by
+        require(by in ("updates", "words"), f"training.schedule_by is {by!r}: choose updates, words")
+        unused = {"warmup_words": "0", "schedule_words": "null"} if by == "updates" else {"warmup_updates": "0"}
+        for name, nothing in unused.items():
+            value, other = getattr(self, name), "words" if by == "updates" else "updates"
+            line = f"training.{name} is {value}: it must be {nothing} unless training.schedule_by is {other}"
+            require(not value, line)
+        end = self.schedule_words
+        require(
+            end is None or self.schedule != "constant",
+            f"training.schedule_words is {end}: a constant schedule has no end; choose linear or cosine, or give null",
+        )
+        require(
+            end is None or self.warmup_words < end,
+            f"training.warmup_words is {self.warmup_words}: it must be below training.schedule_words = {end}",
+        )
+
+
+@dataclass(frozen=True)
+class ParentConfig:
+    """The finished run that this one goes on from: `train.py --from RUN` names it. docs/continue.md tells how."""
+
+    run: str | None = None  # its run directory; null: training begins from random arrays
+    step: int | None = None  # the update after which its trained arrays are taken; null: its last one
+    keep_optimizer: bool = False  # go on with its optimizer's moments too; false: they begin at 0
+    config_sha256: str | None = None  # that of its summary; it is found out where the run begins
+
+    def check(self) -> None:
+        for name in ("step", "config_sha256"):
+            value = getattr(self, name)
+            require(self.run is not None or value is None, f"parent.{name} is {value}: give parent.run too")
+        require(self.run is not None or not self.keep_optimizer, "parent.keep_optimizer is true: give parent.run too")
+        require(self.run != "", "parent.run is empty: name a run directory, or give null")
+        require(self.step is None or self.step >= 0, f"parent.step is {self.step}: it must not be negative")
 
 
 @dataclass(frozen=True)
@@ -79,6 +132,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig | Fitter = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+    parent: ParentConfig = field(default_factory=ParentConfig)
     tracking: tuple[str, ...] = ()  # names of trackers, which follow the run beside metrics.jsonl
 
     def check(self) -> None:
@@ -103,11 +157,16 @@ class Experiment:
             f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"
             " is about; leave it out",
         )
+        self.parent.check()
 
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""
         kind = fitter.kind
-        model = self.model
+        model, parent = self.model, self.parent.run
+        require(
+            parent is None,
+            f"parent.run is {parent}: training.kind {kind} fits a readout from nothing; choose adamw, or no parent",
+        )
         require(
             model.features_are_frozen,
             f"training.kind is {kind}: it trains a readout only, and {model.title} trains its features too; choose adamw",

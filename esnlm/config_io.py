@@ -12,7 +12,7 @@ import jsonargparse
 import yaml
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import TRAINING, Experiment, as_dict
+from esnlm.config import TRAINING, Experiment, ParentConfig, as_dict
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
 from esnlm.models.registry import MODELS
@@ -68,6 +68,7 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
         "model": choose("model", "family", MODELS, "esn"),
         "training": choose("training", "kind", TRAINING, "adamw"),
         "compute": ComputeConfig,
+        "parent": ParentConfig,
     }
     if "reservoir" in _settings(sections["model"]):
         sections["model.reservoir"] = ReservoirConfig

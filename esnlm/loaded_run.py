@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,6 +44,8 @@ from esnlm.runs.console import Progress
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.copies import run_copy
+
+Step = int | Literal["best"] | None  # of a checkpoint
 
 MAX_STATE_BYTES = 8 << 30  # of one sequence: nothing else bounds the length of a sentence
 
@@ -398,13 +400,15 @@ class Run:
 
 
 @in_float32
-def load(run: str | Path, step: int | None = None, untrained: bool = False) -> Run:
+def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: bool = True) -> Run:
     """Restores a run from its directory, on any machine.
 
     Args:
         run: the run directory, or the URL of one (docs/cloud.md).
-        step: the update after which the checkpoint was saved; None: the newest checkpoint that verifies.
+        step: the update after which the checkpoint was saved; "best": that of the best validation, where training.stop_after
+            kept it; None: the newest checkpoint that verifies.
         untrained: whether to give the model as it was before the first update, which needs no checkpoint.
+        averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
 
     Raises:
         InputError: this is not a run directory, a file of it is missing or damaged, or it has no such checkpoint.
@@ -412,10 +416,14 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     Example:
         run = esnlm.load("runs/quickstart")
         early = esnlm.load("runs/quickstart", step=500)
+        best = esnlm.load("runs/stopped_early", step="best")
     """
     if is_url(run):
+        if step == "best":
+            with run_copy(run, untrained=True) as folder:
+                step = _best_step(RunDirectory(folder))
         with run_copy(run, step, untrained) as folder:
-            return load(folder, step, untrained)
+            return load(folder, step, untrained, averaged)
     directory = RunDirectory(Path(run))
     directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
     if not directory.config.exists():
@@ -434,7 +442,11 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
         frozen, _ = checkpoint.restore(directory.frozen)
     model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
+        if experiment.parent.run is not None:
+            model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)
+    if step == "best":
+        step = _best_step(directory)
     if step is None:
         newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
@@ -445,8 +457,25 @@ def load(run: str | Path, step: int | None = None, untrained: bool = False) -> R
     else:
         there = ", ".join(map(str, checkpoint.all_steps(directory.checkpoints))) or "none"
         raise InputError(f"{directory.checkpoints}: no checkpoint of step {step}; there are: {there}")
-    _require_same_shapes(model.params, arrays["params"], f"{directory.path}: step {step}")
-    return Run(directory.path, experiment, step, model.with_params(arrays["params"]), tokenizer)
+    params = arrays["average" if averaged and "average" in arrays else "params"]
+    _require_same_shapes(model.params, params, f"{directory.path}: step {step}")
+    return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
+
+
+def _best_step(directory: RunDirectory) -> int:
+    """Returns the step of the best validation of a run, as its summary says, or its newest checkpoint while it goes on.
+
+    Raises:
+        InputError: it kept none.
+    """
+    known = directory.read_summary(lambda line: warnings.warn(line, stacklevel=4))
+    if known is None:
+        steps = checkpoint.all_steps(directory.checkpoints)
+        known = checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {}
+    step = known.get("best_step")
+    if not isinstance(step, int):
+        raise InputError(f"{directory.path}: no best checkpoint was kept, as training.stop_after asks for; name a step")
+    return step
 
 
 def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:

@@ -65,7 +65,10 @@ def test_what_is_written_is_read_back(file, tmp_path):
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("trainng: {}", "unknown key 'trainng': choose from run, seed, data, model, training, compute, tracking"),
+        (
+            "trainng: {}",
+            "unknown key 'trainng': choose from run, seed, data, model, training, compute, parent, tracking",
+        ),
         ("training: {epoch: 2}", f"training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}"),
         ("training: {epochs: two}", "training.epochs is two: it must be int"),
         ("training: {epochs: 2.5}", "training.epochs is 2.5: it must be int"),

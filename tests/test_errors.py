@@ -117,6 +117,12 @@ def suite(formula: str, metric: str = "sum") -> Callable[[], object]:
     return write("suite.json", json.dumps(tree))
 
 
+def diverge() -> None:
+    Path("run/manifest.json").unlink()
+    summary = json.loads(Path("run/summary.json").read_text())
+    Path("run/summary.json").write_text(json.dumps(summary | {"status": "diverged"}))
+
+
 def damage_diagnosis() -> None:
     Path("run/diagnostics").mkdir()
     Path("run/diagnostics/diagnostics.json").write_text('{"reservoirs": [{}]}')
@@ -272,7 +278,7 @@ TABLE = {
         Row(
             "an unknown section",
             TRAIN,
-            "small.yaml: unknown key 'trainng': choose from run, seed, data, model, training, compute, tracking",
+            "small.yaml: unknown key 'trainng': choose from run, seed, data, model, training, compute, parent, tracking",
             write("small.yaml", "trainng: {epochs: 2}"),
         ),
         Row(
@@ -1333,6 +1339,109 @@ TABLE = {
             "no run",
             f"{EXPORT} --run none",
             "none: not a run directory: it has no config.yaml; give one that train.py wrote",
+        ),
+    ],
+    "Going on from a run, validation and schedules": [
+        Row(
+            "no parent",
+            f"{TRAIN} --from none",
+            "none: not a run directory: it has no config.yaml; name a finished run with --from, and where a run has begun from "
+            "it, go on with --config RUN/config.yaml",
+        ),
+        Row(
+            "a parent in the cloud",
+            f"{TRAIN} --from s3://bucket/run",
+            "s3://bucket/run: a run goes on from a directory of this machine; copy it here first",
+        ),
+        Row("no directory of its own", "python train.py --from run", "run is empty: name a run directory"),
+        Row(
+            "the parent's directory",
+            "python train.py --from run --run run",
+            "run: it is the run to go on from; name another run directory with --run",
+        ),
+        Row(
+            "another tokenizer",
+            f"{STORE} --data.train store --from run",
+            "store store was made with tokenizer … (…), not words (…): prepare its text again with that tokenizer",
+        ),
+        Row(
+            "another model",
+            f"{TRAIN} --from run --model.readout.rank 5",
+            "run: its model is another one (model.readout.rank 4 -> 5); a run goes on with the same model",
+        ),
+        Row(
+            "an unfinished parent",
+            f"{TRAIN} --from run",
+            "run: not a finished run; train it to its end with train.py, or name another run",
+            lambda: (Path("run/summary.json").unlink(), Path("run/manifest.json").unlink()),
+        ),
+        Row(
+            "a diverged parent",
+            f"{TRAIN} --from run",
+            "run: it diverged; name an update before that with --parent.step",
+            diverge,
+        ),
+        Row(
+            "no such step of the parent",
+            f"{TRAIN} --from run --parent.step 9",
+            "run/checkpoints: no checkpoint of step 9; there are: 2",
+        ),
+        Row(
+            "another parent than before",
+            f"{TRAIN} --from run --parent.config_sha256 0123456789abcdef",
+            "run: its config_sha256 is … and parent.config_sha256 is 0123456789ab: it is another run; give the one that was"
+            " meant, or null to take this one",
+        ),
+        Row(
+            "moments of another optimizer",
+            f"{TRAIN} --from run --parent.keep_optimizer true --training.optimizer sgd",
+            "new/initial: no moments of this training.optimizer are saved; leave parent.keep_optimizer out",
+        ),
+        Row(
+            "a regression that goes on",
+            f"{TRAIN} --from run --training.kind ridge",
+            "parent.run is run: training.kind ridge fits a readout from nothing; choose adamw, or no parent",
+        ),
+        Row("a step of no parent", f"{TRAIN} --parent.step 2", "parent.step is 2: give parent.run too"),
+        Row(
+            "an average that forgets nothing",
+            f"{TRAIN} --training.ema 1",
+            "training.ema is 1.0: it must be above 0 and below 1",
+        ),
+        Row(
+            "early stopping without validation text",
+            f"{STORE} --data.train store --training.stop_after 3",
+            "training.stop_after is 3: there is no validation text; name some with data.validation",
+        ),
+        Row(
+            "a margin of nothing",
+            f"{TRAIN} --training.stop_margin 0.01",
+            "training.stop_margin is 0.01: it must be 0 unless training.stop_after is given",
+        ),
+        Row(
+            "no best checkpoint",
+            "python eval_blimp.py --run run --step best",
+            "run: no best checkpoint was kept, as training.stop_after asks for; name a step",
+        ),
+        Row(
+            "words where updates are counted",
+            f"{TRAIN} --training.warmup_words 1000",
+            "training.warmup_words is 1000: it must be 0 unless training.schedule_by is words",
+        ),
+        Row(
+            "updates where words are counted",
+            f"{TRAIN} --training.schedule_by words --training.warmup_updates 10",
+            "training.warmup_updates is 10: it must be 0 unless training.schedule_by is updates",
+        ),
+        Row(
+            "the end of a constant schedule",
+            f"{TRAIN} --training.schedule_by words --training.schedule_words 1000",
+            "training.schedule_words is 1000: a constant schedule has no end; choose linear or cosine, or give null",
+        ),
+        Row(
+            "a schedule that is all warm-up",
+            f"{TRAIN} --training.schedule_by words --training.schedule linear --training.schedule_words 10 --training.warmup_words 10",
+            "training.warmup_words is 10: it must be below training.schedule_words = 10",
         ),
     ],
     "In the cloud": [

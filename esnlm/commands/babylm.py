@@ -2,6 +2,8 @@
 
 import argparse
 
+from esnlm.commands.base import step
+
 HELP = "writes the prediction files of BabyLM's evaluation"
 
 
@@ -13,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model-name", metavar="NAME", help="the model's folder in it (default: the name of the run)")
     add("--sets", nargs="+", metavar="SET", help="such as blimp_filtered, reading, aoa (default: all in the data)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=int, metavar="N", help="this checkpoint (default: the newest, as revision main)")
+    which.add_argument(
+        "--step", type=step, metavar="N", help="this checkpoint, or best (default: the newest, as revision main)"
+    )
     which.add_argument(
         "--all-checkpoints", action="store_true", help="those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
     )

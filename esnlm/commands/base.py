@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -20,6 +20,19 @@ class Parser(argparse.ArgumentParser):
 def accept_settings(parser: argparse.ArgumentParser) -> None:
     """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.settings`."""
     parser.set_defaults(settings=[])
+
+
+STEP = "the checkpoint of this step, or best: that of the best validation (default: the newest that is good)"
+
+
+def step(text: str) -> int | Literal["best"]:
+    """Returns the value of --step."""
+    if text == "best":
+        return "best"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
 
 
 PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")

@@ -5,7 +5,7 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 
 import argparse
 
-from esnlm.commands.base import PROCESS_OPTIONS, accept_processes, join
+from esnlm.commands.base import PROCESS_OPTIONS, STEP, accept_processes, join, step
 from esnlm.evaluation.conventions import CONVENTIONS
 
 HELP = "scores minimal pairs (BLiMP) with a trained run"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
     add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
+    which.add_argument("--step", type=step, metavar="N", help=STEP)
     which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
     add("--compare", metavar="RUN_OR_REPORT", help="another run or report to set this against")
     add("--overwrite", action="store_true", help="replace a report of another run, step or data")

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from esnlm.commands.base import STEP, step
+
 HELP = "writes a run as a folder for Hugging Face's transformers"
 
 
@@ -11,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--out", type=Path, required=True, metavar="FOLDER", help="the folder to make")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=int, help="checkpoint (default: the newest that is good)")
+    which.add_argument("--step", type=step, metavar="N", help=STEP)
     every = "a folder inside FOLDER for each checkpoint at training.checkpoint_words, named as BabyLM's branches"
     which.add_argument("--all-checkpoints", action="store_true", help=every)
     add("--overwrite", action="store_true", help="replace an earlier export")

@@ -2,6 +2,8 @@
 
 import argparse
 
+from esnlm.commands.base import STEP, step
+
 HELP = "generates text with a trained run"
 
 
@@ -14,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=float, default=1.0, help="0 takes the most probable token (default: %(default)s)")
     add("--top-k", type=int, help="choose among so many tokens (default: all)")
     add("--seed", type=int, default=0, help="(default: %(default)s)")
-    add("--step", type=int, help="checkpoint (default: the newest that is good)")
+    add("--step", type=step, metavar="N", help=STEP)
 
 
 def run(options: argparse.Namespace) -> None:

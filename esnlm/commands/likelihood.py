@@ -10,6 +10,8 @@ store: esnlm prepare --input FILE --tokenizer DIR/tokenizer --out STORE, which a
 import argparse
 from pathlib import Path
 
+from esnlm.commands.base import STEP, step
+
 HELP = "measures how likely texts are under a trained run"
 
 
@@ -19,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--store", dest="stores", nargs="+", type=Path, default=[], metavar="STORE", help="token stores")
     add("--text", dest="texts", nargs="+", type=Path, default=[], metavar="FILE", help="texts, one sentence a line")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
+    which.add_argument("--step", type=step, metavar="N", help=STEP)
     which.add_argument("--untrained", action="store_true", help="the model before its first update")
     add("--out", type=Path, metavar="FILE.json", help="write the figures there, too")
     add("--overwrite", action="store_true", help="replace FILE.json where it exists")

@@ -2,6 +2,8 @@
 
 import argparse
 
+from esnlm.commands.base import STEP, step
+
 HELP = "runs tasks of lm-evaluation-harness with a trained run"
 
 
@@ -12,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", metavar="PATH", help="BLiMP's .jsonl files, or their folder (default: downloaded)")
     add("--out", metavar="FILE", help="the results, .json (default: DIR/evaluation/lm-eval/TASKS.json)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
+    which.add_argument("--step", type=step, metavar="N", help=STEP)
     which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
     add("--num-fewshot", type=int, metavar="K", help="examples before each question (default: as the task says)")
     add("--limit", type=int, metavar="N", help="documents of a task at most, for a trial")

@@ -6,6 +6,7 @@ With --tokens it makes a table of the surprisal of each word or token instead; d
 import argparse
 from pathlib import Path
 
+from esnlm.commands.base import STEP, step
 from esnlm.errors import require
 from esnlm.evaluation.conventions import CONVENTIONS
 
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--input", type=Path, metavar="FILE", help="one sentence a line (default: standard input)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
-    add("--step", type=int, help="checkpoint (default: the newest that is good)")
+    add("--step", type=step, metavar="N", help=STEP)
     add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")
     table = parser.add_argument_group("with --tokens")
     add = table.add_argument

@@ -6,6 +6,7 @@ wins over the file. The same command resumes a run that was interrupted.
 """
 
 import argparse
+from pathlib import Path
 
 from esnlm.commands.base import accept_processes, accept_settings, find_config, join, shipped_configs
 
@@ -15,7 +16,10 @@ QUICKSTART = shipped_configs() / "quickstart.yaml"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--config", default=QUICKSTART, metavar="FILE", help="YAML file (default: %(default)s)")
+    of_parent = "that of --from, or without it"
+    add("--config", metavar="FILE", help=f"YAML file (default: {of_parent} {QUICKSTART})")
+    parent = "go on from this finished run in another directory, which --run names (docs/continue.md)"
+    add("--from", dest="parent", metavar="RUN", help=parent)
     add("--plan", action="store_true", help="show parameters, memory, disk and time, and train nothing")
     on = "of --plan: devices that need not be there, such as h100:8, tpu-v5e:4x4 or a100; what is shown is then a bound"
     add("--on", metavar="DEVICE[:COUNT]", help=on)
@@ -37,8 +41,24 @@ def run(options: argparse.Namespace) -> int | None:
     from esnlm.workflows.train import train_run
 
     require(options.plan or options.on is None, f"--on {options.on}: nothing is trained there; give --plan too")
-    experiment = config_io.read(find_config(options.config), options.settings)
+    experiment = config_io.read(*_configuration(options))
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
         return plan.show(experiment, options.on)
     return train_run(experiment, options.allow_change, traced)
+
+
+def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
+    """Returns the file of the configuration and the settings that win over it, the last ones most."""
+    from esnlm.training.parent import open_run
+
+    if options.parent is None:
+        return find_config(options.config or QUICKSTART), options.settings
+    parent = open_run(options.parent)
+    chosen = [f"--parent.run={options.parent}"]
+    if options.config is None:
+        # What the parent's own configuration says of its directory, device and parent is not for this run.
+        chosen += ["--run=", "--compute.kernel=auto", "--compute.cross_entropy=auto"]
+        chosen += ["--compute.batch_slots=null", "--compute.window_tokens=null"]
+        chosen += ["--parent.step=null", "--parent.keep_optimizer=false", "--parent.config_sha256=null"]
+    return find_config(options.config or parent.config), [*chosen, *options.settings]

@@ -25,7 +25,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from esnlm.errors import require
 from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import sum_log_probs
-from esnlm.loaded_run import MAX_STATE_BYTES, Run, load
+from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 SLOTS = 64  # continuations that are generated side by side
 SAMPLING = {"do_sample", "temperature", "top_k"}  # the settings of a choice that are known here
@@ -42,7 +42,7 @@ class EsnLM(TemplateLM):
     def __init__(
         self,
         run: str | Path | Run,
-        step: int | None = None,
+        step: Step = None,
         untrained: bool = False,
         add_bos_token: bool = False,
         max_length: int | None = None,

@@ -144,8 +144,8 @@ def all_steps(checkpoints: Path) -> list[int]:
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
-def prune(checkpoints: Path, keep: int = 2) -> None:
-    """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent": true`.
+def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
+    """Deletes the steps before the latest `keep` intact ones, except those saved with `"permanent": true` and `spared`.
 
     Damaged steps are not counted, so that they never push out a good one: the steps to be kept are verified first.
     A step whose metadata cannot be read is left, for it might be permanent.
@@ -161,7 +161,7 @@ def prune(checkpoints: Path, keep: int = 2) -> None:
         folder = Path(checkpoints) / str(step)
         if good < keep:
             good += verify(folder) is None
-        elif not _maybe_permanent(folder):
+        elif step != spared and not _maybe_permanent(folder):
             remove_folder(folder)
 
 

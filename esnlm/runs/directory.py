@@ -47,6 +47,7 @@ class RunDirectory:
     stores = Entry("stores/", "The token stores of a corpus that was generated for the run.")
     minimal_pairs = Entry("minimal_pairs/", "The minimal pairs of a corpus that was generated for the run.")
     frozen = Entry("frozen/", "The reservoir, which no optimizer trains, saved once as a checkpoint.")
+    initial = Entry("initial/", "The trained arrays that the run began from, where it goes on from another run.")
     checkpoints = Entry("checkpoints/", "A checkpoint of what is trained and of the optimizer for each saved step.")
     sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
     metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
@@ -132,7 +133,7 @@ class RunDirectory:
                 with contextlib.suppress(OSError):  # where nothing can be written, nothing was
                     for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
                         path.unlink(missing_ok=True)
-                for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen):
+                for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial):
                     shutil.rmtree(path, ignore_errors=True)
             raise
 

@@ -85,4 +85,5 @@ def bound_times(
 def optimizer_arrays(training: TrainingConfig) -> int:
     """Returns how many arrays as large as the parameters a step reads and writes."""
     moments = {"adamw": 2, "sgd": 1}[training.optimizer]
-    return 1 + 2 * (1 + moments)  # The gradient is read; parameters and moments are read and written.
+    averages = 0 if training.ema is None else 1
+    return 1 + 2 * (1 + moments + averages)  # The gradient is read; the rest is read and written.

@@ -5,6 +5,7 @@ import time
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 
@@ -26,7 +27,7 @@ from esnlm.regression.base import Fitter
 from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
-from esnlm.training import batches, readout_regression
+from esnlm.training import batches, parent, readout_regression
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
 from esnlm.training.log import TrainingLog
@@ -55,9 +56,13 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     require_memory(experiment, vocab_size)
     with group.in_turn():
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+    if initial := parent.restore_initial(experiment, directory):
+        model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
     optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
-    placement = experiment.model.placement(experiment.compute, vocab_size)
-    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement)
+    placement, moments = experiment.model.placement(experiment.compute, vocab_size), initial.get("optimizer")
+    if experiment.parent.keep_optimizer:
+        moments = moments or {}  # of an imported model
+    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement, moments)
 
 
 def train(
@@ -139,28 +144,41 @@ def _train_by_gradients(
         permanent=steps_at_words(words, training.checkpoint_words),
         ends_of_calls=profile.ends_of_calls,
         one_update_a_call=stop_on_nonfinite,
+        validate_every=training.validate_every,
     )
     # On disk the arrays have V rows, on an accelerator a multiple of a tile. What is saved goes through `trimmed`.
     # The placement on a mesh of devices does this by itself.
     can_be_padded = experiment.model.readout_can_be_padded and state.placement is None
     padded = padding.choose(corpus.tokenizer.vocab_size, backend(), can_be_padded=can_be_padded)
-    updates = _open_updates(experiment, training, model, text, epochs, padded, state.placement)
+    updates = _open_updates(experiment, training, model, text, epochs, np.concatenate(words), padded, state.placement)
     state.params, state.optimizer = padded.pad_params(state.params), padded.pad_moments(state.optimizer)
 
     def trimmed() -> State:
         return dataclasses.replace(state, params=padded.trim(state.params), optimizer=padded.trim(state.optimizer))
 
+    def validate() -> Likelihood | None:
+        # An average was padded like the moments of the optimizer, or moved away from the padding that the readout needs.
+        params = state.params if training.ema is None else padded.pad_params(padded.trim(state.evaluated))
+        return _validate(experiment, updates.features_with(params), params, corpus.validation, interruption)
+
+    def take_up(validation: Likelihood | None) -> bool:
+        """Logs a validation, and returns whether the run ends with it: it was the last one of too many without a new best."""
+        _log_validation(metrics, state.step, (state.step - 1) // schedule.updates_per_epoch + 1, validation)
+        if validation is None or training.stop_after is None:
+            return False
+        # Of several processes one says how good it was, since they must end together.
+        state.note_validation(group.agree(validation.nll), training.stop_margin)
+        return state.validations_since_best >= training.stop_after
+
     validation = None
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
-    # an update that is not finite, its summary was not written. Where an epoch had ended, its validation may not have been
-    # logged. Both need the validation, so it is computed again.
+    # an update that is not finite, its summary was not written. Where a validation was due, it may not have been logged,
+    # and the checkpoint does not know its outcome. Both need the validation, so it is computed again.
     stopped = stop_on_nonfinite and state.skipped > 0
-    if stopped or schedule.ends_epoch(state.step):
-        features = updates.features_with(state.params)
-        validation = _validate(experiment, features, state.params, corpus.validation, interruption)
-        if stopped or interruption:
+    if stopped or schedule.validates(state.step):
+        validation = validate()
+        if stopped or interruption or take_up(validation):
             return validation
-        _log_validation(metrics, state.step, state.step // schedule.updates_per_epoch, validation)
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
     usage = usage_of(experiment, corpus.tokenizer.vocab_size)
@@ -204,14 +222,12 @@ def _train_by_gradients(
         if interrupted:
             return None
 
-        # 6. Validation, at the end of each epoch, or of a run that stops here.
-        if call.ends_epoch or stopped:
+        # 6. Validation, every so many updates and at the end of each epoch, or of a run that stops here.
+        if call.validate or stopped:
             with log.paused():
-                features = updates.features_with(state.params)
-                validation = _validate(experiment, features, state.params, corpus.validation, interruption)
-            if stopped or interruption:
+                validation = validate()
+            if stopped or interruption or take_up(validation):
                 return validation
-            _log_validation(metrics, state.step, call.epoch + 1, validation)
     return validation
 
 
@@ -251,6 +267,7 @@ def _open_updates(
     model: LanguageModel,
     text: TokenStore,
     epochs: list[batches.EpochPlan],
+    words: np.ndarray,
     padded: VocabularyPadding,
     placement: Placement | None,
 ) -> Updates:
@@ -260,7 +277,7 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": padded.hold(_optimizer(experiment, training, len(text), padded.vocab_size)),
+        "optimizer": padded.hold(_optimizer(experiment, training, len(text), padded.vocab_size, words)),
         "on_nonfinite": training.on_nonfinite,
         "placement": placement,
     }
@@ -270,12 +287,20 @@ def _open_updates(
 
 
 def _optimizer(
-    experiment: Experiment, training: TrainingConfig, sentences: int, vocab_size: int
+    experiment: Experiment,
+    training: TrainingConfig,
+    sentences: int,
+    vocab_size: int,
+    words: np.ndarray | None = None,
 ) -> optax.GradientTransformation:
-    """Returns the optimizer of a run, whose schedule ends with its last update."""
+    """Returns the optimizer of a run, whose schedule ends with its last update.
+
+    Args:
+        words: of training text in each update, (updates,); None: no update is made with it.
+    """
     model = experiment.model
     widths = None if model.readout_rank is None else (model.feature_size, model.readout_rank, vocab_size)
-    return make_optimizer(training, count_updates(training, sentences), model.readout_scaling, widths)
+    return make_optimizer(training, count_updates(training, sentences), model.readout_scaling, widths, words)
 
 
 def _validate(

@@ -232,7 +232,7 @@ def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:
     params = jax.ShapeDtypeStruct((trainable,), jnp.float32)
     state = jax.tree.leaves(jax.eval_shape(make_optimizer(training, updates=1).init, params))
     saved = 4 * (trainable + sum(array.size for array in state if array.ndim))
-    checkpoints = training.keep_checkpoints + len(training.checkpoint_words) + 1
+    checkpoints = training.keep_checkpoints + len(training.checkpoint_words) + 1 + (training.stop_after is not None)
     return _Fit(name, saved + 4 * trainable, checkpoints, saved)
 
 

@@ -15,7 +15,7 @@ class Call:
 
     epoch: int  # its number, from 0
     window: range  # of the epoch's updates, whose features are computed together
-    opens_window: bool  # its features are not computed yet
+    opens_window: bool  # its features are not computed yet, or a validation has overwritten them
     first: int
     last: int  # the call runs first .. last - 1
     step: int  # of its last update
@@ -23,6 +23,7 @@ class Call:
     permanent: bool  # a checkpoint is due, and is kept for good
     checkpoint: bool  # a checkpoint is due
     ends_epoch: bool
+    validate: bool  # a validation is due
 
     @property
     def in_window(self) -> tuple[int, int]:
@@ -35,7 +36,8 @@ class Schedule:
     """The calls of a run.
 
     A call ends where its window ends, where anything is due, and at `ends_of_calls`. Every epoch has the same number of updates, and its end
-    makes a line of metrics and a checkpoint due.
+    makes a line of metrics, a checkpoint and a validation due. Every validation, wherever
+    it is due, makes the other two due before it.
 
     Example:
         >>> schedule = Schedule([[range(0, 4), range(4, 5)]], log_every=2, checkpoint_every=100)
@@ -49,6 +51,7 @@ class Schedule:
     permanent: Collection[int] = ()  # the steps whose checkpoints are kept for good
     ends_of_calls: Collection[int] = ()  # further steps after which a call ends, though nothing is due
     one_update_a_call: bool = False  # each update's outcome must be known before the next one begins
+    validate_every: int | None = None  # steps; None: there is a validation at the end of each epoch only
 
     @property
     def updates_per_epoch(self) -> int:
@@ -57,6 +60,12 @@ class Schedule:
     def ends_epoch(self, step: int) -> bool:
         """Tells whether an epoch ends after this step."""
         return step > 0 and step % self.updates_per_epoch == 0
+
+    def validates(self, step: int) -> bool:
+        """Tells whether a validation is due after this step."""
+        return self.ends_epoch(step) or (
+            self.validate_every is not None and step > 0 and step % self.validate_every == 0
+        )
 
     def calls(self, step: int, updates_per_call: Callable[[], int]) -> Iterator[Call]:
         """Yields the calls that are left after `step`, which may lie inside a window.
@@ -73,22 +82,25 @@ class Schedule:
                     most = 1 if self.one_update_a_call else updates_per_call()
                     first, last = step - before, min(step + most, before + window.stop, self._next_due(step)) - before
                     step = before + last
-                    checkpoint, permanent = self._is_due(step, self.checkpoint_every), step in self.permanent
+                    permanent, validate = step in self.permanent, self.validates(step)
+                    checkpoint = self._is_due(step, self.checkpoint_every) or validate
                     yield Call(
                         *(epoch, window, opens_window, first, last, step),
-                        log=self._is_due(step, self.log_every),
+                        log=self._is_due(step, self.log_every) or validate,
                         permanent=permanent,
                         checkpoint=checkpoint or permanent,
                         ends_epoch=self.ends_epoch(step),
+                        validate=validate,
                     )
-                    opens_window = False
+                    opens_window = validate
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or self.ends_epoch(step)
 
     def _next_due(self, step: int) -> int:
         """Returns the next step after which something is due or a call ends. (The end of an epoch is the end of a window, too.)"""
-        multiples = [(step // every + 1) * every for every in (self.log_every, self.checkpoint_every)]
+        rhythms = (self.log_every, self.checkpoint_every, self.validate_every)
+        multiples = [(step // every + 1) * every for every in rhythms if every is not None]
         return min(multiples + [other for other in (*self.permanent, *self.ends_of_calls) if other > step])
 
 

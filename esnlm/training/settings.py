@@ -5,12 +5,16 @@ from collections.abc import Sequence
 
 from esnlm import config_io
 from esnlm.compute import ComputeConfig, backend, choose_compute
-from esnlm.config import Experiment, as_dict, flatten
-from esnlm.errors import InputError
+from esnlm.config import Experiment, TrainingConfig, as_dict, flatten
+from esnlm.data.corpus import Corpus
+from esnlm.errors import InputError, require
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import parent
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
 DEVICE_CHOICES = ("compute.kernel", "compute.cross_entropy", "compute.batch_slots", "compute.window_tokens")
+# What is found out of a parent, likewise.
+FOUND_OUT = ("step", "config_sha256")
 # What may change within a run where it is asked for: how it is computed and logged, and where the same text lies.
 MAY_CHANGE = (
     *(f"compute.{field.name}" for field in dataclasses.fields(ComputeConfig)),
@@ -38,11 +42,11 @@ def resolve(
         (experiment, changes): the changes are a text for each setting that differs, `key old -> new`.
 
     Raises:
-        InputError: the run was begun with another configuration.
+        InputError: the run was begun with another configuration, or it cannot go on from the parent that is named.
     """
     if directory.config.exists():
         return require_same(experiment, directory, allowed)
-    experiment = _with_device_choices(experiment)
+    experiment = parent.resolve(_with_device_choices(experiment))
     config_io.write(experiment, directory.config)
     return experiment, []
 
@@ -65,6 +69,9 @@ def require_same(
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
+    if experiment.parent.run is not None:
+        found = {key: begun[f"parent.{key}"] for key in FOUND_OUT if asked[f"parent.{key}"] is None}
+        experiment = dataclasses.replace(experiment, parent=dataclasses.replace(experiment.parent, **found))
     now = flatten(as_dict(experiment))
     if begun["compute.cross_entropy"] == "auto":  # a run that was begun before there was a choice
         begun["compute.cross_entropy"] = now["compute.cross_entropy"]
@@ -82,6 +89,18 @@ def require_same(
             f" give the same one, or another run directory with --run{advice}"
         )
     return experiment, list(changes.values())
+
+
+def require_validation(experiment: Experiment, corpus: Corpus) -> None:
+    """Raises InputError for settings that need validation text, where there is none."""
+    training = experiment.training
+    if not isinstance(training, TrainingConfig) or corpus.validation is not None:
+        return
+    for name in ("stop_after", "validate_every"):
+        value = getattr(training, name)
+        require(
+            value is None, f"training.{name} is {value}: there is no validation text; name some with data.validation"
+        )
 
 
 def _with_device_choices(experiment: Experiment) -> Experiment:

@@ -22,6 +22,8 @@ from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
+from esnlm.training.average import Averaged, evaluated
+from esnlm.training.parent import with_moments
 
 
 @dataclass(kw_only=True)
@@ -40,11 +42,25 @@ class Counters:
     metrics_sha256: str | None = None  # of the lines of metrics.jsonl so far
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
     regression: dict[str, Any] = field(default_factory=dict)  # how the readout was fitted; empty until it is
+    best_step: int | None = None  # of the best validation so far, where training.stop_after asks for it
+    best_val_nll: float | None = None  # of that validation, in nats per token
+    validations_since_best: int = 0
 
     @property
     def train_nll(self) -> float:
         """The mean so far; nan where there is none."""
         return self.train_nll_sum / self.train_nll_count if self.train_nll_count else math.nan
+
+    def note_validation(self, val_nll: float, margin: float) -> None:
+        """Takes up a validation after `step`: a new best one, where it is below the best so far by more than the margin.
+
+        One that is not a number is no new best.
+        """
+        best = math.inf if self.best_val_nll is None else self.best_val_nll
+        if val_nll < best - margin:
+            self.best_step, self.best_val_nll, self.validations_since_best = self.step, val_nll, 0
+        else:
+            self.validations_since_best += 1
 
     def note_memory(self) -> None:
         """Takes up the memory that is in use at most so far."""
@@ -66,6 +82,11 @@ class State(Counters):
     optimizer: Any = ()  # optax's state; empty for a regression
     accumulators: Accumulators = field(default_factory=dict)  # of a regression under way; empty otherwise
     placement: Placement | None = None  # of params and optimizer on a mesh of devices; None: there is one device
+
+    @property
+    def evaluated(self) -> dict[str, Any]:
+        """The arrays that validation reads: their average where there is one (training/average.py)."""
+        return evaluated(self.params, self.optimizer)
 
 
 def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -113,13 +134,15 @@ def open_state(
     directory: RunDirectory,
     keep_checkpoints: int,
     placement: Placement | None = None,
+    moments: dict[str, Any] | None = None,
 ) -> State:
     """Returns the state of the newest good checkpoint, or a fresh one.
 
     Args:
         params: the trained arrays as they are before the first update.
-        keep_checkpoints: how many of the newest to keep, beside the permanent ones.
+        keep_checkpoints: how many of the newest to keep, beside the permanent ones and the best one.
         placement: of the arrays on a mesh of devices; None: there is one device.
+        moments: the saved state of the optimizer whose moments a fresh one begins with; None: they begin at 0.
 
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
@@ -131,17 +154,21 @@ def open_state(
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
+        if moments is not None:
+            fresh = jax.tree.map(jax.numpy.asarray, with_moments(fresh, moments, str(directory.initial)))
         if placement is not None:
             fresh = placement.place(fresh)
         return State(params=params, optimizer=fresh, placement=placement)
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     to_devices = placement.place if placement is not None else partial(jax.tree.map, jax.numpy.asarray)
-    if group.writes():
-        checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
-    optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"]))
+    counters = counters_of(metadata)
+    if group.writes():  # A kill may have cut the last pruning short.
+        checkpoint.prune(directory.checkpoints, keep_checkpoints, counters.get("best_step"))
+    average = {"average": arrays["average"]} if "average" in arrays else {}
+    optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"] | average))
     params = to_devices(arrays["params"])
-    return State(params=params, optimizer=optimizer_state, placement=placement, **counters_of(metadata))
+    return State(params=params, optimizer=optimizer_state, placement=placement, **counters)
 
 
 def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
@@ -164,18 +191,20 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed.
 
     Args:
-        keep: how many of the newest to keep, beside the permanent ones.
+        keep: how many of the newest to keep, beside the permanent ones and the best one.
         permanent: keep this one for good.
     """
     params, optimizer = state.params, state.optimizer
     if state.placement is not None:
         params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
+    if isinstance(optimizer, Averaged):  # `esnlm.load` looks for it here, and knows no optimizer.
+        arrays["average"] = arrays["optimizer"].pop("average")
     with group.written_by_first() as writes:
         if writes:
             metadata = state.counters() | {"permanent": permanent}
             checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
-            checkpoint.prune(directory.checkpoints, keep)
+            checkpoint.prune(directory.checkpoints, keep, state.best_step)
 
 
 _AS_BEGUN = "as begun"

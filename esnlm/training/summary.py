@@ -1,5 +1,6 @@
 """summary.json: the result of a run, and what it was made from."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -67,7 +68,31 @@ def summarize(
         "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
-    } | ({"regression": state.regression} if state.regression else {})
+    } | _where_there_is_one(experiment, state)
+
+
+def _where_there_is_one(experiment: Experiment, state: State) -> dict[str, Any]:
+    """Returns the values that only some runs have: of a regression, of early stopping, and of the run that it goes on from."""
+    training, found = experiment.training, dict[str, Any]()
+    if state.regression:
+        found["regression"] = state.regression
+    if isinstance(training, TrainingConfig) and training.stop_after is not None:
+        found["ended_because"] = ended_because(training, state)
+        found |= {"best_step": state.best_step, "best_val_nll": state.best_val_nll}
+    if isinstance(training, TrainingConfig) and training.ema is not None:
+        found["evaluated"] = f"averaged weights (training.ema {training.ema})"
+    if experiment.parent.run is not None:
+        found["parent"] = dataclasses.asdict(experiment.parent)
+    return found
+
+
+def ended_because(training: TrainingConfig, state: State) -> str:
+    """Returns why a training that may stop early came to its end."""
+    if training.on_nonfinite == "stop" and state.skipped:
+        return "a loss or gradient was not finite"
+    if training.stop_after is not None and state.validations_since_best >= training.stop_after:
+        return f"{state.validations_since_best} validations without a new best (training.stop_after)"
+    return "all epochs are done"
 
 
 def versions() -> dict[str, str]:
@@ -85,7 +110,9 @@ def describe_device() -> dict[str, str | int]:
 
 
 def hash_config(experiment: Experiment) -> str:
-    """Returns the sha256 of what decides the result: the configuration without the run directory's name, trackers and devices."""
+    """Returns the sha256 of what decides the result: the configuration without the names of run directories, trackers and devices."""
     tree = as_dict(experiment) | {"run": None}
     del tree["tracking"], tree["compute"]["mesh"]
+    if tree["parent"]["config_sha256"] is not None:
+        del tree["parent"]["run"]  # Its own hash says which run it is, wherever it lies.
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

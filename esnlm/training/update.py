@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 
@@ -25,13 +26,19 @@ from esnlm.ops import xla
 from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
+from esnlm.training.average import averaged
 from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
+from esnlm.training.learning_rate import learning_rate
 
 # ---- the optimizer ----
 
 
 def make_optimizer(
-    config: TrainingConfig, updates: int, scaling: str = "none", widths: tuple[int, int, int] | None = None
+    config: TrainingConfig,
+    updates: int,
+    scaling: str = "none",
+    widths: tuple[int, int, int] | None = None,
+    words: np.ndarray | None = None,
 ) -> optax.GradientTransformation:
     """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
 
@@ -45,17 +52,8 @@ def make_optimizer(
         updates: of the whole run; a linear or cosine schedule ends there at 0.
         scaling: of the readout, as in ReadoutConfig.
         widths: N, r and V, which the scaling depends on; None: those of the arrays, which must then have no padding.
+        words: of training text in each update of the run, (updates,); None: no update is made, or no schedule counts words.
     """
-    decaying = max(1, updates - config.warmup_updates)
-    after_warmup = {
-        "constant": optax.constant_schedule(config.learning_rate),
-        "linear": optax.linear_schedule(config.learning_rate, 0.0, decaying),
-        "cosine": optax.cosine_decay_schedule(config.learning_rate, decaying),
-    }[config.schedule]
-    # The first update already moves: warm-up climbs from 1 / warmup_updates of the rate, not from 0.
-    first = config.learning_rate / max(1, config.warmup_updates)
-    warmup = optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_updates - 1))
-    rate = optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
     direction = {
         "adamw": optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
         "sgd": optax.trace(config.momentum),
@@ -64,9 +62,11 @@ def make_optimizer(
         direction,
         *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer, widths)]),
         optax.add_decayed_weights(config.weight_decay),
-        optax.scale_by_learning_rate(rate),
+        optax.scale_by_learning_rate(learning_rate(config, updates, words)),
     )
-    return step if config.clip_norm is None else optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
+    if config.clip_norm is not None:
+        step = optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
+    return step if config.ema is None else averaged(step, config.ema)
 
 
 def _scale_readout(scaling: str, optimizer: str, widths: tuple[int, int, int] | None) -> optax.GradientTransformation:

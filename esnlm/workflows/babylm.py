@@ -14,7 +14,7 @@ from esnlm.evaluation.evaluate import config_sha256
 from esnlm.interchange import babylm_data, babylm_scoring
 from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
 from esnlm.interchange.revisions import revision_name, revision_names, words_of_checkpoints
-from esnlm.loaded_run import Run, load
+from esnlm.loaded_run import Run, Step, load
 from esnlm.reporting.tables import print_table
 from esnlm.runs.atomic import require_folders_above, write_files, writing
 from esnlm.runs.console import say
@@ -38,7 +38,7 @@ def evaluate_babylm(
     out: str | Path | None = None,
     model_name: str | None = None,
     sets: Sequence[str] | None = None,
-    step: int | None = None,
+    step: Step = None,
     all_checkpoints: bool = False,
     bos: bool = False,
     overwrite: bool = False,

@@ -9,6 +9,7 @@ from esnlm.distributed import group as processes
 from esnlm.errors import InputError, require
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
+from esnlm.loaded_run import Step
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import results_copy
@@ -26,7 +27,7 @@ def evaluate_run(
     group: str | None = None,
     scoring: str = "paper",
     out: str | Path | None = None,
-    step: int | None = None,
+    step: Step = None,
     untrained: bool = False,
     compare: str | Path | None = None,
     overwrite: bool = False,
@@ -64,7 +65,7 @@ def evaluate_run(
     )
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
-    suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
+    suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
     path = Path(out) if out else directory.evaluation / f"blimp-{scoring}{suffix}.json"
     compare_with = None
     if compare:

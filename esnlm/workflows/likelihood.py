@@ -10,7 +10,7 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.errors import InputError, require
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
-from esnlm.loaded_run import Run
+from esnlm.loaded_run import Run, Step
 from esnlm.models.ngrams import NgramModel
 from esnlm.reporting import likelihood_table
 from esnlm.runs.console import say
@@ -31,7 +31,7 @@ def measure_run(
     run: str | Path,
     stores: Sequence[Path] = (),
     texts: Sequence[Path] = (),
-    step: int | None = None,
+    step: Step = None,
     untrained: bool = False,
     out: Path | None = None,
     overwrite: bool = False,

@@ -13,7 +13,7 @@ from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
-from esnlm.loaded_run import Run, load
+from esnlm.loaded_run import Run, Step, load
 from esnlm.reporting.tables import print_table
 from esnlm.runs.atomic import write_files, writing
 from esnlm.runs.directory import RunDirectory
@@ -34,7 +34,7 @@ def evaluate_with_lm_eval(
     tasks: Sequence[str],
     data: Sequence[str | Path] | None = None,
     out: str | Path | None = None,
-    step: int | None = None,
+    step: Step = None,
     untrained: bool = False,
     num_fewshot: int | None = None,
     limit: int | None = None,
@@ -126,13 +126,13 @@ def _load_pairs(data: Sequence[str | Path]) -> list[Pair]:
     return pairs
 
 
-def _path(loaded: Run, tasks: Sequence[str], out: str | Path | None, step: int | None, untrained: bool) -> Path:
+def _path(loaded: Run, tasks: Sequence[str], out: str | Path | None, step: Step, untrained: bool) -> Path:
     if out is not None:
         require(Path(out).suffix == ".json", f"{out}: no name for the results; give one that ends in .json")
         return Path(out)
     name = "-".join(Path(task).stem for task in tasks)
     require(len(name) <= LONGEST_NAME, f"{len(tasks)} tasks: too many for the name of a file; name one with --out")
-    suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
+    suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
     return RunDirectory(loaded.directory).evaluation / "lm-eval" / f"{name}{suffix}.json"
 
 

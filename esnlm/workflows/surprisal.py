@@ -9,6 +9,7 @@ from esnlm.data.tables import read_table
 from esnlm.data.text_files import read_lines
 from esnlm.errors import InputError, require
 from esnlm.evaluation.surprisal import columns, require_known
+from esnlm.loaded_run import Step
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
 from esnlm.runs.atomic import write_files
@@ -25,7 +26,7 @@ def tabulate(
     format: str | None = None,
     plot: Path | None = None,
     overwrite: bool = False,
-    step: int | None = None,
+    step: Step = None,
     by: str = "word",
     unit: str = "bits",
     punctuation: str = "attached",

@@ -22,11 +22,11 @@ from esnlm.runs.metrics import Metrics
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.working_folder import train_there
 from esnlm.runs.trackers import Trackers, find_tracker
-from esnlm.training import loop
+from esnlm.training import loop, parent
 from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.plan import count_updates
 from esnlm.training.profile import Profile, Span
-from esnlm.training.settings import require_same, resolve
+from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, warn_of_damage
 from esnlm.training.summary import summarize
 
@@ -59,6 +59,7 @@ def train_run(
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
+    parent.require_another_directory(experiment)
     _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
 
     def train_in(folder: Path) -> int:
@@ -109,6 +110,8 @@ def _train_run(
         with group.in_turn():
             experiment, changes = resolve(experiment, directory, allowed)
             corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+            require_validation(experiment, corpus)
+            parent.copy_arrays(experiment, corpus, directory)
         profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
         group.meet()
@@ -141,6 +144,9 @@ def _train_run(
         summary["references"] = references(experiment.data, corpus)
         with mesh.own_devices():
             show_results(directory, corpus, summary)
+        if summary.get("best_step") is not None:
+            best = f"best validation: {summary['best_val_nll']:.4f} nats per token at update {summary['best_step']}"
+            say(f"{summary['ended_because']}; {best}, which is kept: --step best")
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)

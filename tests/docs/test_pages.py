@@ -219,7 +219,7 @@ def run_command(line: str) -> None:
         return None
     if words[0] == "study":
         words.append("--plan")
-    if words[0] in ("train", "diagnose") and (words[0] == "train" or "--config" in words):
+    if words[0] in ("train", "diagnose") and "--from" not in words and (words[0] == "train" or "--config" in words):
         words += smaller(words)
     assert commands.main(words) == 0, line
     return None

@@ -33,6 +33,10 @@ FAMILIES = {
         f"{{{ESN}, readout: {{rank: 8, scaling: dynamic}}}}",
         "{learning_rate: 0.3, clip_norm: 0.05, on_nonfinite: skip, log_every: 1, batch_size: 8}",
     ),
+    "esn averaged, by words": (
+        f"{{{ESN}, readout: {{rank: 8}}}}",
+        "{log_every: 1, batch_size: 8, ema: 0.9, schedule: cosine, schedule_by: words, warmup_words: 100}",
+    ),
     "esn+i": (f"{{{ESN}, readout: {{rank: 8}}, train_input: true}}", GRADIENT),
     "esn+i dense": (
         "{family: esn, reservoir: {state_size: 20, connectivity: 0.5, input_connectivity: 1.0, layers: 2},"

@@ -51,3 +51,5 @@ def test_the_plan_names_the_compilation(model, kept, line, tmp_path, monkeypatch
 def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arrays):
     fit = plan._gradient_fit(TrainingConfig(optimizer=optimizer), trainable=1000)
     assert (fit.name, fit.memory, fit.checkpoint_size) == (name, 4000 * (2 + arrays), 4000 * (1 + arrays))
+    averaged = plan._gradient_fit(TrainingConfig(optimizer=optimizer, ema=0.9), trainable=1000)
+    assert (averaged.memory - fit.memory, averaged.checkpoint_size - fit.checkpoint_size) == (4000, 4000)

@@ -121,3 +121,17 @@ def test_the_end_of_an_epoch():
 def test_the_steps_at_which_so_many_words_were_read(counts, steps):
     words = [np.array([5, 4, 3]), np.array([5, 4, 3])]
     assert steps_at_words(words, counts) == steps
+
+
+@pytest.mark.parametrize("step", range(0, 21, 3))
+def test_a_validation_makes_a_line_and_a_checkpoint_due_and_its_window_is_loaded_again(step):
+    """The features of validation text are written where those of the window were."""
+    found = calls(step, validate_every=6)
+    due = [each for each in (6, 10, 12, 18, 20) if each > step]
+    for what in ("validate", "log", "checkpoint"):
+        assert steps_where(found, what) == due
+    assert [call.step for call in found if call.validate and not call.ends_epoch] == [each for each in due if each % 10]
+    for before, call in zip(found, found[1:], strict=False):
+        assert call.opens_window == (before.validate or before.window != call.window or before.epoch != call.epoch)
+    schedule = Schedule(TWO_EPOCHS, log_every=100, checkpoint_every=100, validate_every=6)
+    assert [each for each in range(21) if schedule.validates(each)] == [6, 10, 12, 18, 20]

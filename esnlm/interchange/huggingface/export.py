@@ -19,7 +19,7 @@ from esnlm.interchange.huggingface.card import card
 from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.interchange.revisions import revision_name, words_of_checkpoints
-from esnlm.loaded_run import Run, load
+from esnlm.loaded_run import Run, Step, load
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
@@ -39,7 +39,7 @@ FILES = {
 LAST = "main"  # the name of the newest checkpoint beside those at word counts, as of a repository's branch
 
 
-def export(run: str | Path, out: Path, step: int | None = None, overwrite: bool = False) -> Run:
+def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = False) -> Run:
     """Writes the folder of one checkpoint, whole or not at all, and returns the run that it was made of.
 
     Args:

@@ -1,0 +1,53 @@
+"""The exponential moving average of the trained arrays (EMA), which validation and evaluation read in place of the last ones.
+
+After update t with arrays p_t, the average of decay d is
+
+    m_t = sum_{i <= t} d^(t - i) p_i / sum_{i <= t} d^(t - i)
+
+a weighted mean of the arrays after the updates so far, without those that training began from. It is made step by step:
+
+    m_t = m_{t-1} + w_t (p_t - m_{t-1}),    w_t = (1 - d) / (1 - d^t)
+
+This is the average of an Adam moment with its bias corrected (Kingma and Ba 2015, section 3), of the arrays in place of gradients.
+
+It costs memory for one more copy of what is trained, on the device and in each checkpoint, and one read and one write of it in
+each update. Training itself does not read it, so the trained arrays are the same bits with and without it.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class Averaged(NamedTuple):
+    """The state of an optimizer, and the average of the arrays that it trains."""
+
+    inner: optax.OptState
+    updates: jax.Array  # () int32, those that were taken up
+    average: Any  # as the trained arrays
+
+
+def averaged(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+    """Returns the same optimizer, which also keeps the average of the arrays after each of its steps."""
+
+    def init(params: Any) -> Averaged:
+        # A copy: the arrays and the state are overwritten independently of each other.
+        return Averaged(optimizer.init(params), jnp.int32(0), jax.tree.map(jnp.copy, params))
+
+    def update(gradient: Any, state: Averaged, params: Any) -> tuple[Any, Averaged]:
+        changes, inner = optimizer.update(gradient, state.inner, params)
+        moved = optax.apply_updates(params, changes)
+        updates = state.updates + 1
+        weight = (1 - decay) / -jnp.expm1(updates * math.log(decay))
+        average = jax.tree.map(lambda mean, array: mean + weight * (array - mean), state.average, moved)
+        return changes, Averaged(inner, updates, average)
+
+    return optax.GradientTransformation(init, update)
+
+
+def evaluated(params: Any, optimizer_state: Any) -> Any:
+    """Returns the arrays that evaluation reads: their average where there is one."""
+    return optimizer_state.average if isinstance(optimizer_state, Averaged) else params

@@ -1,0 +1,66 @@
+"""The learning rate of each update: linear warm-up, then constant, linear or cosine down to 0, by updates or by words of text.
+
+By words, the rate of an update depends on how much text was read when it is made, whatever the size of a batch. Runs of other
+batch sizes, or on other corpora, then have the same rate after the same number of words.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from esnlm.config import TrainingConfig
+
+
+def learning_rate(config: TrainingConfig, updates: int, words: np.ndarray | None = None) -> optax.Schedule:
+    """Returns the function from the updates done to the rate of the next one.
+
+    Args:
+        config: the settings of the training.
+        updates: of the whole run.
+        words: of training text in each update of the run, (updates,). A schedule by words needs them when its rate is asked.
+    """
+    if config.schedule_by == "words":
+        return _by_words(config, words)
+    return _by_updates(config, updates)
+
+
+def rates_by_words(config: TrainingConfig, words: np.ndarray) -> np.ndarray:
+    """Returns the rate of each update of a run whose schedule counts words, (updates,) float64.
+
+    Warm-up counts the words read with the update, so that the first one already moves. What follows counts those read before
+    it. Where all updates have the same number of words, the rates are therefore those of a schedule by updates.
+
+    Args:
+        config: the settings of the training.
+        words: of training text in each update, (updates,).
+    """
+    with_it = np.cumsum(words, dtype=np.float64)
+    before = with_it - words
+    warmup = config.warmup_words
+    end = with_it[-1] if config.schedule_words is None else config.schedule_words
+    done = np.clip((before - warmup) / max(1, end - warmup), 0, 1)  # the share of the way from the warm-up to the end
+    share = {"constant": np.ones_like(done), "linear": 1 - done, "cosine": (1 + np.cos(np.pi * done)) / 2}
+    climbing = np.minimum(1, with_it / warmup) if warmup else 1
+    return config.learning_rate * np.where(before < warmup, climbing, share[config.schedule])
+
+
+def _by_updates(config: TrainingConfig, updates: int) -> optax.Schedule:
+    decaying = max(1, updates - config.warmup_updates)
+    after_warmup = {
+        "constant": optax.constant_schedule(config.learning_rate),
+        "linear": optax.linear_schedule(config.learning_rate, 0.0, decaying),
+        "cosine": optax.cosine_decay_schedule(config.learning_rate, decaying),
+    }[config.schedule]
+    # The first update already moves: warm-up climbs from 1 / warmup_updates of the rate, not from 0.
+    first = config.learning_rate / max(1, config.warmup_updates)
+    warmup = optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_updates - 1))
+    return optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
+
+
+def _by_words(config: TrainingConfig, words: np.ndarray | None) -> optax.Schedule:
+    def rate(done: jax.Array) -> jax.Array:
+        assert words is not None, "the words of each update decide the rate"
+        return jnp.asarray(rates_by_words(config, words), jnp.float32)[done]
+
+    return rate

@@ -1,0 +1,157 @@
+"""A run that goes on from a finished one: what is refused, and what is copied, so that the parent may be deleted afterwards.
+
+The frozen arrays are copied bit for bit, the trained ones are those of one checkpoint of the parent, as training left them, not
+their average. The schedule begins anew, and so do the average and all that is counted. The moments of the optimizer begin at 0
+or are the parent's.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import optax
+from flax import serialization
+
+from esnlm import config_io
+from esnlm.config import Experiment, as_dict, flatten
+from esnlm.data.corpus import Corpus
+from esnlm.data.tokenizer import load_tokenizer
+from esnlm.errors import InputError, require
+from esnlm.runs import checkpoint
+from esnlm.runs.console import say, warn
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.address import is_url
+
+MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # what an optimizer of ours remembers of gradients
+
+
+def require_another_directory(experiment: Experiment) -> None:
+    """Raises InputError for a run that would go on from itself."""
+    run, parent = experiment.run, experiment.parent.run
+    same = parent is not None and Path(run).resolve() == Path(parent).resolve()
+    require(not same, f"{run}: it is the run to go on from; name another run directory with --run")
+
+
+def open_run(run: str) -> RunDirectory:
+    """Returns the directory of a parent. Raises InputError where there is none, or it is not on this machine."""
+    require(not is_url(run), f"{run}: a run goes on from a directory of this machine; copy it here first")
+    parent = RunDirectory(Path(run))
+    require(
+        parent.config.exists(),
+        f"{run}: not a run directory: it has no {parent.config.name}; name a finished run with --from, and where a run has"
+        " begun from it, go on with --config RUN/config.yaml",
+    )
+    return parent
+
+
+def resolve(experiment: Experiment) -> Experiment:
+    """Returns the experiment with the parent's step and `config_sha256` filled in; as it is where there is no parent.
+
+    Raises:
+        InputError: the parent is no finished run, has another model or no such checkpoint, or is damaged.
+    """
+    parent = experiment.parent
+    if parent.run is None:
+        return experiment
+    theirs = open_run(parent.run)
+    theirs.verify(theirs.config, theirs.tokenizer, warn=warn)
+    summary = theirs.read_summary(warn)
+    if summary is None:
+        raise InputError(f"{parent.run}: not a finished run; train it to its end with train.py, or name another run")
+    begun, now = (flatten(as_dict(each)) for each in (config_io.read_begun(theirs.config), experiment))
+    other = [
+        f"{key} {begun.get(key)} -> {now.get(key)}"
+        for key in sorted(begun | now)
+        if key.startswith("model.") and begun.get(key) != now.get(key)
+    ]
+    if other:
+        raise InputError(
+            f"{parent.run}: its model is another one ({'; '.join(other)}); a run goes on with the same model"
+        )
+    if parent.step is None and summary["status"] == "diverged":
+        raise InputError(f"{parent.run}: it diverged; name an update before that with --parent.step")
+    step = int(summary["step"]) if parent.step is None else parent.step
+    if step not in checkpoint.all_steps(theirs.checkpoints):
+        there = ", ".join(map(str, checkpoint.all_steps(theirs.checkpoints))) or "none"
+        raise InputError(f"{theirs.checkpoints}: no checkpoint of step {step}; there are: {there}")
+    found, wanted = str(summary["config_sha256"]), parent.config_sha256
+    if wanted not in (None, found):
+        raise InputError(
+            f"{parent.run}: its config_sha256 is {found[:12]} and parent.config_sha256 is {wanted[:12]}: it is another run;"
+            " give the one that was meant, or null to take this one"
+        )
+    parent = dataclasses.replace(parent, step=step, config_sha256=found)
+    return dataclasses.replace(experiment, parent=parent)
+
+
+def copy_arrays(experiment: Experiment, corpus: Corpus, directory: RunDirectory) -> None:
+    """Copies the parent's arrays, if there is a parent, into a run directory that has no manifest yet.
+
+    Args:
+        experiment: of the run that begins, resolved.
+        corpus: its text.
+        directory: its run directory: frozen/ and initial/ are written, where they are not there.
+
+    Raises:
+        InputError: the corpus was made with another tokenizer, or the parent is damaged.
+    """
+    if experiment.parent.run is None or directory.manifest_file.exists():
+        return
+    theirs, step = open_run(experiment.parent.run), experiment.parent.step
+    corpus.train.require_tokenizer(load_tokenizer(theirs.tokenizer))
+    if experiment.model.frozen_bytes(corpus.tokenizer.vocab_size) and checkpoint.verify(directory.frozen) is not None:
+        checkpoint.save(directory.frozen, *checkpoint.restore(theirs.frozen))
+    if checkpoint.verify(directory.initial) is not None:
+        arrays, metadata = checkpoint.restore(theirs.checkpoints / str(step))
+        kept = ("params", "optimizer") if experiment.parent.keep_optimizer else ("params",)
+        initial = {name: arrays[name] for name in kept if name in arrays}
+        checkpoint.save(directory.initial, initial, {"step": metadata["step"]})
+    say(f"going on from {theirs.path}, update {step}")
+
+
+def restore_initial(experiment: Experiment, directory: RunDirectory) -> dict[str, Any]:
+    """Returns what `copy_arrays` saved of the parent's training: "params", and "optimizer" where it is kept.
+
+    Empty for a run without a parent.
+
+    Raises:
+        InputError: it is damaged or missing.
+    """
+    return {} if experiment.parent.run is None else checkpoint.restore(directory.initial)[0]
+
+
+def with_moments(fresh: optax.OptState, saved: dict[str, Any], where: str) -> optax.OptState:
+    """Returns the state of an optimizer with the moments of a saved state.
+
+    Nothing else of the saved state is taken over: the schedule counts updates from 0. So the two need not clip or average alike.
+
+    Args:
+        fresh: the state before the first update.
+        saved: another state, as a checkpoint holds it.
+        where: it was saved, for the error message.
+
+    Raises:
+        InputError: it was the state of another optimizer.
+    """
+
+    def of(state: Any) -> Any:
+        if not isinstance(state, MOMENTS):
+            return state
+        found = _find(saved, set(state._fields))
+        if found is None:
+            raise InputError(
+                f"{where}: no moments of this training.optimizer are saved; leave parent.keep_optimizer out"
+            )
+        return serialization.from_state_dict(state, found)
+
+    return jax.tree.map(of, fresh, is_leaf=lambda state: isinstance(state, MOMENTS))
+
+
+def _find(tree: Any, fields: set[str]) -> dict[str, Any] | None:
+    """Returns the first dict, among nested ones, that has just these keys; None where there is none."""
+    if not isinstance(tree, dict):
+        return None
+    if tree.keys() == fields:
+        return tree
+    return next((found for inner in tree.values() if (found := _find(inner, fields)) is not None), None)

@@ -1,0 +1,58 @@
+"""The average of the trained arrays, against a weighted mean in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from esnlm.config import TrainingConfig
+from esnlm.training.average import Averaged, evaluated
+from esnlm.training.update import make_optimizer, make_step
+
+
+def train(config, updates):
+    """Arrays after each update on random gradients, and the states of the optimizer."""
+    rng = np.random.default_rng(0)
+    params = {"readout": {"w": jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)}}
+    optimizer = make_optimizer(config, updates)
+    state, step = optimizer.init(params), jax.jit(make_step(optimizer, "continue"))
+    trained, states = [], []
+    for _ in range(updates):
+        gradient = {"readout": {"w": jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)}}
+        params, state, _ = step(params, state, jnp.float32(1), gradient)
+        trained.append(np.asarray(params["readout"]["w"]))
+        states.append(state)
+    return trained, states
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_average_is_the_weighted_mean_of_the_arrays_so_far(decay, optimizer):
+    trained, states = train(TrainingConfig(optimizer=optimizer, learning_rate=0.1, ema=decay), updates=30)
+    for t, state in enumerate(states, start=1):
+        weights = decay ** np.arange(t - 1, -1, -1.0)
+        expected = np.average(np.float64(trained[:t]), axis=0, weights=weights)
+        largest = np.abs(trained[:t]).max()
+        # Each step rounds a few times, by half a unit of the largest array.
+        np.testing.assert_allclose(state.average["readout"]["w"], expected, rtol=0, atol=2e-7 * t * largest)
+
+
+def test_the_average_is_that_of_optax():
+    trained, states = train(TrainingConfig(ema=0.9), updates=10)
+    theirs = optax.ema(0.9, debias=True)
+    state = theirs.init(jnp.zeros((5, 3)))
+    for array in trained:
+        expected, state = theirs.update(array, state)
+    np.testing.assert_allclose(states[-1].average["readout"]["w"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_arrays_that_are_trained_do_not_depend_on_their_average():
+    with_it, _ = train(TrainingConfig(clip_norm=0.1, ema=0.99), updates=10)
+    without, _ = train(TrainingConfig(clip_norm=0.1), updates=10)
+    assert all(np.array_equal(one, two) for one, two in zip(with_it, without, strict=True))
+
+
+def test_evaluation_reads_the_average_where_there_is_one():
+    assert evaluated("params", Averaged((), jnp.int32(0), "average")) == "average"
+    assert evaluated("params", ()) == "params"

@@ -1,0 +1,63 @@
+"""Rates of a schedule that counts words, against plain loops and against a schedule that counts updates."""
+
+import math
+
+import numpy as np
+import pytest
+
+from esnlm.config import TrainingConfig
+from esnlm.training.learning_rate import learning_rate, rates_by_words
+from esnlm.training.update import make_optimizer
+
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+def by_words(**settings):
+    return TrainingConfig(schedule_by="words", learning_rate=0.02, **settings)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_updates_of_equal_length_have_the_rates_of_a_schedule_by_updates(schedule):
+    words = np.full(12, 50)
+    found = rates_by_words(by_words(schedule=schedule, warmup_words=200), words)
+    ours = learning_rate(TrainingConfig(schedule=schedule, learning_rate=0.02, warmup_updates=4), updates=12)
+    np.testing.assert_allclose(found, [ours(done) for done in range(12)], rtol=1e-5, atol=1e-8)
+
+
+def plain_loop(config, words):
+    read, rates = 0, []
+    end = config.schedule_words or sum(words)
+    for of_update in words:
+        if read < config.warmup_words:
+            share = min(1, (read + of_update) / config.warmup_words)
+        else:
+            done = min(1, (read - config.warmup_words) / (end - config.warmup_words))
+            share = {"constant": 1, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[config.schedule]
+        rates.append(config.learning_rate * share)
+        read += of_update
+    return rates
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("warmup, end", [(0, None), (333, None), (333, 700), (0, 10_000)])
+def test_the_steps_of_a_training_are_those_of_a_plain_loop(schedule, warmup, end):
+    """With a gradient of 1 and neither momentum nor decay, each step is the rate."""
+    config = by_words(
+        **{"schedule": schedule, "warmup_words": warmup, "optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0},
+        schedule_words=None if schedule == "constant" else end,
+    )
+    words = np.random.default_rng(0).integers(1, 100, 20)
+    optimizer = make_optimizer(config, updates=20, words=words)
+    one = {"w": np.ones(1, np.float32)}
+    state, steps = optimizer.init(one), []
+    for _ in words:
+        change, state = optimizer.update(one, state, one)
+        steps.append(-float(change["w"][0]))
+    np.testing.assert_allclose(steps, plain_loop(config, words.tolist()), rtol=1e-6)
+
+
+def test_batches_of_another_size_have_the_same_rate_after_as_much_text():
+    config, words = by_words(schedule="cosine", warmup_words=100), np.random.default_rng(1).integers(5, 20, 60)
+    single, triple = rates_by_words(config, words), rates_by_words(config, words.reshape(20, 3).sum(axis=1))
+    after_warmup = np.cumsum(words)[2::3][:-1] >= 100
+    np.testing.assert_allclose(single[3::3][after_warmup], triple[1:][after_warmup], rtol=1e-12)

@@ -1,0 +1,179 @@
+"""A run that goes on from a finished one: the same as one longer run, complete in its directory, and refused where it must be."""
+
+import json
+import shutil
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import serialization
+
+import esnlm
+from esnlm import commands, config_io
+from esnlm.config import Experiment, ParentConfig, TrainingConfig, flatten
+from esnlm.errors import InputError
+from esnlm.runs import checkpoint
+from esnlm.training.log import TrainingLog
+from esnlm.training.parent import with_moments
+from esnlm.training.summary import hash_config
+from esnlm.training.update import make_optimizer
+from esnlm.workflows.train import train_run
+from tests.training.test_loop import same_run
+
+SMALL = """
+data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
+model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
+training: {epochs: 1, batch_size: 8, learning_rate: 0.02, order: corpus, log_every: 5}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the finished run `parent`, and `child`, which goes on from it with the moments of its optimizer."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "small.yaml").write_text(SMALL)
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(folder)
+        assert train_run(config_io.read("small.yaml", ["--run", "parent"])) == 0
+        settings = ["--run", "child", "--parent.run", "parent", "--parent.keep_optimizer", "true"]
+        assert train_run(config_io.read("small.yaml", settings)) == 0
+    return folder
+
+
+def params(run, **options):
+    return flatten(esnlm.load(run, **options).model.params)
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def test_going_on_with_the_optimizer_is_one_longer_training(folder):
+    """The text has the same order in every epoch, so two epochs are one epoch and another one from there."""
+    settings = ["--run", str(folder / "longer"), "--training.epochs", "2"]
+    assert train_run(config_io.read(folder / "small.yaml", settings)) == 0
+    found, expected, before = (params(folder / name) for name in ("child", "longer", "parent"))
+    for name in expected:
+        # The paddings of an update may differ, and with them a rounding of the gradient: a part of 12 steps of 0.02.
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=12 * 0.02 * 1e-4)
+        assert np.abs(before[name] - expected[name]).max() > 0.05
+
+
+def test_a_child_is_its_parent_before_the_first_update(folder):
+    assert same(params(folder / "child", untrained=True), params(folder / "parent"))
+    digests = [checkpoint.digest(checkpoint.restore(folder / run / "frozen")[0]) for run in ("child", "parent")]
+    manifests = [json.loads((folder / run / "manifest.json").read_text()) for run in ("child", "parent")]
+    assert digests == [manifest["frozen_sha256"] for manifest in manifests] and digests[0] == digests[1]
+
+
+def test_the_summary_and_the_configuration_name_the_parent(folder):
+    parent = json.loads((folder / "parent" / "summary.json").read_text())
+    child = json.loads((folder / "child" / "summary.json").read_text())
+    expected = {"run": "parent", "step": 12, "keep_optimizer": True, "config_sha256": parent["config_sha256"]}
+    assert child["parent"] == expected and "parent" not in parent
+    assert child["step"] == 12 and child["config_sha256"] != parent["config_sha256"]
+    assert vars(esnlm.load(folder / "child").config.parent) == expected
+
+
+def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatch):
+    """Begun by the command line, stopped, resumed by the same command and, when the parent is gone, by its own file."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder / "parent", "parent")
+    command = ["--from", "parent", "--run", "again", "--parent.keep_optimizer", "true"]
+    push = TrainingLog.push
+
+    def push_and_stop(self, *arguments):
+        push(self, *arguments)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(TrainingLog, "updates_per_call", lambda self: 2)
+    with monkeypatch.context() as stopping:
+        stopping.setattr(TrainingLog, "push", push_and_stop)
+        assert commands.run_command("train", command, "train.py") == 75
+        assert commands.run_command("train", command, "train.py") == 75
+    shutil.rmtree("parent")
+    assert commands.run_command("train", ["--config", "again/config.yaml"], "train.py") == 0
+    same_run(folder / "child", tmp_path / "again")
+    assert same(params("again", untrained=True), params(folder / "parent"))
+
+
+def test_a_child_whose_first_arrays_are_lost_is_not_begun_from_others(folder, tmp_path):
+    shutil.copytree(folder / "child", tmp_path / "child")
+    shutil.rmtree(tmp_path / "child" / "initial")
+    with pytest.raises(InputError, match="initial: damaged checkpoint: no such folder"):
+        esnlm.load(tmp_path / "child", untrained=True)
+
+
+@pytest.mark.parametrize(
+    "settings, line",
+    [
+        (["--run", "./parent"], "./parent: it is the run to go on from; name another run directory with --run"),
+        (
+            ["--parent.run", "none"],
+            "none: not a run directory: it has no config.yaml; name a finished run with --from, .*",
+        ),
+        (["--parent.step", "5"], "parent/checkpoints: no checkpoint of step 5; there are: 12"),
+        (
+            ["--model.readout.rank", "5", "--model.dropout", "0.1"],
+            r"parent: its model is another one \(model.dropout 0.0 -> 0.1; model.readout.rank 4 -> 5\); a run goes on with"
+            " the same model",
+        ),
+        (
+            ["--training.optimizer", "sgd", "--parent.keep_optimizer", "true"],
+            "new/initial: no moments of this training.optimizer are saved; leave parent.keep_optimizer out",
+        ),
+    ],
+)
+def test_what_a_run_cannot_go_on_from_or_with(settings, line, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match=f"^{line}$"):
+        train_run(config_io.read("small.yaml", ["--run", "new", "--parent.run", "parent", *settings]))
+    assert not (folder / "new" / "config.yaml").exists() and not (folder / "new" / "initial").exists()
+
+
+@pytest.mark.parametrize(
+    "summary, line",
+    [
+        ({"status": "interrupted"}, "not a finished run; train it to its end with train.py, or name another run"),
+        ({"status": "diverged"}, "it diverged; name an update before that with --parent.step"),
+    ],
+)
+def test_a_parent_that_came_to_no_good_end(summary, line, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder / "parent", "parent")
+    (tmp_path / "parent" / "manifest.json").unlink()
+    before = json.loads((tmp_path / "parent" / "summary.json").read_text())
+    (tmp_path / "parent" / "summary.json").write_text(json.dumps(before | summary))
+    settings = ["--run", "new", "--parent.run", "parent"]
+    with pytest.raises(InputError, match=f"^parent: {line}$"):
+        train_run(config_io.read(folder / "small.yaml", settings))
+
+
+@pytest.mark.parametrize("clip, ema", [(None, None), (0.5, 0.9)])
+def test_moments_are_found_however_the_optimizer_is_wrapped(clip, ema):
+    """The schedule and the average begin anew."""
+    weights = {"readout": {"w": jnp.ones((3, 2))}}
+    theirs = make_optimizer(TrainingConfig(clip_norm=1.0, schedule="linear"), 10)
+    _, state = theirs.update(weights, theirs.init(weights), weights)
+    ours = make_optimizer(TrainingConfig(clip_norm=clip, ema=ema), 10)
+    found = with_moments(ours.init(weights), serialization.to_state_dict(state), "here")
+    assert jax.tree.structure(found) == jax.tree.structure(ours.init(weights))
+
+    def part(tree, kind):
+        leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, kind))
+        return next(leaf for leaf in leaves if isinstance(leaf, kind))
+
+    moments, expected = part(found, optax.ScaleByAdamState), part(state, optax.ScaleByAdamState)
+    assert int(moments.count) == 1 and np.array_equal(moments.mu["readout"]["w"], expected.mu["readout"]["w"])
+    assert int(part(found, optax.ScaleByScheduleState).count) == 0
+
+
+def test_the_hash_of_a_configuration_does_not_depend_on_where_its_parent_lies():
+    def of(run, config_sha256=None):
+        return hash_config(Experiment(parent=ParentConfig(run, config_sha256=config_sha256)))
+
+    assert of("a", "0") == of("b", "0") != of("a", "1")
+    assert of("a") != of("b") != of(None)  # not known yet

@@ -1,0 +1,146 @@
+"""Validation every so many updates, early stopping, and evaluation of averaged weights, in whole runs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config_io
+from esnlm.config import flatten
+from esnlm.data.store import open_store
+from esnlm.errors import InputError
+from esnlm.runs import checkpoint
+from esnlm.training.state import State
+from esnlm.workflows.train import train_run
+from tests.training.stopped import train_with_stops
+from tests.training.test_loop import metrics, same_run
+
+SMALL = """
+data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
+training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5, checkpoint_every: 100, keep_checkpoints: 1}
+model: """
+MODELS = {
+    "esn": "{reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}\n",
+    "lstm": "{family: lstm, width: 8}\n",
+}
+DECAY = 0.6
+AVERAGED = ["--training.ema", str(DECAY)]
+MARGIN = 0.005
+# The rate is 0 after two thirds of an epoch, so that nothing improves from there on.
+EARLY = [
+    *("--training.schedule", "cosine", "--training.schedule_by", "words", "--training.schedule_words", "600"),
+    *("--training.warmup_words", "100", "--training.validate_every", "3"),
+    *("--training.stop_after", "3", "--training.stop_margin", str(MARGIN)),
+]
+
+
+def train(folder: Path, name: str, *settings: str, model: str = "esn") -> Path:
+    file = folder / "small.yaml"
+    file.write_text(SMALL + MODELS[model])
+    assert train_run(config_io.read(file, ["--run", str(folder / name), *settings])) == 0
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    return train(folder, "plain")
+
+
+@pytest.fixture(scope="module")
+def stopped_early(folder):
+    return train(folder, "early", *EARLY, *AVERAGED)
+
+
+def validations(run):
+    return {line["step"]: line["val_nll"] for line in metrics(run) if "val_nll" in line}
+
+
+def arrays(run, **options):
+    return flatten(esnlm.load(run, **options).model.params)
+
+
+def test_neither_validations_nor_an_average_change_a_bit_of_what_is_trained(folder, plain):
+    run = train(folder, "all", "--training.validate_every", "5", "--training.stop_after", "99", *AVERAGED)
+    expected, found = arrays(plain), arrays(run, averaged=False)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert list(validations(plain)) == [12, 24] and list(validations(run)) == [5, 10, 12, 15, 20, 24]
+    assert json.loads((run / "summary.json").read_text())["ended_because"] == "all epochs are done"
+
+
+def test_a_validation_is_that_of_the_checkpoint_and_its_average(stopped_early):
+    run, store = esnlm.load(stopped_early), open_store(stopped_early / "stores" / "validation")
+    assert validations(stopped_early)[run.step] == pytest.approx(run.likelihood(store).nll, rel=1e-9)
+    raw = esnlm.load(stopped_early, averaged=False)
+    assert raw.likelihood(store).nll != run.likelihood(store).nll
+
+
+@pytest.mark.parametrize("model", ["esn", pytest.param("lstm", marks=pytest.mark.slow)])
+def test_the_average_of_a_run_is_the_weighted_mean_of_its_checkpoints(tmp_path, model):
+    settings = ("--training.checkpoint_every", "1", "--training.keep_checkpoints", "99", "--training.epochs", "1")
+    run = train(tmp_path, "run", *settings, *AVERAGED, model=model)
+    saved = [flatten(checkpoint.restore(run / "checkpoints" / str(step))[0]["params"]) for step in range(1, 13)]
+    weights = DECAY ** np.arange(11, -1, -1.0)
+    for name, found in arrays(run).items():
+        expected = np.average([np.float64(each[name]) for each in saved], axis=0, weights=weights)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # a few roundings of numbers of about 1
+        assert np.abs(found - saved[-1][name]).max() > 1e-3
+
+
+def test_early_stopping_is_replayed_from_the_validations(stopped_early):
+    best_step, best, since, ended = None, np.inf, 0, None
+    for step, nll in validations(stopped_early).items():
+        assert ended is None, "nothing is trained after the last validation"
+        if nll < best - MARGIN:
+            best_step, best, since = step, nll, 0
+        else:
+            since += 1
+        ended = step if since == 3 else None
+    summary = json.loads((stopped_early / "summary.json").read_text())
+    assert 0 < best_step < ended == summary["step"] < 24
+    assert (summary["best_step"], summary["best_val_nll"]) == (best_step, best)
+    assert summary["ended_because"] == "3 validations without a new best (training.stop_after)"
+
+
+def test_the_best_checkpoint_is_kept_and_loads_by_name(stopped_early):
+    """Only one of the newest is kept beside it."""
+    best, newest = esnlm.load(stopped_early, step="best"), esnlm.load(stopped_early)
+    assert checkpoint.all_steps(stopped_early / "checkpoints") == [best.step, newest.step]
+    store = open_store(stopped_early / "stores" / "validation")
+    found = validations(stopped_early)[best.step]
+    assert best.likelihood(store).nll == pytest.approx(found, rel=1e-9)
+
+
+def test_a_run_without_a_best_checkpoint_says_so(plain):
+    with pytest.raises(InputError) as caught:
+        esnlm.load(plain, step="best")
+    assert str(caught.value) == (f"{plain}: no best checkpoint was kept, as training.stop_after asks for; name a step")
+
+
+def test_a_run_stopped_again_and_again_ends_where_and_as_it_would_have(stopped_early, tmp_path, monkeypatch):
+    file = tmp_path / "small.yaml"
+    given = EARLY + AVERAGED
+    experiment = config_io.read(stopped_early / "config.yaml", ["--run", str(tmp_path / "again"), *given])
+    config_io.write(experiment, file)
+    assert train_with_stops(file, monkeypatch, every=5, updates_per_call=2) > 1
+    same_run(stopped_early, tmp_path / "again")
+    averages = [
+        flatten(checkpoint.restore(run / "checkpoints" / str(esnlm.load(run).step))[0])
+        for run in (stopped_early, tmp_path / "again")
+    ]
+    assert averages[0].keys() == averages[1].keys() and "average.readout.a" in averages[0]
+    assert all(np.array_equal(averages[0][name], averages[1][name]) for name in averages[0])
+
+
+def test_what_counts_as_a_new_best():
+    state = State(params={})
+    for step, nll in enumerate((5.0, 4.9, float("nan"), 4.7, 4.7), start=1):
+        state.step = step
+        state.note_validation(nll, margin=0.2)
+    assert (state.best_step, state.best_val_nll, state.validations_since_best) == (4, 4.7, 1)
