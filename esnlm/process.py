@@ -19,7 +19,7 @@ from esnlm import background, compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.errors import InputError
 from esnlm.runs.atomic import ADVICE, refusal
-from esnlm.runs.console import warn
+from esnlm.runs.console import end_status, tell, warn
 
 OUTPUT_LOST = 74  # the exit status of a command that did its work and lost some of its output; EX_IOERR of sysexits.h
 # A run is the same whatever else the environment is made for. The first value is JAX's own, the others mean the same.
@@ -45,7 +45,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
 def _status(main: Callable[[], int | None]) -> int:
     """Runs a command and returns the status that its process should end with."""
     keep_freed_memory()
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = _spell_warning
     _fill_standard_files()
     with _lasting("stderr") as stderr:
         with _lasting("stdout") as stdout:
@@ -76,8 +76,14 @@ def _run(main: Callable[[], int | None]) -> int:
         message = f"not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)"
     except KeyboardInterrupt:
         return 130
-    print(f"error: {message}", file=sys.stderr)
+    tell(f"error: {message}")
     return 2
+
+
+def _spell_warning(message: Warning | str, *_: object, **__: object) -> str:
+    """Returns what Python prints for a warning of the module `warnings`."""
+    end_status()
+    return f"warning: {message}\n"
 
 
 def _fill_standard_files() -> None:

@@ -202,7 +202,7 @@ def _train_by_gradients(
 
         # 6. Validation, at the end of each epoch, or of a run that stops here.
         if call.ends_epoch or stopped:
-            with log.paused():
+            with log.paused(recurs=True):
                 features = updates.features_with(state.params)
                 validation = _validate(experiment, features, state.params, corpus.validation, interruption)
             if stopped or interruption:

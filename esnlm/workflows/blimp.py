@@ -9,6 +9,7 @@ from esnlm.errors import InputError, require
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.reporting import blimp_report, blimp_text
+from esnlm.runs.console import working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import results_copy
 from esnlm.runs.remote.results import uploads_results
@@ -56,7 +57,8 @@ def evaluate_run(
     usual = minimal_pairs.Columns()
     columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
     pairs = minimal_pairs.load(data, columns) if data else None
-    loaded = loaded_run.load(run, step=step, untrained=untrained)
+    with working(f"loading {run}"):
+        loaded = loaded_run.load(run, step=step, untrained=untrained)
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"

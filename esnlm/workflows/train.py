@@ -9,7 +9,7 @@ from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn
+from esnlm.runs.console import say, tell, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
@@ -50,7 +50,7 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
             with interruptible() as interruption, directory.locked():
                 return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
         except KeyboardInterrupt:  # There was nothing to save.
-            say("stopped; the same command resumes")
+            tell("stopped; the same command resumes")
             return INTERRUPTED
 
     if not is_url(experiment.run):
@@ -58,7 +58,7 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
     try:
         return train_there(experiment.run, train_in)
     except KeyboardInterrupt:  # while the run was fetched
-        say("stopped; the same command resumes")
+        tell("stopped; the same command resumes")
         return INTERRUPTED
 
 
@@ -102,7 +102,7 @@ def _train_run(
             validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
         if interruption:
             write_json(directory.summary, {"status": "interrupted", "step": state.step})
-            say(f"stopped at update {state.step} and saved; the same command resumes")
+            tell(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
 
         # 4. Show the results. The summary is written last: a run that was killed before resumes here.
