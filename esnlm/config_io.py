@@ -89,7 +89,7 @@ def setting_names() -> dict[str, tuple[str, ...]]:
     Example:
         setting_names()["training.kind"]        # ("adamw", "ridge", ...)
     """
-    chosen = {
+    chosen: dict[str, tuple[str, Mapping[str, type]]] = {
         "data": ("kind", SOURCES),
         "model": ("family", MODELS),
         "training": ("kind", TRAINING),
@@ -108,7 +108,8 @@ def setting_names() -> dict[str, tuple[str, ...]]:
                 for each in kinds.values():
                     add(each, f"{key}.")
                 continue
-            inner = [each for each in typing.get_args(hint) or (hint,) if dataclasses.is_dataclass(each)]
+            hints: tuple[Any, ...] = typing.get_args(hint) or (hint,)
+            inner = [each for each in hints if dataclasses.is_dataclass(each)]
             for each in inner:
                 add(each, f"{key}.")
             if not inner:
