@@ -1,7 +1,7 @@
 """Text and tables on standard output, for a terminal of any width, a pipe and a file.
 
 On a terminal, text is broken between words. A table that is too wide is shown in several parts, one below the other, each with
-the first column, so that no figure is cut or broken. Elsewhere nothing is broken: a line is as long as it needs to be.
+the names of the rows, so that no figure is cut or broken. Elsewhere nothing is broken: a line is as long as it needs to be.
 """
 
 import sys
@@ -16,6 +16,7 @@ from esnlm.runs.console import columns, has_styles, is_terminal
 
 UNBROKEN = 1_000_000  # columns: as many as any line needs
 GAP = 2  # columns between those of a table
+NARROWEST_NAME = 16  # columns of the first column, where all others stand beside it
 NARROWEST_TEXT = 12  # columns of a table's text, where there is too little room
 
 
@@ -105,19 +106,25 @@ def _parts(natural: Sequence[int], letters: str, room: int) -> list[tuple[list[i
         room: columns of the terminal.
     """
     if len(natural) < 2:
-        return [(list(range(len(natural))), [min(each, max(room, NARROWEST_TEXT)) for each in natural])]
-    first, widest = natural[0], max(natural[1:])
-    if first + GAP + widest > room and letters[0] == "l":  # Half of the room is for the text at the least.
-        first = min(first, max(room - GAP - widest, (room - GAP) // 2, NARROWEST_TEXT))
+        return [([i], [min(width, max(room, NARROWEST_TEXT))]) for i, width in enumerate(natural)]
+    names = max(letters.find("r"), 1)  # The first columns are the names of the row, which each part has.
+    heads, rest = list(natural[:names]), natural[names:]
+    missing = sum(heads) + sum(rest) + GAP * (len(natural) - 1) - room
+    if letters[0] == "l" and missing > 0:
+        if heads[0] - missing >= NARROWEST_NAME:  # Names that are broken are better than a table in parts.
+            heads[0] -= missing
+        else:  # Where not even one other column has room beside them, the names get half of it at the least.
+            missing = sum(heads) + GAP * names + max(rest, default=0) - room
+            heads[0] = min(heads[0], max(heads[0] - missing, (room - GAP) // 2, NARROWEST_TEXT))
+    head = sum(heads) + GAP * (names - 1)
     parts: list[tuple[list[int], list[int]]] = []
-    used = room + 1  # so that the first column of figures begins a part
-    for i in range(1, len(natural)):
-        width = natural[i]
+    used = room + 1  # so that the first of the other columns begins a part
+    for i, width in enumerate(rest, names):
         if letters[i] == "l":
-            width = min(width, max(room - GAP - first, NARROWEST_TEXT))
+            width = min(width, max(room - GAP - head, NARROWEST_TEXT))
         if used + GAP + width > room:
-            parts.append(([0], [first]))
-            used = first
+            parts.append((list(range(names)), list(heads)))
+            used = head
         parts[-1][0].append(i)
         parts[-1][1].append(width)
         used += GAP + width

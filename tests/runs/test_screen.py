@@ -42,10 +42,17 @@ def test_a_table_that_is_too_wide_has_several_parts_with_the_same_first_column()
     assert len(shown(200, HEADER, ROWS).split("\n\n")) == 1
 
 
+def test_all_names_of_a_row_are_in_each_part():
+    parts = shown(
+        40, ["text", "model", "NLL", "perplexity", "bits/byte"], [["a", "gpt2", "1", "2", "3"]] * 2, align="llr"
+    )
+    assert [part.split()[:2] for part in parts.split("\n\n")] == [["text", "model"]] * 2
+
+
 def test_text_is_broken_between_words():
     text = shown(40, [], [["memory", "0.12 GB: frozen 0.01 GB, trained with AdamW 0.03 GB"]], align="l")
     assert all(len(line.rstrip()) <= 40 for line in text.splitlines())
-    assert text.split() == "memory 0.12 GB: frozen 0.01 GB, trained with AdamW 0.03 GB".split()
+    assert text.split() == ["memory", "0.12", "GB:", "frozen", "0.01", "GB,", "trained", "with", "AdamW", "0.03", "GB"]
 
 
 def test_a_table_may_be_empty_or_have_one_column():
