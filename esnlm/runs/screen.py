@@ -113,9 +113,11 @@ def _parts(natural: Sequence[int], letters: str, room: int) -> list[tuple[list[i
     if letters[0] == "l" and missing > 0:
         if heads[0] - missing >= NARROWEST_NAME:  # Names that are broken are better than a table in parts.
             heads[0] -= missing
-        else:  # Where not even one other column has room beside them, the names get half of it at the least.
-            missing = sum(heads) + GAP * names + max(rest, default=0) - room
-            heads[0] = min(heads[0], max(heads[0] - missing, (room - GAP) // 2, NARROWEST_TEXT))
+        else:  # Not even one other column may have room beside them. Text can be broken, figures cannot.
+            figures = max((width for i, width in enumerate(rest, names) if letters[i] == "r"), default=0)
+            least = NARROWEST_TEXT if figures else max((room - GAP) // 2, NARROWEST_TEXT)
+            missing = sum(heads) + GAP * names + (figures or max(rest)) - room
+            heads[0] = min(heads[0], max(heads[0] - missing, least))
     head = sum(heads) + GAP * (names - 1)
     parts: list[tuple[list[int], list[int]]] = []
     used = room + 1  # so that the first of the other columns begins a part

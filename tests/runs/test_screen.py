@@ -43,10 +43,11 @@ def test_a_table_that_is_too_wide_has_several_parts_with_the_same_first_column()
 
 
 def test_all_names_of_a_row_are_in_each_part():
-    parts = shown(
-        40, ["text", "model", "NLL", "perplexity", "bits/byte"], [["a", "gpt2", "1", "2", "3"]] * 2, align="llr"
-    )
-    assert [part.split()[:2] for part in parts.split("\n\n")] == [["text", "model"]] * 2
+    rows = [["a/long/path/of/a/text", "gpt2", "1.5", "12,345.67", "3.25"]] * 2
+    text = shown(40, ["text", "model", "NLL", "perplexity", "without EOS"], rows, align="llr")
+    parts = text.split("\n\n")
+    assert [part.split()[:2] for part in parts] == [["text", "model"]] * len(parts) and len(parts) > 1
+    assert all(len(line.rstrip()) <= 40 for line in text.splitlines())
 
 
 def test_text_is_broken_between_words():
@@ -56,7 +57,7 @@ def test_text_is_broken_between_words():
 
 
 def test_a_table_may_be_empty_or_have_one_column():
-    assert shown(40, [], []) == "\n"
+    assert shown(40, [], []) == ""
     assert shown(40, ["name"], [["a"]]).split() == ["name", "a"]
 
 
