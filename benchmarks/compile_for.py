@@ -3,6 +3,7 @@
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --only 'window' --list
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1          # many devices: sharded_programs.py
 
 The compilers of other devices are plugins of JAX, which need no such device. Install those of the JAX at hand into folders
 of their own, so that nothing else meets them, and name the folders in ESNLM_AOT, separated as in PATH:
@@ -25,6 +26,15 @@ the rules of benchmarks/hlo.py. "bound" is the least time of these kernels: each
 memory's bandwidth or its products at the highest speed, whichever is longer. Starting a kernel takes time too, and a cache
 may spare bytes: what the second-level cache of a GPU holds from one kernel to the next is counted as if it came from memory.
 "share" is how much of the bound the unavoidable work has (`needed` below).
+
+A kernel in Triton is compiled to machine code too, but the text does not say what it reads. For those of "fused" updates and
+chunks a model says it (`cross_entropy_traffic`): operands and results pass the main memory once, and what tiles read again
+comes from the second-level cache, in the time that its speed asks for (benchmarks/targets.py). That it is there is an
+assumption of the model. Registers that spill are in no bound.
+
+For the recurrence's kernel `fused` another model says it (`fused_traffic`): what must come from the main memory, and "from
+cache", the states that it gathers there, which take their time at the cache's bandwidth. The model is worked out from the program
+in reservoir/fused.py; that a tile's states stay in the cache is its assumption.
 
 Writes compile_for.TARGET.json and .md under --out.
 """
@@ -61,8 +71,9 @@ from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
 from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.ops.matmul import PRECISIONS
+from esnlm.readout import fused_cross_entropy, padding
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
-from esnlm.reservoir import sparse
+from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen
 from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.topology.base import largest_poisson_count
@@ -77,6 +88,7 @@ ROWS, SMALLER_BUCKET = (
     656,
     528,
 )  # of features in an update: 32 sentences like the corpus's, which share the row after BOS
+CHOICES = ("window", "update", "scoring")  # programs of which a run chooses one
 STEPS = 128  # time steps that a window has room for
 LENGTH, PACKED_SLOTS = (
     96,
@@ -97,6 +109,7 @@ class Program:
     items: int  # tokens or predictions of a unit
     needed: Needed  # stages of (bytes, flops by precision) that nothing can do without
     chosen: bool = True  # a run on this device chooses it
+    models: hlo.Models | None = None  # of its kernels in Triton
 
     @property
     def is_loop(self) -> bool:
@@ -104,6 +117,8 @@ class Program:
 
 
 def main(arguments: list[str] | None = None) -> dict:
+    import sharded_programs  # it imports this module
+
     parser = measure.arguments(__doc__)
     parser.add_argument("--target", required=True, help=f"{', '.join(targets.TARGETS)}, or a larger one: tpu-v5e:4x4")
     parser.add_argument("--only", default="", help="a regular expression: the programs to compile (default: all)")
@@ -112,20 +127,25 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--program", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     target, topology = targets.find(args.target)
-    names = list(filter(re.compile(args.only).search, programs(target)))
+    is_sharded = ":" in args.target
+    made = sharded_programs.programs(target, topology) if is_sharded else programs(target)
+    names = list(filter(re.compile(args.only).search, made))
     if args.list:
         print("\n".join(names))
         return {}
     targets.require_plugin(target)
     if args.program:
-        print(json.dumps(compile_program(args.program, target, topology, args.text)))
+        compile_it = sharded_programs.compile_program if is_sharded else compile_program
+        print(json.dumps(compile_it(args.program, target, topology, args.text)))
         return {}
     record = measure.begin() | {"target": args.target, "programs": {}}
     for name in names:
         record["programs"][name] = found = compile_apart(name, args)
-        print(name, {key: value for key, value in found.items() if key != "kernels"}, flush=True)
-        title = f"Compiled for {target.title}"
-        measure.write(args.out, f"compile_for.{target.name}", title, markdown(record, target), record)
+        long = ("kernels", "collectives")
+        print(name, {key: value for key, value in found.items() if key not in long}, flush=True)
+        title = f"Compiled for {args.target if is_sharded else target.title}"
+        lines = sharded_programs.markdown(record, target) if is_sharded else markdown(record, target)
+        measure.write(args.out, f"compile_for.{args.target.replace(':', '.')}", title, lines, record)
     return record
 
 
@@ -156,6 +176,13 @@ def compile_program(name: str, target: Target, topology: str, text_folder: Path 
 
     began = time.perf_counter()
     traced = program.function.trace(*jax.tree.map(placed, program.arguments))
+    return compile_traced(traced, program, name, target, text_folder, began)
+
+
+def compile_traced(
+    traced: Any, program: Program, name: str, target: Target, text_folder: Path | None, began: float
+) -> dict:
+    """Compiles a program that was traced, and returns what it would do on each device."""
     compiled = traced.lower(lowering_platforms=(target.platform,)).compile()
     compile_s = time.perf_counter() - began
     text = compiled.as_text()
@@ -179,24 +206,29 @@ def compile_program(name: str, target: Target, topology: str, text_folder: Path 
 def count(text: str, program: Program, target: Target) -> dict:
     """Returns what the compiled text of a program does in one unit, and the bound on its time."""
     module = hlo.parse(text)
-    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None)
+    found = hlo.kernels(module, hlo.main_loop(module) if program.is_loop else None, program.models)
     if target.platform == "tpu":  # its scalar unit does these beside the others; a GPU launches a kernel for each
         found = [kernel for kernel in found if not kernel.is_scalar]
     work = hlo.total(found)
-    times = [(kernel.times * kernel.seconds(target.bandwidth, target.flops), kernel) for kernel in found]
+    limits = target.bandwidth, target.flops, target.cache_bandwidth
+    times = [(kernel.times * kernel.seconds(*limits), kernel) for kernel in found]
     bound = sum(seconds for seconds, _ in times)
     needed = sum(
         max(moved / target.bandwidth, sum(own / target.flops[precision] for precision, own in flops.items()))
         for moved, flops in program.needed
     )
     longest = sorted(times, key=lambda item: -item[0])[:12]
+    exchanges = hlo.collectives(module, hlo.main_loop(module) if program.is_loop else None)
     return {
+        "collectives": [vars(each) for each in exchanges],
         "launches": work.launches,
         "bytes_read": work.bytes_read,
         "bytes_written": work.bytes_written,
+        "bytes_cached": work.bytes_cached,
         "flops": work.flops,
         "bound_s": bound,
         "needed_s": needed,
+        "needed_bytes": sum(moved for moved, _ in program.needed),
         "kernels": [
             {"name": own.name, "times": own.times, "ms": 1e3 * seconds}
             | {"bytes_read": own.bytes_read, "bytes_written": own.bytes_written, "flops": own.flops}
@@ -213,15 +245,19 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
     found: dict[str, Callable[[], Program]] = {}
     for size in SIZES:
         for kernel in sparse.KERNELS:
-            found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+            if kernel != "fused" or target.backend == "gpu":
+                found[f"window, N {size:,}, {kernel}"] = partial(window, target, size, kernel)
+        if target.backend == "gpu":
+            found[f"window, N {size:,}, fused, bf16 states"] = partial(window, target, size, "fused", precision="bf16")
         found[f"window, N {size:,}, prefix tree"] = partial(window, target, size, "auto", prefix_tree=True)
     precisions = [precision for precision in PRECISIONS if precision != "tf32" or target.platform == "cuda"]
-    for size in SIZES:
-        for precision in precisions:
-            found[f"update, N {size:,}, {precision}"] = partial(readout_update, target, size, precision)
-    for size in SIZES:
-        for precision in precisions:
-            found[f"scoring, N {size:,}, {precision}"] = partial(scoring_chunk, target, size, precision)
+    kernels = ("plain", "fused") if target.backend == "gpu" else ("plain",)
+    for name, make in {"update": readout_update, "scoring": scoring_chunk}.items():
+        for size in SIZES:
+            for precision in precisions:
+                for kernel in kernels:
+                    label = f"{name}, N {size:,}, {precision}{', fused' * (kernel == 'fused')}"
+                    found[label] = partial(make, target, size, precision, kernel)
     for size in ESN_I_SIZES:
         for precision in precisions:
             found[f"ESN+i gradient, N {size:,}, {precision}"] = partial(esn_i_gradient, target, size, precision)
@@ -229,13 +265,13 @@ def programs(target: Target) -> dict[str, Callable[[], Program]]:
     return found
 
 
-def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) -> Program:
-    """Returns the recurrence over a prefetch window, without dropout."""
+def window(target: Target, size: int, kernel: str, prefix_tree: bool = False, precision: str = "float32") -> Program:
+    """Returns the recurrence over a prefetch window, without dropout, with states of a precision."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model)
     chosen = compute.kernel if kernel == "auto" else kernel
     arguments = (
-        abstract_reservoir(model.reservoir, chosen),
+        abstract_reservoir(model.reservoir, chosen, precision),
         integers(STEPS, slots),
         None if prefix_tree else shape(STEPS, slots, dtype=bool),
         integers(STEPS, slots) if prefix_tree else None,
@@ -248,21 +284,48 @@ def window(target: Target, size: int, kernel: str, prefix_tree: bool = False) ->
     # Every entry of W_rec is multiplied with every slot's state, and the features are written. A kernel that takes few slots at
     # a time finds all else in a cache.
     needed: Needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
-    return Program(recurrence.run, arguments, "time step", slots, needed, chosen == compute.kernel)
+    models = {"reservoir_step": fused_traffic(size, nonzeros, slots, precision)} if chosen == "fused" else None
+    is_chosen = chosen == compute.kernel and precision == compute.state_precision
+    return Program(recurrence.run, arguments, "time step", slots, needed, is_chosen, models)
 
 
-def readout_update(target: Target, size: int, precision: str) -> Program:
-    """Returns the loop of updates of a low-rank readout on features of a window."""
+def fused_traffic(size: int, nonzeros: int, slots: int, precision: str = "float32") -> hlo.Traffic:
+    """Returns what one time step of reservoir/fused.py moves, by this model:
+
+    - Each state that W_rec reads comes from the main memory once, and from the cache each other time that it is gathered.
+    - The entries of W_rec, 8 bytes each, and the arrays of numbers a unit come from the main memory once for each tile of slots.
+    - Of each token's column of W_in, a program finds one entry by its bucket: 32 bytes for the bucket, and for the value and
+      the unit each, from the cache, which is how much a GPU reads at least.
+    - New states and features are written once. With bf16 states, those of the leak in float32 are read and written as well.
+    """
+    item = 2 if precision == "bf16" else 4
+    tile = fused.slots_of_tile(size, slots, item)
+    states, gathered = size * slots, nonzeros * slots * item
+    kept = 4 * states if precision == "bf16" else 0
+    rows = -(-slots // tile) * (8 * nonzeros + 4 * 5 * size)
+    lookups = 3 * 32 * slots * -(-size // fused.ROWS)
+    own = 0 if kept else item * states  # read again, for the leak
+    read = item * states + kept + rows
+    return hlo.Traffic(read, item * states + kept + 4 * states, gathered - item * states + own + lookups)
+
+
+def readout_update(target: Target, size: int, precision: str, kernel: str = "plain") -> Program:
+    """Returns the loop of updates of a low-rank readout on features of a window, with a kernel of the cross-entropy."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model, precision)
+    padded = padding.choose(VOCAB_SIZE, target.backend)
     training = TrainingConfig()
-    optimizer = update.make_optimizer(training, updates=1000)
+    optimizer = padded.hold(update.make_optimizer(training, updates=1000))
     loss_and_gradient = partial(
-        update.readout_loss_and_gradient, precision=precision, chunk_tokens=compute.chunk_tokens, dropout_rate=0.0
+        update.readout_loss_and_gradient,
+        precision=precision,
+        chunk_tokens=compute.chunk_tokens,
+        dropout_rate=0.0,
+        cross_entropy=kernel,
     )
     buckets = (SMALLER_BUCKET, ROWS)
     loop = update.make_update_loop(optimizer, training.on_nonfinite, buckets, loss_and_gradient)
-    params = {"readout": low_rank_readout(size)}
+    params = {"readout": low_rank_readout(size, padded.rows)}
     updates = max(1, window_tokens // (ROWS + SENTENCES - 1))
     window_targets = WindowTargets(packed_targets(ROWS, SENTENCES - 1, updates), integers(updates))
     buffer = shape(window_tokens + slots, size)
@@ -271,29 +334,59 @@ def readout_update(target: Target, size: int, precision: str) -> Program:
         *(params, jax.eval_shape(optimizer.init, params), buffer, window_targets, key),
         *(integers(), integers()),
     )
-    trained = entries(params)
+    trained = entries(low_rank_readout(size))  # without padding
     # The products read the parameters and the rows of the features, and write the gradient. Three are as wide as the
     # vocabulary, and two as the state. AdamW reads parameter, gradient and both moments, and writes all but the gradient.
     products = 4 * (2 * trained + ROWS * size), {precision: 2.0 * ROWS * RANK * (3 * VOCAB_SIZE + 2 * size)}
     needed = [products, (4 * 7 * trained, {})]
-    return Program(loop, arguments, "update", ROWS + SENTENCES - 1, needed)
+    models = cross_entropy_traffic(precision, means=[(ROWS, padded.rows), (padded.rows, ROWS)])
+    is_chosen = kernel == compute.cross_entropy
+    return Program(loop, arguments, "update", ROWS + SENTENCES - 1, needed, is_chosen, models)
 
 
-def scoring_chunk(target: Target, size: int, precision: str) -> Program:
+def cross_entropy_traffic(
+    precision: str, means: Sequence[tuple[int, int]] = (), sums: Sequence[tuple[int, int]] = ()
+) -> hlo.Models:
+    """Returns what launches of readout/fused_cross_entropy.py move, by their numbers (m, n) of rows, by this model:
+
+    - X, Y and the numbers of their rows come from the main memory once, and the results of each share of Y are written once.
+    - Each tile of X reads all of Y, but from the cache: programs that run at once read the same rows of Y at about one time.
+    - Padded tiles cost as whole ones. A product of float32 is three of tf32.
+    """
+    item, models = 2 if precision == "bf16" else 4, {}
+    for kind, shapes in {"means": means, "sums": sums}.items():
+        for m, n in shapes:
+            cut = fused_cross_entropy.tiles(m, n, RANK, precision)
+            own, other = -(-m // cut.own) * cut.own, -(-n // cut.rows) * cut.rows
+            products = 2.0 * own * other * cut.columns * (2 if kind == "means" else 1)
+            models[fused_cross_entropy.kernel_name(kind, m, n)] = hlo.Traffic(
+                item * (own + other) * cut.columns + 4 * (own + 2 * other),
+                4 * cut.shares * own * (1 + cut.columns * (kind == "means")),
+                item * (own // cut.own - 1) * other * cut.columns,
+                {"tf32": 3 * products} if precision == "float32" else {precision: products},
+            )
+    return models
+
+
+def scoring_chunk(target: Target, size: int, precision: str, kernel: str = "plain") -> Program:
     """Returns the log-probabilities of a chunk of features, each with up to two next tokens."""
     model = sparse_model(size)
     compute, window_tokens, slots = settings(target, model, precision)
-    rows, readout = compute.chunk_tokens, low_rank_readout(size)
+    vocabulary = padding.choose(VOCAB_SIZE, target.backend).rows
+    rows, readout = compute.chunk_tokens, low_rank_readout(size, vocabulary)
     buffer = shape(window_tokens + slots, size)
     arguments = (readout, buffer, integers(rows), integers(2 * rows), integers(2 * rows))
-    function = jax.jit(partial(scoring._pair_log_probs, precision=precision))
-    needed = [(4 * (entries(readout) + rows * size), {precision: 2.0 * rows * RANK * (VOCAB_SIZE + size)})]
-    return Program(function, arguments, "chunk", rows, needed)
+    function = jax.jit(partial(scoring._pair_log_probs, precision=precision, cross_entropy=kernel))
+    needed = [
+        (4 * (entries(low_rank_readout(size)) + rows * size), {precision: 2.0 * rows * RANK * (VOCAB_SIZE + size)})
+    ]
+    models = cross_entropy_traffic(precision, sums=[(rows, vocabulary)])
+    return Program(function, arguments, "chunk", rows, needed, kernel == compute.cross_entropy, models)
 
 
 def esn_i_gradient(target: Target, size: int, precision: str) -> Program:
     """Returns loss and gradient of an update of the ESN+i: full rank, W_in trained through time, dropout."""
-    graphdef, params, frozen = abstract_esn_i(size, precision)
+    graphdef, params, frozen = abstract_esn_i(size, precision, padding.choose(VOCAB_SIZE, target.backend).rows)
     slots, rows = PACKED_SLOTS, ROWS
     batch = PackedBatch(integers(LENGTH, slots), integers(LENGTH, slots), shape(LENGTH, slots, dtype=np.uint32))
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
@@ -333,7 +426,7 @@ def sparse_model(size: int) -> EchoStateConfig:
     return EchoStateConfig(reservoir=ReservoirConfig(state_size=size), readout=ReadoutConfig(RANK))
 
 
-def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
+def abstract_reservoir(config: ReservoirConfig, kernel: str, precision: str = "float32") -> Reservoir:
     """Returns what `Reservoir.for_device` would of a random sparse reservoir, with shapes in place of arrays.
 
     The longest rows are those that random ones of this size are expected to have.
@@ -345,6 +438,7 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **config.dynamics)
 
     reservoir = nnx.eval_shape(dense)
+    programs = -(-size // fused.ROWS)
     fullest_row = math.ceil(config.longest_row)
     fullest_column = math.ceil(largest_poisson_count(config.mean_degree, VOCAB_SIZE))
     columns: Any = shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)
@@ -355,14 +449,21 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str) -> Reservoir:
         ),
         "ell": lambda: sparse.Ell(jnp.zeros((fullest_row, size)), jnp.zeros((fullest_row, size), jnp.int32)),
         "dense": lambda: jnp.zeros((size, size)),
+        "fused": lambda: fused.Rows(
+            *(jnp.zeros(nonzeros + fused.ENTRIES), jnp.zeros(nonzeros + fused.ENTRIES, jnp.int32)),
+            *(jnp.zeros(fused.ROWS * programs + 1, jnp.int32), jnp.zeros(programs, jnp.int32), jnp.zeros((size, 0))),
+        ),
     }
+    reservoir.state_precision = precision
     reservoir.recurrent = Frozen(jax.eval_shape(operands[kernel]))
+    if kernel == "fused":
+        columns += (integers(VOCAB_SIZE, 1 + fused.buckets(size, round(VOCAB_SIZE * config.mean_degree), VOCAB_SIZE)),)
     reservoir.input = Frozen(sparse.Columns(*columns))
     return reservoir
 
 
-def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.State]:
-    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays."""
+def esn_i_model(size: int) -> EchoStateConfig:
+    """Returns the model of configs/frozen_rnn/esn_i.yaml."""
     reservoir = ReservoirConfig(
         *(size,),
         connectivity=0.5,
@@ -372,12 +473,21 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
         leak_max=0.8,
         activation="relu",
     )
-    config = EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True, dropout=0.1)
+    return EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(None), train_input=True, dropout=0.1)
+
+
+def abstract_esn_i(size: int, precision: str, rows: int = VOCAB_SIZE) -> tuple[nnx.GraphDef, dict, nnx.State]:
+    """Returns (graphdef, params, frozen) of the model of configs/frozen_rnn/esn_i.yaml, with shapes in place of arrays.
+
+    `rows` are those of the readout, which may be padded.
+    """
+    config = esn_i_model(size)
+    reservoir = config.reservoir
 
     def model() -> EchoState:
         leak: Any = jnp.zeros(size)
         cell = Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **reservoir.dynamics)
-        readout = FullRankReadout(jnp.zeros((VOCAB_SIZE, size)), jnp.zeros(VOCAB_SIZE))
+        readout = FullRankReadout(jnp.zeros((rows, size)), jnp.zeros(rows))
         return EchoState(config, cell.with_trained_input(), readout).for_device(
             ComputeConfig(kernel="dense", precision=precision)
         )
@@ -387,8 +497,8 @@ def abstract_esn_i(size: int, precision: str) -> tuple[nnx.GraphDef, dict, nnx.S
     return graphdef, found.params, frozen
 
 
-def low_rank_readout(size: int) -> dict:
-    return {"a": shape(VOCAB_SIZE, RANK), "b": shape(RANK, size), "bias": shape(VOCAB_SIZE)}
+def low_rank_readout(size: int, rows: int = VOCAB_SIZE) -> dict:
+    return {"a": shape(rows, RANK), "b": shape(RANK, size), "bias": shape(rows)}
 
 
 def packed_targets(rows: int, first_targets: int, updates: int | None = None) -> PackedTargets:
@@ -427,6 +537,7 @@ def markdown(record: dict, target: Target) -> list[str]:
     head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
     head += [
         "written GB [c]",
+        "from cache GB [b]",
         "GFLOP [c]",
         "bound ms [b]",
         "needed ms [b]",
@@ -440,11 +551,12 @@ def markdown(record: dict, target: Target) -> list[str]:
             failed.append(f"- {name}: does not compile. {found['failed']}")
             continue
         memory = found["held_bytes"] + found["temporary_bytes"]
-        mark = " *" if name.startswith("window") and found["chosen"] else ""
+        mark = " *" if name.startswith(CHOICES) and found["chosen"] else ""
         rows.append(
             [name + mark, found["unit"], *(found[key] / 1e9 for key in ("held_bytes", "temporary_bytes"))]
             + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
-            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written")), sum(found["flops"].values()) / 1e9]
+            + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written", "bytes_cached"))]
+            + [sum(found["flops"].values()) / 1e9]
             + [1e3 * found["bound_s"], 1e3 * found["needed_s"], f"{found['needed_s'] / found['bound_s']:.0%}"]
             + [1e6 * found["bound_s"] / found["items"], found["compile_s"]]
         )

@@ -42,6 +42,7 @@ from esnlm.runs.atomic import write_file
 from esnlm.training.batches import EpochPlan
 
 PRECISIONS = ("tf32", "float32", "bf16")
+PLAIN_KERNELS = tuple(kernel for kernel in sparse.KERNELS if kernel != "fused")
 
 
 def trainable_precisions() -> tuple[str, ...]:
@@ -294,17 +295,18 @@ def errors(section: Section) -> None:
         return [{"kernel": kernel, "error_after_200_steps": float(np.abs(own - truth).max() / np.abs(truth).max())}]
 
     def log_probs(precision):
-        own = precision_benchmark.with_precision(run, precision).token_log_probs_of(pairs)
+        settings = precision_benchmark.PRECISIONS[precision]
+        own = precision_benchmark.with_precision(run, **settings).token_log_probs_of(pairs)
         error = max(float(np.abs(a - b).max()) for a, b in zip(own, truth, strict=True))
         sums = sum_log_probs(own)
         changed = np.mean((sums[::2] > sums[1::2]) != (right[::2] > right[1::2]))
         return [{"precision": precision, "largest_error_nats": error, "answers_changed": float(changed)}]
 
-    for kernel in sparse.KERNELS:
+    for kernel in sparse.KERNELS if jax.default_backend() == "gpu" else PLAIN_KERNELS:
         section.attempt(f"states, {kernel}", states, kernel)
-    truth = precision_benchmark.float64_log_probs(run.model, pairs)
+    truth, _ = precision_benchmark.float64_log_probs(run.model, pairs)
     right = sum_log_probs(truth)
-    for precision in PRECISIONS:
+    for precision in (*PRECISIONS, "bf16 states"):
         section.attempt(f"log-probabilities, {precision}", log_probs, precision)
 
 

@@ -18,6 +18,10 @@ Counting follows these rules:
 - Of a conditional the busiest branch counts if the result holds an array of more than SMALL elements, and the laziest one
   if it does not: then it searches an array for what is not finite, and that is hardly ever asked for.
 - Operations that are not products are not counted. Memory bounds them.
+- The text of a kernel in Triton, a custom call, says what its operands are and not what it reads of them. Who launches it
+  gives a model of its traffic (`Traffic`); without one it reads and writes all of its operands and results.
+- Of an exchange between devices (`collectives`) those bytes count that a device must receive, however it is done: of n devices
+  that gather an array, or cut and swap one, (n - 1) / n of it; that sum one, twice that, or once where each keeps a part.
 """
 
 import math
@@ -144,6 +148,7 @@ class Module:
     computations: dict[str, Computation] = field(default_factory=dict)
     entry: str = ""
     wanted: dict[str, dict[str, float]] = field(default_factory=dict)  # by computation and value, once it was asked for
+    models: "Models" = field(default_factory=dict)  # of the kernels that are counted
 
 
 def parse(text: str) -> Module:
@@ -230,11 +235,27 @@ class Kernel:
     bytes_written: float
     flops: dict[str, float]  # of its products, by their precision: float32, tf32, bf16
     is_scalar: bool  # it makes a single number
+    bytes_cached: float = 0.0  # read from the second-level cache, by its model
 
-    def seconds(self, bandwidth: float, flops_per_s: dict[str, float]) -> float:
+    def seconds(self, bandwidth: float, flops_per_s: dict[str, float], cache_bandwidth: float = math.inf) -> float:
         """Returns the least time of one launch: that of its bytes or of its products, whichever is longer."""
         products = sum(own / flops_per_s[precision] for precision, own in self.flops.items())
-        return max((self.bytes_read + self.bytes_written) / bandwidth, products)
+        moved = self.bytes_read + self.bytes_written
+        # What comes from the main memory passes the cache too.
+        return max(moved / bandwidth, (moved + self.bytes_cached) / cache_bandwidth, products)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A model of what one launch of a custom kernel moves: it is worked out, and the compiled text says nothing of it."""
+
+    bytes_read: float  # from the main memory, like the next
+    bytes_written: float
+    bytes_cached: float  # from the second-level cache, beside what the main memory gives
+    flops: dict[str, float] = field(default_factory=dict)  # of its products, by their precision
+
+
+Models = dict[str, Traffic]  # by the name that `pallas_call` was given
 
 
 @dataclass(frozen=True)
@@ -245,6 +266,7 @@ class Work:
     bytes_read: float
     bytes_written: float
     flops: dict[str, float]
+    bytes_cached: float = 0.0
 
 
 def total(found: list[Kernel]) -> Work:
@@ -253,18 +275,67 @@ def total(found: list[Kernel]) -> Work:
     for kernel in found:
         for precision, own in kernel.flops.items():
             flops[precision] = flops.get(precision, 0) + kernel.times * own
-    read, written = (sum(k.times * getattr(k, key) for k in found) for key in ("bytes_read", "bytes_written"))
-    return Work(sum(kernel.times for kernel in found), read, written, flops)
+    read, written, cached = (
+        sum(k.times * getattr(k, key) for k in found) for key in ("bytes_read", "bytes_written", "bytes_cached")
+    )
+    return Work(sum(kernel.times for kernel in found), read, written, flops, cached)
 
 
-def kernels(module: Module, body: str | None = None) -> list[Kernel]:
+def kernels(module: Module, body: str | None = None, models: Models | None = None) -> list[Kernel]:
     """Returns the kernels that one run of a computation launches.
 
     Args:
         module: the program.
         body: the computation, such as that of `main_loop`; None: the whole program.
+        models: what the kernels in Triton move.
     """
+    module.models = models or {}
     return _launched(module, body or module.entry, 1)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """An exchange between devices."""
+
+    kind: str  # of KINDS
+    times: float  # how often it is done
+    received: float  # bytes that each device receives each time, at least
+    devices: int  # that take part in it together
+
+
+KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "collective-permute")
+
+
+def collectives(module: Module, body: str | None = None) -> list[Collective]:
+    """Returns the exchanges that one run of a computation does; the arguments are those of `kernels`."""
+    found: list[Collective] = []
+    _launched(module, body or module.entry, 1, found)
+    return found
+
+
+def _collective(module: Module, where: Computation, own: Instruction, times: float) -> Collective | None:
+    kind = own.opcode.removesuffix("-start")
+    if kind not in KINDS:
+        return None
+    sent = sum(array.nominal_bytes for name in own.operands for array in arrays(where.instructions[name].shape))
+    devices = _group_size(own)
+    part = (devices - 1) / devices
+    received = {
+        "all-reduce": 2 * part * sent,
+        "reduce-scatter": part * sent,
+        "all-gather": (devices - 1) * sent,
+        "all-to-all": part * sent,
+        "collective-permute": sent,
+    }[kind]
+    return Collective(kind, times, received, devices)
+
+
+def _group_size(own: Instruction) -> int:
+    """Returns how many devices exchange with each other: `replica_groups={{0,1},{2,3}}`, or `=[2,2]<=[4]` of [groups, devices]."""
+    if found := re.search(r"replica_groups=\[\d+,(\d+)\]", own.attributes):
+        return int(found.group(1))
+    found = re.search(r"replica_groups={{([\d,]+)}", own.attributes)
+    return len(found.group(1).split(",")) if found else 2
 
 
 def main_loop(module: Module) -> str | None:
@@ -274,25 +345,29 @@ def main_loop(module: Module) -> str | None:
     return max(bodies, key=lambda name: _moved(_launched(module, name, 1)), default=None)
 
 
-def _launched(module: Module, name: str, times: float) -> list[Kernel]:
+def _launched(module: Module, name: str, times: float, exchanged: list[Collective] | None = None) -> list[Kernel]:
+    """Returns the kernels of a computation, and adds its exchanges to `exchanged`."""
     found: list[Kernel] = []
     for own in module.computations[name].instructions.values():
         if own.opcode == "while":
             count = _trip_count(module, own)
             body, condition = own.attribute("body") or "", own.attribute("condition") or ""
             if count is None:
-                found += _launched(module, condition, times)
+                found += _launched(module, condition, times, exchanged)
             else:
-                found += _launched(module, body, times * count)
+                found += _launched(module, body, times * count, exchanged)
         elif own.opcode == "conditional":
-            branches = [_launched(module, branch, times) for branch in own.branches()]
             works = any(array.elements > SMALL for array in arrays(own.shape))
-            by_work = sorted(branches, key=_moved)
-            found += by_work[-1 if works else 0]
+            by_work = sorted(own.branches(), key=lambda branch: _moved(_launched(module, branch, times)))
+            found += _launched(module, by_work[-1 if works else 0], times, exchanged)
         elif own.opcode in ("call", "async-start"):
-            found += _launched(module, own.attribute("to_apply") or own.attribute("calls") or "", times)
+            inner = own.attribute("to_apply") or own.attribute("calls") or ""
+            found += _launched(module, inner, times, exchanged)
         elif not (own.opcode in NO_KERNEL or own.opcode.endswith("-done") or _names_only(own)):
             found.append(_kernel(module, module.computations[name], own, times))
+            exchange = _collective(module, module.computations[name], own, times)
+            if exchange is not None and exchanged is not None:
+                exchanged.append(exchange)
     return found
 
 
@@ -325,6 +400,8 @@ def _trip_count(module: Module, loop: Instruction) -> int | None:
 
 
 def _kernel(module: Module, where: Computation, own: Instruction, times: float) -> Kernel:
+    if (model := _model(module, own)) is not None:
+        return Kernel(own.name, times, model.bytes_read, model.bytes_written, model.flops, False, model.bytes_cached)
     results = _results(own)
     read = 0.0
     for operand in dict.fromkeys(own.operands):
@@ -338,6 +415,13 @@ def _kernel(module: Module, where: Computation, own: Instruction, times: float) 
     flops: dict[str, float] = {}
     _add_products(module, where, own, flops)
     return Kernel(own.name, times, read, written, flops, len(results) == 1 and not results[0].dims)
+
+
+def _model(module: Module, own: Instruction) -> Traffic | None:
+    if own.opcode != "custom-call":
+        return None
+    found = (traffic for name, traffic in module.models.items() if f"/{name}/pallas_call" in own.attributes)
+    return next(found, None)
 
 
 def _read(module: Module, where: Computation, own: Instruction, place: int) -> float:

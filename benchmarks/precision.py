@@ -1,10 +1,13 @@
-"""What the precision of the readout's products does to a trained run's scores.
+"""What the precision of the readout's products, and of the states that W_rec reads, does to a trained run's scores.
 
     python benchmarks/precision.py --run runs/first --pairs blimp/
 
 Each precision scores the same minimal pairs. Its row has the largest and the mean error of a sentence's log-probability
 against float64 (NumPy, on --reference sentences), and the share of the pairs whose answer is not that of float32. On a
-CPU tf32 is emulated: the factors of a product are rounded to 10 bits, as the hardware does.
+CPU tf32 is emulated: the factors of a product are rounded to 10 bits, as the hardware does. "bf16 states" is
+`compute.state_precision: bf16` with a readout in float32. Its rounding is the same on every device: what W_rec reads is
+rounded to bfloat16, and its sums are in float32. Errors of a state are those after the last token of the sentences in
+float64, whose units are within -1 and 1.
 
 Writes precision.json and .md under --out.
 """
@@ -22,7 +25,12 @@ from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.arrays import as_scipy
 
-PRECISIONS = ("float32", "tf32", "bf16")
+PRECISIONS = {
+    "float32": {"precision": "float32"},
+    "tf32": {"precision": "tf32"},
+    "bf16": {"precision": "bf16"},
+    "bf16 states": {"state_precision": "bf16"},
+}
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -31,6 +39,8 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--pairs", type=Path, nargs="+", required=True)
     parser.add_argument("--limit", type=int, default=67_000, help="pairs, spread over the paradigms")
     parser.add_argument("--reference", type=int, default=400, help="sentences in float64")
+    parser.add_argument("--rows", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="float32 and these")
+    parser.add_argument("--name", default="precision", help="of the files")
     args = parser.parse_args(arguments)
     record = measure.begin()
     run = esnlm.load(args.run)
@@ -38,34 +48,48 @@ def main(arguments: list[str] | None = None) -> dict:
     pairs = pairs[:: max(1, len(pairs) // args.limit)][: args.limit]
     sequences = encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper")
     spread = np.linspace(0, len(sequences) - 1, min(args.reference, len(sequences))).astype(int)
-    truth = sum_log_probs(float64_log_probs(run.model, [sequences[i] for i in spread]))
+    log_probs, states = float64_log_probs(run.model, [sequences[i] for i in spread])
+    truth = sum_log_probs(log_probs)
     record |= {"model": run.config.model.title, "pairs": len(pairs), "rows": {}}
     answers = {}
-    for precision in PRECISIONS:
-        began = time.perf_counter()
-        found = sum_log_probs(with_precision(run, precision).token_log_probs_of(sequences))
+    for precision in dict.fromkeys(["float32", *args.rows]):
+        began, rounded = time.perf_counter(), with_precision(run, **PRECISIONS[precision])
+        found = sum_log_probs(rounded.token_log_probs_of(sequences))
+        state_error = np.abs(last_states(rounded, [sequences[i] for i in spread]) - states)
         answers[precision] = found[::2] > found[1::2]
         error = np.abs(found[spread] - truth)
         record["rows"][precision] = {
             "largest_error_nats": float(error.max()),
             "mean_error_nats": float(error.mean()),
+            "largest_error_state": float(state_error.max()),
+            "rms_error_state": float(np.sqrt((state_error**2).mean())),
             "accuracy": float(answers[precision].mean()),
             "answers_changed": float((answers[precision] != answers["float32"]).mean()),
             "seconds": time.perf_counter() - began,
         }
         print(precision, record["rows"][precision], flush=True)
-    measure.write(args.out, "precision", "Precision", markdown(record, len(spread)), record)
+    measure.write(args.out, args.name, "Precision", markdown(record, len(spread)), record)
     return record
 
 
-def with_precision(run: esnlm.Run, precision: str) -> esnlm.Run:
-    """Returns the same run with another precision of the readout's products."""
-    compute = dataclasses.replace(run.config.compute, precision=precision)
+def with_precision(run: esnlm.Run, **settings: str) -> esnlm.Run:
+    """Returns the same run with another precision of the readout's products or of the states."""
+    compute = dataclasses.replace(run.config.compute, **settings)
     return dataclasses.replace(run, config=dataclasses.replace(run.config, compute=compute))
 
 
-def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> list[np.ndarray]:
-    """Returns log p of every token after the first of each sequence, in float64 NumPy, of one layer of reservoir."""
+def last_states(run: esnlm.Run, sequences: list[np.ndarray]) -> np.ndarray:
+    """Returns the state that predicts the last token of each sequence, (sequences, N)."""
+    stream = run.model.for_device(run.config.compute).stream(run.config.compute)
+    buffer, rows = stream.read([ids[:-1] for ids in sequences])
+    return np.asarray(buffer[np.array([row[-1] for row in rows])])
+
+
+def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns log p of every token after the first of each sequence, and the last state of each, (sequences, N).
+
+    Both are in float64 NumPy, of one layer of reservoir.
+    """
     reservoir, readout = model.reservoir, model.readout
     w_rec, columns = as_scipy(reservoir.w_rec), as_scipy(reservoir.w_in).T.tocsr()  # (N, N), (V, N)
     factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]
@@ -84,16 +108,26 @@ def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> list[np.
         o -= o.max(0)
         for slot, i in enumerate(running):
             found[i][t] = o[sequences[i][t + 1], slot] - np.log(np.exp(o[:, slot]).sum())
-    return found
+    return found, h.T
 
 
 def markdown(record: dict, reference: int) -> list[str]:
-    head = ["", "largest error, nats", "mean error, nats", "accuracy", "answers that change", "s"]
+    head = [
+        "",
+        "largest error, nats",
+        "mean error, nats",
+        "largest of a state",
+        "root mean square of a state",
+        "accuracy",
+    ]
+    head += ["answers that change", "s"]
     cells = [
         [
             name,
             row["largest_error_nats"],
             row["mean_error_nats"],
+            row["largest_error_state"],
+            row["rms_error_state"],
             f"{row['accuracy']:.2%}",
             f"{row['answers_changed']:.3%}",
         ]

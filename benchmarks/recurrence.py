@@ -129,6 +129,8 @@ def too_large(nonzeros: int, slots: int, gigabytes: float) -> dict[str, str]:
 def jax_operands(reservoir: Reservoir, dense_up_to: int) -> dict[str, tuple]:
     """Returns {name: (step, its operands)}: every kernel of esnlm, and the recurrence in plain BCOO."""
     kernels = [kernel for kernel in sparse.KERNELS if kernel != "dense" or reservoir.state_size <= dense_up_to]
+    if jax.default_backend() != "gpu":
+        kernels.remove("fused")
     found = {f"esnlm {kernel}": (esnlm_step, reservoir.for_device(kernel)) for kernel in kernels}
     plain = (reservoir.w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
     return found | {"jax BCOO": (plain_step, plain)}
@@ -142,7 +144,23 @@ def jax_steps(step, operands, h, tokens, width):
 
 @partial(jax.jit, static_argnames="step")
 def _scan(step, operands, h, tokens):
+    if getattr(operands, "fuses_steps", False):
+        return _fused_steps(operands, h, tokens)
     return lax.scan(lambda h, now: (step(operands, h, now), None), h, tokens)[0]
+
+
+def _fused_steps(cell, h, tokens):
+    """Returns the states after all steps of the kernel `fused`, which writes the features of each too, as in a run."""
+    steps, slots = tokens.shape
+    none = jnp.zeros((steps, slots), jnp.int32)
+    first_rows, start = jnp.zeros(steps, jnp.int32), cell.start_of(cell.initial_state(1))
+
+    def write(t, carry):
+        return cell.write_step(*carry, t, first_rows, tokens, none, start, None)
+
+    carry = cell.first_carry(slots)._replace(read=jnp.stack([h, h]))
+    (read, _), _ = lax.fori_loop(0, steps, write, (carry, jnp.zeros((slots, len(h)))))
+    return read[steps % 2]
 
 
 def esnlm_step(cell, h, tokens):

@@ -1,9 +1,11 @@
 """Devices that programs are compiled for where no such device is: what the compiler and a bound need to know of them.
 
 Memory, bandwidth and speeds are those of esnlm/devices.py. What else a compiler asks for of a GPU, such as its processors, is
-what the devices report of themselves.
+what the devices report of themselves. The speed of a GPU's second-level cache is on no data sheet: it is a round number below what
+others have measured for reads.
 """
 
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ class Target:
     topology: str  # the smallest: of a GPU partitions x hosts x devices of a host, of TPUs KIND:CHIPS
     memory: int  # bytes
     bandwidth: float  # bytes a second, of the main memory
+    cache_bandwidth: (
+        float  # bytes a second, of a GPU's second-level cache: an estimate for random rows; of a TPU no limit
+    )
     flops: dict[
         str, float
     ]  # products a second, twice, by precision; "default" is what JAX does where nothing is asked for
@@ -78,19 +83,21 @@ AMPERE = {
 }
 
 
-def _target(name: str, platform: str, topology: str, info: dict[str, Any] | None = None) -> Target:
+def _target(
+    name: str, platform: str, topology: str, cache: float = math.inf, info: dict[str, Any] | None = None
+) -> Target:
     device = DEVICES[name]
     title = device.title if platform == "cuda" else f"{device.title}, one chip"
     default = {"default": device.flops["tf32" if platform == "cuda" else "bf16"]}
-    what = device.memory, device.bandwidth, device.flops | default, info
+    what = device.memory, device.bandwidth, cache, device.flops | default, info
     return Target(name, title, platform, device.backend, topology, *what)
 
 
 TARGETS = {
     target.name: target
     for target in (
-        _target("h100", "cuda", "1x1x1", HOPPER),
-        _target("a100", "cuda", "1x1x1", AMPERE),
+        _target("h100", "cuda", "1x1x1", 5.5e12, HOPPER),
+        _target("a100", "cuda", "1x1x1", 4e12, AMPERE),
         _target("tpu-v5e", "tpu", "v5e:2x2"),
         _target("tpu-v5p", "tpu", "v5p:2x2x1"),
         _target("tpu-v6e", "tpu", "v6e:2x2"),
@@ -129,7 +136,12 @@ def plugin_folders(target: Target) -> list[str]:
 
 
 def device(target: Target, topology: str) -> Any:
-    """Returns the first device of a topology, to compile for. It makes JAX look for plugins."""
+    """Returns the first device of a topology, to compile for."""
+    return devices(target, topology)[0]
+
+
+def devices(target: Target, topology: str) -> list[Any]:
+    """Returns the devices of a topology, to compile for. It makes JAX look for plugins."""
     sys.path[:] = [*sys.path, *(folder for folder in plugin_folders(target) if folder not in sys.path)]
     from jax.experimental import topologies
 
@@ -138,4 +150,4 @@ def device(target: Target, topology: str) -> Any:
     else:
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # or it asks the network which TPU this machine has
         found = topologies.get_topology_desc(topology, "tpu")
-    return found.devices[0]
+    return list(found.devices)

@@ -49,6 +49,11 @@ def run(work: Callable[[], Result], slow: Callable[[], None] | None = None) -> R
     return outcome["result"]
 
 
+def leave_behind() -> None:
+    """Lets `leave` end the process without Python's own end: other work cannot come to its end, and nobody waits for it."""
+    _unfinished.add(threading.Event())
+
+
 def leave(status: int) -> int:
     """Returns the exit status of a process; where work was left behind, it ends the process with it instead."""
     if _unfinished:

@@ -14,7 +14,9 @@ from esnlm.reservoir.sparse import KERNELS
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
+CROSS_ENTROPIES = ("plain", "fused")  # readout/cross_entropy.py
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
+STATE_PRECISIONS = ("float32", "bf16")
 STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
@@ -22,19 +24,32 @@ STEPS = 128  # time steps of a window, at least: as many as long sentences have,
 class ComputeConfig:
     """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
-    precision: str = "float32"  # of the readout's products: float32, tf32 or bf16
-    kernel: str = "auto"  # of the reservoir's product: bcoo, csr, ell, dense
-    batch_slots: int | None = None  # sentences that run side by side where no gradient is taken
-    window_tokens: int | None = None  # features that exist at once, precomputed for updates or to evaluate
-    chunk_tokens: int = 1024  # features whose logits exist at once
-    mesh: dict[str, int] | None = None  # devices: {data: D, vocabulary: M}; null: all, along vocabulary
+    precision: str = "float32"  # of the readout's matrix products: float32, tf32 or bf16
+    # Of the loss over the vocabulary: plain, or fused, which keeps no logits in memory (GPUs only); auto: chosen for the device.
+    cross_entropy: str = "auto"
+    # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
+    kernel: str = "auto"
+    state_precision: str = "float32"  # of the states that W_rec reads: float32, or bf16, which halves what a GPU moves
+    batch_slots: int | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
+    window_tokens: int | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    chunk_tokens: int = 1024  # C, tokens whose logits exist at once
+    mesh: dict[str, int] | None = None  # the devices as {data: D, vocabulary: M}; null: all, along vocabulary
 
     def check(self) -> None:
         require(
             self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}"
         )
+        choices = ("auto", *CROSS_ENTROPIES)
+        require(
+            self.cross_entropy in choices,
+            f"compute.cross_entropy is {self.cross_entropy!r}: choose {', '.join(choices)}",
+        )
         kernels = ("auto", *KERNELS)
         require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
+        require(
+            self.state_precision in STATE_PRECISIONS,
+            f"compute.state_precision is {self.state_precision!r}: choose {', '.join(STATE_PRECISIONS)}",
+        )
         for name in ("batch_slots", "window_tokens", "chunk_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
@@ -76,6 +91,14 @@ class DeviceChoices(Protocol):
 
     def kernel(self, backend: str) -> str: ...
 
+    def cross_entropy(self, backend: str, precision: str) -> str: ...
+
+    @property
+    def readout_width(self) -> int: ...
+
+    @property
+    def widest_fused(self) -> int: ...
+
     def batch_slots(self, backend: str) -> int: ...
 
 
@@ -93,10 +116,27 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
     """
     if compute.precision == "tf32" and backend == "cpu":
         raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
+    if compute.cross_entropy == "fused":
+        require(
+            model.readout_width <= model.widest_fused,
+            f"compute.cross_entropy is fused: the readout of this model has {model.readout_width:,} columns, and the"
+            f" kernel takes at most {model.widest_fused}; choose auto",
+        )
+        require(
+            backend == "gpu",
+            f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
+        )
+    if compute.kernel == "fused" and backend != "gpu":
+        raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
+        cross_entropy=(
+            model.cross_entropy(backend, compute.precision)
+            if compute.cross_entropy == "auto"
+            else compute.cross_entropy
+        ),
         batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
         window_tokens=compute.window_tokens or window * devices,
     )

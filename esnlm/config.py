@@ -26,24 +26,25 @@ class TrainingConfig:
     """
 
     kind: str = "adamw"  # the name of training by gradients, with either optimizer; ridge, rls, lms name regressions
-    epochs: int = 1
-    batch_size: int = 32  # sentences
-    order: str = "shuffled"  # of the sentences: shuffled anew in each epoch, or corpus, as the text has them
-    optimizer: str = "adamw"  # what takes the steps, whatever `kind` is called: adamw, or sgd
-    learning_rate: float = 1e-3  # with model.readout.scaling the eta that multiplies its arrays' own rates
-    momentum: float = 0.9  # of sgd
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.01  # on every trained array, biases too
-    schedule: str = "constant"  # constant, linear or cosine, the latter two down to 0 at the end
-    warmup_updates: int = 0  # of linear warm-up, under any schedule
-    clip_norm: float | None = None  # global gradient norm; null: no clipping
+    epochs: int = 1  # passes over the training text (Ueda et al. 2025a)
+    batch_size: int = 32  # sentences of an update (Ueda et al. 2025a)
+    order: str = "shuffled"  # of the sentences: shuffled anew in each epoch [ours], or corpus, as the text has them
+    optimizer: str = "adamw"  # what takes the steps, whatever `kind` is called: adamw, or sgd (Ueda et al. 2025a)
+    # Size of a step; with model.readout.scaling the eta that multiplies the rates of its arrays (Ueda et al. 2025a).
+    learning_rate: float = 1e-3
+    momentum: float = 0.9  # of sgd (Utsunomiya 2025)
+    beta1: float = 0.9  # of AdamW: decay of the mean gradient (Ueda et al. 2025a)
+    beta2: float = 0.999  # of AdamW: decay of the mean squared gradient (Ueda et al. 2025a)
+    epsilon: float = 1e-8  # of AdamW: added to the root of the mean squared gradient (Ueda et al. 2025a)
+    weight_decay: float = 0.01  # decoupled, on every trained array, biases too (Ueda et al. 2025a)
+    schedule: str = "constant"  # of the learning rate: constant, linear or cosine, the latter two down to 0 at the end
+    warmup_updates: int = 0  # updates of linear warm-up, under any schedule
+    clip_norm: float | None = None  # largest global norm of a gradient; null: no clipping
     on_nonfinite: str = "continue"  # where a loss or gradient is not finite: continue, skip (that update) or stop
-    log_every: int = 20  # updates
-    checkpoint_every: int = 1000  # updates
+    log_every: int = 20  # updates from one line of metrics to the next
+    checkpoint_every: int = 1000  # updates from one checkpoint to the next
     checkpoint_words: tuple[int, ...] = ()  # words of training text at which a checkpoint is kept for good
-    keep_checkpoints: int = 2  # the newest ones, beside those kept for good
+    keep_checkpoints: int = 2  # how many of the newest are kept, beside those kept for good
 
     def check(self) -> None:
         for name in ("epochs", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
@@ -78,7 +79,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=EchoStateConfig)
     training: TrainingConfig | Fitter = field(default_factory=TrainingConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
-    tracking: tuple[str, ...] = ()  # what follows the run beside metrics.jsonl (runs/trackers/)
+    tracking: tuple[str, ...] = ()  # names of trackers, which follow the run beside metrics.jsonl
 
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
@@ -97,6 +98,11 @@ class Experiment:
         if isinstance(self.training, Fitter):
             self._check_regression(self.training)
         self.compute.check()
+        require(
+            self.compute.state_precision == "float32" or self.model.reservoir_units > 0,
+            f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"
+            " is about; leave it out",
+        )
 
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""

@@ -45,7 +45,23 @@ def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     length = sum(map(len, overrides))
     line = f"command line: {length:,} characters of settings: give at most {LARGEST_FILE:,}, as a file may have"
     require(length <= LARGEST_FILE, line)
-    tree = _read_yaml(Path(file))
+    return _parse(file, _read_yaml(Path(file)), overrides)
+
+
+def from_dict(tree: dict[str, Any]) -> Experiment:
+    """Does what `read` does for a configuration that was made in Python, as nested dicts of plain values.
+
+    Example:
+        from_dict({"run": "runs/small", "model": {"reservoir": {"state_size": 256}}})
+    """
+    experiment = _parse("experiment", _checked("experiment", _plain(tree)), ())
+    for name in experiment.tracking:
+        find_tracker(name)
+    return experiment
+
+
+def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> Experiment:
+    """Returns the experiment of a configuration's tree, with overrides; `file` names it in errors."""
     overrides = [_with_new_name(argument) for argument in overrides]
     choose = _Choice(file, tree, overrides)
     sections: dict[str, type] = {
@@ -109,7 +125,7 @@ def setting_names() -> dict[str, tuple[str, ...]]:
                     add(each, f"{key}.")
                 continue
             hints: tuple[Any, ...] = typing.get_args(hint) or (hint,)
-            inner = [each for each in hints if dataclasses.is_dataclass(each)]
+            inner: list[Any] = [each for each in hints if dataclasses.is_dataclass(each)]
             for each in inner:
                 add(each, f"{key}.")
             if not inner:
@@ -137,7 +153,21 @@ def readable_errors(where: str) -> Iterator[None]:
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     """Returns the tree of a configuration file, with keys of an experiment only."""
-    tree = read_tree(file, "give a configuration file with --config")
+    return _checked(file, read_tree(file, "give a configuration file with --config"))
+
+
+def _plain(value: Any) -> Any:
+    """Returns nested dicts with lists for tuples and Python's numbers for NumPy's, as a file would have them."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value.item() if hasattr(value, "item") else value
+
+
+def _checked(file: str | Path, tree: Any) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise InputError(f"{file}: not a configuration: it must hold keys such as run, data, model")
     known = _settings(Experiment)

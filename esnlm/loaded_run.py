@@ -137,6 +137,7 @@ class Run:
             window_tokens=compute.window_tokens,
             on_progress=on_progress if progress else None,
             with_likeliest=with_likeliest,
+            cross_entropy=compute.cross_entropy,
         )
 
     @in_float32
@@ -512,6 +513,7 @@ def _for_this_machine(experiment: Experiment) -> Experiment:
         experiment.compute,
         precision="float32" if device == "cpu" and precision == "tf32" else precision,
         kernel="auto",
+        cross_entropy="auto",
         batch_slots=None,
         window_tokens=None,
         mesh=None,

@@ -11,15 +11,18 @@ import errno
 import os
 import resource
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from esnlm import background, compilation_cache
 from esnlm.allocator import keep_freed_memory
+from esnlm.distributed import group
+from esnlm.distributed.channel import ProcessEnded
 from esnlm.errors import InputError
 from esnlm.runs.atomic import ADVICE, refusal
-from esnlm.runs.console import end_status, tell, warn
+from esnlm.runs.console import end_status, warn
 
 OUTPUT_LOST = 74  # the exit status of a command that did its work and lost some of its output; EX_IOERR of sysexits.h
 # A run is the same whatever else the environment is made for. The first value is JAX's own, the others mean the same.
@@ -37,7 +40,8 @@ def exit_with(main: Callable[[], int | None]) -> int:
 
     The status is that of `main` (None counts as 0), or 2 after one line on stderr for an InputError, a full disk and the
     like, or too little memory, or 130 for Ctrl-C. Where it would be 0 and standard output or standard error did not take
-    everything, it is OUTPUT_LOST.
+    everything, it is OUTPUT_LOST. Where another process of the run ended first, it is the status of that one, or
+    PROCESS_LOST.
     """
     return background.leave(_status(main))
 
@@ -63,21 +67,51 @@ def _run(main: Callable[[], int | None]) -> int:
         _allow_open_files()
         _keep_jax_defaults()
         compilation_cache.use()
-        return main() or 0
+        status = main() or 0
+        group.finish()
+        return status
     except SystemExit as end:  # of --help and wrong arguments
         return int(end.code or 0)
-    except InputError as error:
-        message = str(error)
+    except (InputError, ProcessEnded) as error:
+        status, message = getattr(error, "status", 2), str(error)
     except OSError as error:  # raised where no file is named, for example by a result that cannot be written
         if error.errno not in ADVICE:
+            if group.count() > 1:
+                return _fault(error)
             raise
-        message = refusal(error, error.filename or "a file")
+        status, message = 2, refusal(error, error.filename or "a file")
     except MemoryError as error:
-        message = f"not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)"
+        status, message = (
+            2,
+            f"not enough memory: {error or 'no more is given'}; ask for less (train.py --plan shows the need)",
+        )
     except KeyboardInterrupt:
-        return 130
-    tell(f"error: {message}")
-    return 2
+        return _end(130, "interrupted")
+    except Exception as error:
+        if group.count() > 1:
+            return _fault(error)
+        raise
+    end_status()
+    print(f"error: {message}", file=sys.stderr)
+    return _end(status, message)
+
+
+def _end(status: int, message: str) -> int:
+    """Returns the status of a command that failed, and lets the other processes of the run end, too."""
+    if group.fail(status, message):
+        background.leave_behind()  # JAX's own end would wait for the others
+    return status
+
+
+def _fault(error: Exception) -> int:
+    """Shows an error that is a fault of the program, or the end of another process that was behind it."""
+    if (cause := group.reason(error)) is None:
+        end_status()
+        traceback.print_exception(error)
+        return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])
+    end_status()
+    print(f"error: {cause}", file=sys.stderr)
+    return _end(getattr(cause, "status", 2), str(cause))
 
 
 def _spell_warning(message: Warning | str, *_: object, **__: object) -> str:

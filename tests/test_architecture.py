@@ -21,6 +21,7 @@ ROOMS = [
     "devices",
     "memory",
     "background",
+    "distributed",
     "ops",
     "parallel",
     "runs",
@@ -42,6 +43,8 @@ ROOMS = [
     "signals",
     "diagnosis",
     "workflows",
+    "library",
+    "sklearn",
     "studies",
     "commands",
 ]
@@ -65,9 +68,10 @@ HEAVY = {
     "fsspec",
     "s3fs",
     "gcsfs",
+    "sklearn",
 }
-# A class that inherits from one of theirs. These modules themselves are imported only inside functions.
-ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval")}
+# Classes that inherit from theirs. These modules themselves are imported only inside functions.
+ADAPTERS = {("esnlm.interchange.lm_eval", "lm_eval"), ("esnlm.sklearn", "sklearn")}
 # Nothing here imports it: `esnlm export` puts a copy beside the weights, where transformers runs it without esnlm.
 SHIPPED = "esnlm.interchange.huggingface.modeling_esnlm"
 

@@ -123,7 +123,7 @@ def test_a_missing_file(tmp_path):
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
         (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
-        (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, imported"),
+        (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, given, imported"),
         (
             ["--data.length", "3"],
             "command line: data.length: grammar has no such setting; choose from kind, sentences, validation_sentences, pairs",
@@ -132,7 +132,7 @@ def test_a_missing_file(tmp_path):
         (["--training.batch_size", "0"], "training.batch_size is 0: it must be at least 1"),
         (["--training.order", "random"], "training.order is 'random': choose shuffled, corpus"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),
-        (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense"),
+        (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense, fused"),
         (["--compute.precision", "fp8"], "compute.precision is 'fp8': choose float32, tf32, bf16"),
         (["--seed", "-1"], "seed is -1: it must not be negative"),
         (
@@ -175,7 +175,7 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
         ("ring", "{file}: {at} is 'ring': it must be a section of settings"),
         (
             "{kind: rings}",
-            "{at}.kind is 'rings': choose block_diagonal, erdos_renyi, fixed_in_degree, orthogonal, ring, scale_free, small_world",
+            "{at}.kind is 'rings': choose block_diagonal, erdos_renyi, fixed_in_degree, given, orthogonal, ring, scale_free, small_world",
         ),
         (
             "{kind: small_world, degre: 4}",

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import esnlm
 from esnlm import commands, config, config_io
 from esnlm.data import store
 from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
@@ -139,6 +140,7 @@ LM_EVAL = "python -m esnlm lm-eval --run run --data pairs.jsonl --tasks"
 PAIR = '{"sentence_good": "a", "sentence_bad": "b", "UID": "wh_island"}'
 BABYLM = "python -m esnlm babylm --run run --data full_eval"
 COLUMNS = ["item", "word", "prev_item", "prev_word", *EYE_TRACKING, SELF_PACED, *PROPERTIES, "prev_length"]
+SEVERAL = f"{TRAIN} --coordinator"
 TABLE = {
     "Text and token stores": [
         Row("no such input", f"{PREPARE} --input none.txt", "none.txt: no such file or folder"),
@@ -331,7 +333,23 @@ TABLE = {
         Row(
             "an unknown kernel",
             f"{TRAIN} --compute.kernel coo",
-            "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense",
+            "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense, fused",
+        ),
+        Row(
+            "a GPU's kernel on a CPU",
+            f"{TRAIN} --compute.kernel fused",
+            "compute.kernel is fused: it is for GPUs, and JAX computes on a cpu here; choose auto",
+        ),
+        Row(
+            "an unknown precision of states",
+            f"{TRAIN} --compute.state_precision fp8",
+            "compute.state_precision is 'fp8': choose float32, bf16",
+        ),
+        Row(
+            "rounded states of a model without any",
+            TRAIN,
+            "compute.state_precision is bf16: LSTM 512 has no reservoir, whose states it is about; leave it out",
+            write("small.yaml", "model: {family: lstm, width: 512}\ncompute: {state_precision: bf16}"),
         ),
         Row(
             "an unknown precision",
@@ -342,6 +360,22 @@ TABLE = {
             "TF32 on a CPU",
             f"{TRAIN} --compute.precision tf32",
             "compute.precision is tf32: a CPU has no such products; choose float32 or bf16",
+        ),
+        Row(
+            "an unknown cross-entropy",
+            f"{TRAIN} --compute.cross_entropy flash",
+            "compute.cross_entropy is 'flash': choose auto, plain, fused",
+        ),
+        Row(
+            "a fused cross-entropy on a CPU",
+            f"{TRAIN} --compute.cross_entropy fused",
+            "compute.cross_entropy is fused: it is for GPUs, and JAX computes on a cpu here; choose auto",
+        ),
+        Row(
+            "a fused cross-entropy that is too wide",
+            f"{TRAIN} --compute.cross_entropy fused --model.readout.rank 600",
+            "compute.cross_entropy is fused: the readout of this model has 600 columns, and the kernel takes at most 512;"
+            " choose auto",
         ),
         Row(
             "no memory for states",
@@ -396,6 +430,21 @@ TABLE = {
             "--on h100: nothing is trained there; give --plan too",
         ),
         Row("no slots", f"{TRAIN} --compute.batch_slots 0", "compute.batch_slots is 0: it must be at least 1"),
+        Row(
+            "an axis that no mesh has",
+            f"{TRAIN} --compute.mesh '{{model: 2}}'",
+            "compute.mesh has the axis 'model': choose data, vocabulary",
+        ),
+        Row(
+            "fewer than no devices",
+            f"{TRAIN} --compute.mesh '{{data: -2}}'",
+            "compute.mesh.data is -2: it must be at least 1",
+        ),
+        Row(
+            "more devices than there are",
+            f"{TRAIN} --compute.mesh '{{data: 2, vocabulary: 400}}'",
+            "compute.mesh is data 2 x vocabulary 400: it needs 800 devices and there are …; lower it, or give null",
+        ),
     ],
     "Reservoirs and models": [
         Row(
@@ -1375,6 +1424,133 @@ TABLE = {
             cloud(cut="store/tokens.bin"),
         ),
     ],
+    "Several processes": [
+        Row(
+            "half of the place of a process",
+            f"{SEVERAL} node1:29500",
+            "--coordinator, --processes, --process belong together: give --processes and --process too",
+        ),
+        Row(
+            "no number of a process",
+            f"{SEVERAL} node1:29500 --processes 2 --process 2",
+            "--process is 2: 2 processes have the numbers 0 to 1",
+        ),
+        Row(
+            "no number of processes",
+            f"{SEVERAL} node1:29500 --processes 0 --process 0",
+            "--processes is 0: it must be at least 1",
+        ),
+        Row(
+            "no address",
+            f"{BLIMP} --coordinator node1 --processes 2 --process 0",
+            "--coordinator is 'node1': give the name or address of the machine of process 0 and a free port there, as"
+            " HOST:PORT",
+        ),
+        Row(
+            "nobody at the coordinator",
+            f"{SEVERAL} 127.0.0.1:9 --processes 2 --process 1 --wait 0.1",
+            "--coordinator 127.0.0.1:9: process 1 did not reach process 0 there within 0.1 s (…); to run alone, give"
+            " --processes 1",
+        ),
+        Row(
+            "a process that does not come",
+            f"{SEVERAL} 127.0.0.1:29817 --processes 2 --process 0 --wait 0.1",
+            "--coordinator 127.0.0.1:29817: process 1 of 2 did not come within 0.1 s; to run alone, give --processes 1",
+        ),
+    ],
+    "Reservoirs and models in Python": [
+        Row(
+            "a reservoir of tokens and of numbers",
+            "esnlm.Reservoir.draw(8, vocabulary=9, inputs=1)",
+            "give vocabulary, for tokens, or inputs, for numbers, and not both",
+        ),
+        Row(
+            "an unknown activation",
+            "esnlm.Reservoir.draw(8, inputs=1, activation='swish')",
+            "activation is 'swish': choose tanh, relu, or give a function",
+        ),
+        Row(
+            "an unknown topology",
+            "esnlm.Reservoir.draw(8, inputs=1, topology='tree')",
+            "topology is 'tree': choose …, or give a function",
+        ),
+        Row(
+            "a topology of another size",
+            "esnlm.Reservoir.draw(8, inputs=1, topology=lambda size, rng: np.eye(9))",
+            "the matrix of topology <lambda> has the shape (9, 9): it must be (8, 8)",
+        ),
+        Row(
+            "a matrix of another shape",
+            "esnlm.Reservoir.draw(8, inputs=1).replace(w_in=np.ones((8, 2)))",
+            "w_in has the shape (8, 2): it must be (8, 1)",
+        ),
+        Row(
+            "leaks outside 0 .. 1",
+            "esnlm.Reservoir.draw(8, inputs=1).replace(leak=2)",
+            "leak has a value outside 0 .. 1",
+        ),
+        Row(
+            "inputs of another width",
+            "esnlm.Reservoir.draw(8, inputs=2).states(u)",
+            "sequence 0 has the shape (30, 1): it must be (T, 2), of real numbers",
+        ),
+        Row(
+            "an id outside the vocabulary",
+            "esnlm.Reservoir.draw(8, vocabulary=9).states([np.array([9])])",
+            "sequence 0 has an id outside 0 .. 8",
+        ),
+        Row(
+            "a function that no other program could find",
+            "esnlm.Reservoir.draw(8, inputs=1, activation=lambda x: x).__getstate__()",
+            "activation is a function that is not registered, <lambda …>: it cannot be pickled; write @esnlm.activation above"
+            " its def, and do the same in each program that loads it",
+        ),
+        Row(
+            "a function under the name of another",
+            "esnlm.activation(np.tanh)",
+            "activation tanh: esnlm has one of this name; choose another name",
+        ),
+        Row(
+            "a readout that is not fitted",
+            "esnlm.Readout('ridge').predict(u)",
+            "this readout is not fitted yet: call fit",
+        ),
+        Row(
+            "as many states as targets",
+            "esnlm.Readout('ridge').fit(u, y[1:])",
+            "there are 30 states and 29 targets: give as many of both",
+        ),
+        Row(
+            "a setting of another readout",
+            "esnlm.Readout('lms', forgetting=0.9)",
+            "readout lms has no setting 'forgetting': choose from epochs, batch_size, learning_rate, intercept, log_probs,"
+            " held_out_tokens, checkpoint_every",
+        ),
+        Row(
+            "another vocabulary",
+            "esnlm.LanguageModel(esnlm.Reservoir.draw(8, vocabulary=9), esnlm.tokenizer('words', ['a cat']))",
+            "the reservoir reads 9 token ids, and the tokenizer has 258; draw it with vocabulary=tokenizer",
+        ),
+        Row(
+            "a tokenizer of no sentences",
+            "esnlm.tokenizer('words')",
+            "there are no sentences: give at least one",
+        ),
+        Row("no section", "esnlm.train({'sede': 3})", "experiment: unknown key 'sede': choose from …"),
+        Row(
+            "sentences that the run does not have",
+            "esnlm.train({'run': 'new', 'data': {'kind': 'given'}})",
+            "new/stores/train: missing: data.kind is given, for sentences given in Python; give them again with"
+            " esnlm.train(..., sentences=...)",
+        ),
+        Row(
+            "other sentences than those of the run",
+            "esnlm.train('small.yaml', sentences=['The cats sleep.'])",
+            "new/stores/train: the run was begun with other sentences; give the same, or name another run directory",
+            lambda: shutil.copytree("run", "new") and None,
+            begins_a_run=True,
+        ),
+    ],
 }
 
 
@@ -1406,7 +1582,9 @@ SIGNAL = np.linspace(-0.5, 0.5, 30)[:, None]  # (T, 1)
 def run(command: str) -> int:
     """The status of a command as it is typed, in this process; anything else is Python."""
     if not command.startswith("python "):
-        return exit_with(lambda: eval(command, {"network": network, "np": np, "u": SIGNAL, "y": SIGNAL}) and 0)
+        return exit_with(
+            lambda: eval(command, {"network": network, "esnlm": esnlm, "np": np, "u": SIGNAL, "y": SIGNAL}) and 0
+        )
     _, program, *words = shlex.split(command)
     try:
         if program == "-m":

@@ -37,6 +37,34 @@ def take_level(options: argparse.Namespace) -> Level:
     return Level.QUIET if quiet else Level.VERBOSE if verbose else Level.USUAL
 
 
+PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")
+
+
+def accept_processes(parser: argparse.ArgumentParser) -> None:
+    """Lets a command be one of several processes of a run; `join` makes it one."""
+    add = parser.add_argument
+    add(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="of several processes: the machine of process 0, and a free port there",
+    )
+    add(
+        "--processes",
+        type=int,
+        metavar="P",
+        help="how many there are (default: as SLURM and the like have started them)",
+    )
+    add("--process", type=int, metavar="I", help="the number of this one, from 0")
+    add("--wait", type=float, default=300.0, metavar="SECONDS", help="in which all must come (default: %(default)g)")
+
+
+def join(options: argparse.Namespace) -> None:
+    """Makes this process one of those that the options, or the environment, name."""
+    from esnlm.distributed.start import join
+
+    join(options.coordinator, options.processes, options.process, options.wait)
+
+
 def shipped_configs() -> Path:
     """Returns the folder of the configurations that come with esnlm.
 

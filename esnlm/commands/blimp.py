@@ -5,6 +5,7 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 
 import argparse
 
+from esnlm.commands.base import PROCESS_OPTIONS, accept_processes, join
 from esnlm.evaluation.conventions import CONVENTIONS
 
 HELP = "scores minimal pairs (BLiMP) with a trained run"
@@ -29,9 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
     add("--compare", metavar="RUN_OR_REPORT", help="another run or report to set this against")
     add("--overwrite", action="store_true", help="replace a report of another run, step or data")
+    accept_processes(parser)
 
 
 def run(options: argparse.Namespace) -> None:
+    join(options)
     from esnlm.workflows.blimp import evaluate_run
 
-    evaluate_run(**vars(options))
+    asked = {name: value for name, value in vars(options).items() if name not in PROCESS_OPTIONS}
+    evaluate_run(**asked)

@@ -7,7 +7,7 @@ wins over the file. The same command resumes a run that was interrupted.
 
 import argparse
 
-from esnlm.commands.base import accept_settings, find_config, shipped_configs
+from esnlm.commands.base import accept_processes, accept_settings, find_config, join, shipped_configs
 
 HELP = "trains a language model; --section.key value sets any setting"
 QUICKSTART = shipped_configs() / "quickstart.yaml"
@@ -23,10 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
     add("--allow-change", nargs="+", default=(), metavar="KEY", help=allowed)
+    accept_processes(parser)
     accept_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int | None:
+    if not options.plan:
+        join(options)
     from esnlm import config_io
     from esnlm.errors import require
     from esnlm.training import plan

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.data.encode import chunk_encoder
-from esnlm.data.store import TokenStore
+from esnlm.data.store import StoreWriter, TokenStore
 from esnlm.data.text_files import read_chunks
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import require
@@ -47,6 +47,20 @@ def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenSto
     sizes = [len(tokenizer.decode_bytes(each)) for each in ids]
     lengths = [len(each) for each in framed]
     return _store(Path("sentences"), tokenizer, np.concatenate(framed), *map(np.array, (lengths, words, sizes)))
+
+
+def write_sentences(
+    folder: Path, sentences: Sequence[str], tokenizer: Tokenizer, *, overwrite: bool = False
+) -> TokenStore:
+    """Writes a token store of sentences as they are.
+
+    Raises:
+        InputError: there is no sentence, or something is there that is not to be lost.
+    """
+    encoded = encode_sentences(sentences, tokenizer)
+    with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
+        writer.append(encoded.tokens, encoded.lengths, encoded.words, encoded.bytes)
+        return writer.finish(sentence_rule="sentences that were given in Python")
 
 
 def _store(

@@ -120,7 +120,7 @@ def sample_states(cell: Cell, tokens: np.ndarray, *, washout: int = 0) -> Sample
         washout: time steps before the first sample.
     """
     states, saturated = _record(cell, jnp.asarray(tokens), washout)
-    share = None if cell.activation == "relu" else float(np.asarray(saturated, np.float64).mean())
+    share = None if cell.activation != "tanh" else float(np.asarray(saturated, np.float64).mean())
     return Samples(np.asarray(states).reshape(-1, cell.output_size), share)
 
 

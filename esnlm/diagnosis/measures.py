@@ -74,8 +74,7 @@ def measure(
 
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
     """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
-    states = {"leaky_output": "two start states", "leaky_membrane": "two start states (membrane potentials)"}
-    two = states[rule]
+    two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
     says = {"undecided": "is undecided by theory", "undefined": "is not defined"}.get(
         decided.verdict, f"{decided.verdict} by theory"
     )

@@ -58,7 +58,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
 
     Args:
         reservoir: the matrices of one layer or of a stack.
-        activation: "tanh" or "relu".
+        activation: "tanh", "relu" or another one, about which theory says nothing here.
         decay: alpha of the continuous-time form, 1 elsewhere.
     """
     figures, leaks = [], []
@@ -73,7 +73,10 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     of = "sigma_max(W)" if len(leaks) == 1 else f"the largest sigma_max(W) of {len(leaks)} layers"
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
-    if activation != "tanh":
+    rules = {layer.update_rule for layer in reservoir.layers} - {"leaky_output", "leaky_membrane"}
+    if own := sorted(({activation} - {"tanh", "relu"}) | rules):
+        verdict, reason = "undecided", f"nothing was derived for {' and '.join(own)}"
+    elif activation != "tanh":
         verdict, reason = (
             "undefined",
             f"{activation} has no bounded set of states, which the echo state property asks for",

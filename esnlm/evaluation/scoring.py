@@ -20,6 +20,7 @@ from esnlm.evaluation import sharded_scoring
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.sharded_stream import by_unit
 from esnlm.features.stream import FeatureStream
+from esnlm.ops import xla
 from esnlm.readout import linear
 
 # The rows of a chunk are padded to one of about so many sizes. Each size is compiled once.
@@ -41,6 +42,7 @@ def total_nll(
     precision: str,
     window_tokens: int,
     chunk: int,
+    cross_entropy: str = "plain",
 ) -> Iterator[WindowNll]:
     """Computes the negative log-likelihood of sentences, a window at a time.
 
@@ -51,11 +53,12 @@ def total_nll(
         precision: of the products.
         window_tokens: states that exist at once, unless one sentence alone has more.
         chunk: states whose logits exist at once.
+        cross_entropy: its kernel, plain or fused.
 
     Yields:
         The sums of each window, in float64.
     """
-    readout = _readout_of(stream)
+    readout = _readout_of(stream, cross_entropy)
     for window in _groups(sentences, window_tokens):
         buffer, rows = stream.read([sentence[:-1] for sentence in window])
         launched = _launch(params, readout.features(buffer), rows, window, precision, chunk, readout.pair_log_probs)
@@ -74,6 +77,7 @@ def token_log_probs(
     on_progress: Callable[[int, int], None] | None = None,
     window_tokens: int = 1 << 16,
     with_likeliest: bool = False,
+    cross_entropy: str = "plain",
 ) -> list[np.ndarray]:
     """Computes log p(w_{t+1} | w_1 .. w_t) for each sequence, in nats.
 
@@ -86,12 +90,13 @@ def token_log_probs(
         on_progress: called with the number of distinct sequences done so far and of all.
         window_tokens: states that exist at once, unless one sequence alone has more.
         with_likeliest: whether to say, too, which of the tokens are those that the model finds likeliest.
+        cross_entropy: its kernel, plain or fused.
 
     Returns:
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
         that no other one is more probable than (the first of several), and 0 otherwise.
     """
-    readout = _readout_of(stream)
+    readout = _readout_of(stream, cross_entropy)
     score = readout.pair_log_probs_with_likeliest if with_likeliest else readout.pair_log_probs
     shape = (0, 2) if with_likeliest else (0,)
     keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
@@ -171,10 +176,15 @@ class _Readout(NamedTuple):
     group_log_probs: Callable[..., jax.Array]
 
 
-def _readout_of(stream: FeatureStream | PackedStream) -> _Readout:
+def _readout_of(stream: FeatureStream | PackedStream, cross_entropy: str = "plain") -> _Readout:
     """Returns the functions for the devices of a stream."""
     if stream.placement is None:
-        return _Readout(lambda buffer: buffer, _pair_log_probs, _pair_log_probs_with_likeliest, _group_log_probs)
+        return _Readout(
+            features=lambda buffer: buffer,
+            pair_log_probs=partial(_pair_log_probs, cross_entropy=cross_entropy),
+            pair_log_probs_with_likeliest=partial(_pair_log_probs_with_likeliest, cross_entropy=cross_entropy),
+            group_log_probs=_group_log_probs,
+        )
     functions = (
         sharded_scoring.pair_log_probs,
         sharded_scoring.pair_log_probs_with_likeliest,
@@ -236,11 +246,17 @@ def _chunk_size(rows: int, chunk: int) -> int:
     return min(chunk, -(-even // step) * step)
 
 
-@partial(jax.jit, static_argnames="precision")
+@partial(jax.jit, static_argnames=("precision", "cross_entropy"))
 def _pair_log_probs(
-    params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+    params: dict,
+    buffer: jax.Array,
+    rows: jax.Array,
+    sources: jax.Array,
+    targets: jax.Array,
+    precision: str,
+    cross_entropy: str = "plain",
 ) -> jax.Array:
-    return linear.pair_log_probs(params, buffer[rows], sources, targets, precision)  # (P,)
+    return linear.pair_log_probs(params, xla.gathered(buffer, rows), sources, targets, precision, cross_entropy)  # (P,)
 
 
 @partial(jax.jit, static_argnames="precision")
@@ -248,13 +264,19 @@ def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: ja
     return linear.group_log_probs(params, buffer[rows], group, precision)  # (C,)
 
 
-@partial(jax.jit, static_argnames="precision")
+@partial(jax.jit, static_argnames=("precision", "cross_entropy"))
 def _pair_log_probs_with_likeliest(
-    params: dict, buffer: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+    params: dict,
+    buffer: jax.Array,
+    rows: jax.Array,
+    sources: jax.Array,
+    targets: jax.Array,
+    precision: str,
+    cross_entropy: str,
 ) -> jax.Array:
-    features = buffer[rows]
+    features = xla.gathered(buffer, rows)
     likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
-    log_probs = linear.pair_log_probs(params, features, sources, targets, precision)
+    log_probs = linear.pair_log_probs(params, features, sources, targets, precision, cross_entropy)
     return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)  # (P, 2)
 
 

@@ -85,6 +85,21 @@ def run(
         start = cell.step(start, first_token[None])
         buffer = lax.dynamic_update_slice(buffer, cell.output(start).T, (0, 0))
 
+    def dropped_input(t: jax.Array) -> Any:
+        keys = dropout.token_keys(key, corpus_positions[t])
+        keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, rate)  # (B, E)
+        return cell.embed(tokens[t], keep.T)
+
+    fusing: Any = cell
+    if getattr(cell, "fuses_steps", False):
+        begins, sentence_start = None if starts is None else starts.astype(jnp.int32), fusing.start_of(start)
+
+        def write(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+            x = dropped_input(t) if rate else None
+            return fusing.write_step(*carry, t, first_rows, tokens, begins, sentence_start, parents, x)
+
+        return lax.fori_loop(0, steps, write, (fusing.first_carry(tokens.shape[1]), buffer))[1]
+
     def advance(t: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
         state, buffer = carry
         token = tokens[t]
@@ -92,12 +107,7 @@ def run(
             state = jax.tree.map(lambda first, x: jnp.where(starts[t], first, x), start, state)
         else:
             state = jax.tree.map(lambda x: jnp.where(parents[t] < 0, 0.0, x[:, jnp.maximum(parents[t], 0)]), state)
-        if rate:
-            keys = dropout.token_keys(key, corpus_positions[t])
-            keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, rate)  # (B, E)
-            state = cell.advance(state, cell.embed(token, keep.T))
-        else:
-            state = cell.step(state, token)
+        state = cell.advance(state, dropped_input(t)) if rate else cell.step(state, token)
         output = xla.laid_out(cell.output(state).T)  # (B, F)
         return state, lax.dynamic_update_slice(buffer, output, (first_rows[t], 0))
 
@@ -121,3 +131,21 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
         return state, cell.output(state)
 
     return lax.scan(advance, cell.initial_state(tokens.shape[1]), (x, positions))[1].mT
+
+
+@jax.jit
+def drive(cell: Any, inputs: jax.Array, start: State) -> tuple[jax.Array, State]:
+    """Returns every output of a reservoir that reads numbers and no tokens, (T, B, F), and the state that it ends in.
+
+    Args:
+        cell: a Reservoir or a Stack whose first layer is ready for numbers (`for_device(reads_tokens=False)`).
+        inputs: (T, D, B), in the precision of the cell's arrays.
+        start: the state to begin with.
+    """
+
+    def advance(state: State, u: jax.Array) -> tuple[State, jax.Array]:
+        state = cell.advance(state, cell.layers[0].read_below(u))
+        return state, cell.output(state)
+
+    end, outputs = lax.scan(advance, start, inputs)
+    return outputs.mT, end

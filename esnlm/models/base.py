@@ -25,7 +25,10 @@ from esnlm.features.sharded_stream import ShardedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
+from esnlm.readout import fused_cross_entropy
 from esnlm.reservoir.arrays import arrays_by_name
+
+READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # those with a row for each token
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,20 @@ class ModelConfig(ABC):
         """Returns the kernel of the sparse product for a backend; "auto" where there is no such product."""
         return "auto"
 
+    @property
+    def readout_width(self) -> int:
+        """The columns of the readout's last matrix: its rank, or the features where it is of full rank."""
+        return self.readout_rank or self.feature_size
+
+    @property
+    def widest_fused(self) -> int:
+        """The columns that readout/fused_cross_entropy.py takes."""
+        return fused_cross_entropy.WIDEST
+
+    def cross_entropy(self, backend: str, precision: str) -> str:
+        """Returns the kernel of the cross-entropy for a backend and a precision of the products: plain or fused."""
+        return fused_cross_entropy.choose(self.readout_width, precision) if backend == "gpu" else "plain"
+
     def batch_slots(self, backend: str) -> int:
         """Returns how many sentences should run side by side on a backend."""
         return 256 if backend == "cpu" else 4096
@@ -154,9 +171,11 @@ class ModelConfig(ABC):
     def token_arrays(self) -> tuple[str, ...] | None:
         """The arrays with a row for each token, by name: several devices divide those that are trained among each other.
 
-        None where the model can only be computed on one device.
+        None where the model can only be computed on one device. A family whose features are trained says here, beside
+        READOUT_ARRAYS, what its features look up by token, trained or frozen; nothing else may read the tokens themselves, for
+        each device knows its own rows of these tables only, under other numbers (training/sharded_end_to_end.py).
         """
-        return ("readout.a", "readout.w", "readout.bias")
+        return READOUT_ARRAYS if self.features_are_frozen else None
 
     def readout_arrays(self, params: dict) -> dict:
         """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
@@ -175,7 +194,8 @@ class LanguageModel(nnx.Module):
     """
 
     config: ModelConfig
-    precision: str = "float32"  # of the products with trained matrices; `for_device` sets it
+    precision: str = "float32"  # of the products with trained matrices; `for_device` sets it, and the next
+    cross_entropy: str = "plain"  # of the readout, where it is trained with the features
 
     @abstractmethod
     def __call__(self, batch: PackedBatch, key: jax.Array | None = None) -> jax.Array:
@@ -220,7 +240,7 @@ class LanguageModel(nnx.Module):
         """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it."""
         graphdef, *state = nnx.split(self)
         ready = nnx.merge(graphdef, *state)
-        ready.precision = compute.precision
+        ready.precision, ready.cross_entropy = compute.precision, compute.cross_entropy
         return ready
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:

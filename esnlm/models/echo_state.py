@@ -15,7 +15,7 @@ from esnlm.errors import InputError
 from esnlm.features import dropout
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
-from esnlm.models.base import Counts, ModelConfig, RecurrentModel
+from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.reservoir import cell, sparse, weights
@@ -30,8 +30,9 @@ class EchoStateConfig(ModelConfig):
     family: str = "esn"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
-    train_input: bool = False  # train W_in too, all but its zeros
-    dropout: float = 0.0  # on W_in u, and on the copy of h that the readout sees; never on the carried state
+    train_input: bool = False  # train W_in too, all but its zeros: ESN+i (Ueda et al. 2025b)
+    # Rate of dropout on W_in u, and on the copy of h that the readout sees (Ueda et al. 2025b).
+    dropout: float = 0.0
 
     def check(self, name: str) -> None:
         self.reservoir.check(f"{name}.reservoir")
@@ -63,7 +64,7 @@ class EchoStateConfig(ModelConfig):
     def token_arrays(self) -> tuple[str, ...]:
         layer = "layers.0." if self.reservoir.layers > 1 else ""
         of_input = (f"reservoir.{layer}input.{name}" for name in ("values", "rows", "connected"))
-        return (*(super().token_arrays or ()), *of_input)
+        return (*READOUT_ARRAYS, *of_input)
 
     def kernel(self, backend: str) -> str:
         reservoir, size = self.reservoir, self.reservoir.state_size
@@ -154,7 +155,8 @@ class EchoState(RecurrentModel):
     """`reservoir` and `readout`.
 
     The readout is trained, and of an ESN+i `reservoir.input.values`, or `reservoir.layers[0].input.values`: the table of
-    W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision.
+    W_in's columns that TrainedInput describes. The recurrence is computed in float32, whatever the precision; what W_rec
+    reads is rounded where `compute.state_precision` says so.
     """
 
     config: EchoStateConfig
@@ -181,7 +183,9 @@ class EchoState(RecurrentModel):
 
     def for_device(self, compute: ComputeConfig) -> "EchoState":
         ready = super().for_device(compute)
-        ready.reservoir = self.reservoir.for_device(compute.kernel, differentiable=self.config.train_input)
+        ready.reservoir = self.reservoir.for_device(
+            compute.kernel, state_precision=compute.state_precision, differentiable=self.config.train_input
+        )
         return ready
 
     def counts(self) -> Counts:

@@ -42,12 +42,12 @@ class GPT2Config(ModelConfig):
     """GPT-2; the defaults are the released model of 124M parameters, and Hugging Face's."""
 
     family: str = "gpt2"
-    layers: int = 12
-    heads: int = 12  # of attention, in each layer
-    width: int = 768  # of the embedding and of the residual stream; four times that inside the MLP
+    layers: int = 12  # blocks of attention and MLP
+    heads: int = 12  # heads of attention in each layer
+    width: int = 768  # units of the embedding and of the residual stream; four times that inside the MLP
     positions: int = 1024  # longest sentence, in tokens read
-    dropout: float = 0.1  # on the embedding, on the attention weights and on what each branch adds
-    layer_norm_epsilon: float = 1e-5
+    dropout: float = 0.1  # rate, on the embedding, on the attention weights and on what each branch adds
+    layer_norm_epsilon: float = 1e-5  # added to the variance in a layer norm
     initializer_range: float = 0.02  # standard deviation of the initial weights
 
     output_dropout = 0.0  # all its masks are inside

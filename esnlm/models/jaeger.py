@@ -50,7 +50,7 @@ class JaegerConfig(ModelConfig):
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    rank: int = 512  # r of W_out = A (B_u B B_y)
+    rank: int = 512  # of W_out = A (B_u B B_y) [r]
     feedback_scale: float = 1.0  # standard deviation of W_back's nonzeros, of which there are as many as in W_in
 
     dropout = 0.0
@@ -221,7 +221,7 @@ class Jaeger(RecurrentModel):
     def for_device(self, compute: ComputeConfig) -> "Jaeger":
         """Returns the same model with kernels' operands. What is frozen runs in float32, whatever the precision."""
         ready = super().for_device(compute)
-        ready.reservoir = self.reservoir.for_device(compute.kernel)
+        ready.reservoir = self.reservoir.for_device(compute.kernel, state_precision=compute.state_precision)
         ready.feedback = Frozen(sparse.prepare(self.w_back, "csr" if jax.default_backend() == "cpu" else "bcoo"))
         return ready
 

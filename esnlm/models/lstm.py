@@ -9,7 +9,7 @@ from flax import nnx
 
 from esnlm.errors import require
 from esnlm.features import dropout
-from esnlm.models.base import Counts, ModelConfig, RecurrentModel
+from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
@@ -23,8 +23,8 @@ class LstmConfig(ModelConfig):
     """An LSTM of one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
 
     family: str = "lstm"
-    width: int = 512  # of the embedding and of the hidden state
-    dropout: float = 0.1  # after the embedding, and before the readout
+    width: int = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
+    dropout: float = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
 
     def check(self, name: str) -> None:
         require(self.width >= 1, f"{name}.width is {self.width}: it must be at least 1")
@@ -40,7 +40,7 @@ class LstmConfig(ModelConfig):
 
     @property
     def token_arrays(self) -> tuple[str, ...]:
-        return ("embedding", "readout.w", "readout.bias")
+        return ("embedding", *READOUT_ARRAYS)
 
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch."""

@@ -84,5 +84,11 @@ def _einsum_backward(
 einsum.defvjp(_einsum_forward, _einsum_backward)
 
 
+def rounded(x: jax.Array, precision: str) -> jax.Array:
+    """Returns x as it is when it enters a product of a precision, in float32."""
+    mantissa_bits = {"float32": 23, "tf32": 10, "bf16": 7}[precision]
+    return x if mantissa_bits == 23 else _rounded(x, mantissa_bits)
+
+
 def _rounded(x: jax.Array, mantissa_bits: int) -> jax.Array:
     return lax.reduce_precision(x, exponent_bits=8, mantissa_bits=mantissa_bits)

@@ -7,8 +7,10 @@ A mesh may span the devices of several processes. Then every process makes the s
 part of it that the process's own devices hold.
 """
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -36,12 +38,12 @@ def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None =
 
     Args:
         setting: {"data": D, "vocabulary": M}, of which a missing one is 1. Null: all devices along `vocabulary`.
-        devices: of all processes; None: those of JAX.
+        devices: of all processes; None: those of JAX, or within `own_devices` those of this process.
 
     Raises:
         InputError: there are fewer devices than D M, or fewer are asked for than several processes have.
     """
-    found = jax.devices() if devices is None else list(devices)
+    found = _devices() if devices is None else list(devices)
     shape = {VOCABULARY: len(found)} if setting is None else setting
     sizes = [shape.get(axis, 1) for axis in AXES]
     count, processes = math.prod(sizes), len({device.process_index for device in found})
@@ -54,6 +56,20 @@ def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None =
         f"{asked}: {processes} processes have {len(found)} devices, and all of them must be in it; give null",
     )
     return None if count == 1 else Mesh(np.array(found[:count]).reshape(sizes), AXES)
+
+
+@contextlib.contextmanager
+def own_devices() -> Iterator[None]:
+    """Lets meshes that are made within it have this process's own devices only, for what one process does alone."""
+    global _devices
+    before, _devices = _devices, jax.local_devices
+    try:
+        yield
+    finally:
+        _devices = before
+
+
+_devices: Callable[[], list[jax.Device]] = jax.devices
 
 
 def describe(mesh: Mesh | None) -> dict[str, int]:
@@ -75,5 +91,28 @@ def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
 
 
 def fetch(tree: Any) -> Any:
-    """Returns a tree with its JAX arrays as NumPy arrays, whole. What it gives must not be written to."""
-    return jax.tree.map(lambda array: np.asarray(array) if isinstance(array, jax.Array) else array, tree)
+    """Returns a tree with its JAX arrays as NumPy arrays, whole. What it gives must not be written to.
+
+    Of several processes all must call it, and each gets everything.
+    """
+    return jax.tree.map(lambda array: _whole(array) if isinstance(array, jax.Array) else array, tree)
+
+
+GATHERED = 256 << 20  # bytes of an array that lie on every device at once, while it is gathered from several processes
+
+
+def _whole(array: jax.Array) -> np.ndarray:
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return np.asarray(array)
+    sharding = array.sharding
+    assert isinstance(sharding, NamedSharding)
+    everywhere = NamedSharding(sharding.mesh, EVERYWHERE)
+    rows = max(1, GATHERED * len(array) // max(array.nbytes, 1))
+    firsts = range(0, len(array), rows)
+    # One after another, so that one part at a time lies on the devices.
+    return np.concatenate([np.asarray(_rows_of(array, f, min(rows, len(array) - f), everywhere)) for f in firsts])
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _rows_of(array: jax.Array, first: int, count: int, sharding: NamedSharding) -> jax.Array:
+    return jax.lax.with_sharding_constraint(jax.lax.dynamic_slice_in_dim(array, first, count), sharding)

@@ -14,6 +14,9 @@ This equals the textbook's (softmax - one-hot), but that matrix is never written
 underflow. Where a loss of dozens of nats makes s too large, everything is computed again from exponentials relative to
 the maximum.
 
+On a GPU, readout/fused_cross_entropy.py computes the same sums without E in memory: that is the kernel `fused`, beside
+`plain`.
+
 Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The
 row is then there once, and its exponentials are relative to the first of its targets. Its w / s has the sum of the weights
 of its targets, log s has the difference O_y - O_i added for each target i, and the rest stays as it is.
@@ -26,14 +29,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from esnlm.ops import xla
-from esnlm.ops.matmul import matmul
+from esnlm.ops.matmul import matmul, rounded
+from esnlm.readout import fused_cross_entropy
 
 Gradient = tuple[jax.Array, jax.Array, jax.Array]  # in z, w and bias
 
 LARGEST_SUM = 1e30  # of exponentials relative to the target's: a loss of 69 nats, and products with it are still finite
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6,))
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
 def weighted_nll(
     z: jax.Array,
     w: jax.Array,
@@ -42,6 +46,7 @@ def weighted_nll(
     weights: jax.Array,
     rows: jax.Array | None,
     precision: str,
+    kernel: str = "plain",
 ) -> jax.Array:
     """Returns sum_i weights_i * -log softmax(W z_{rows_i} + b)[targets_i], in nats; differentiable in z, w and bias.
 
@@ -53,18 +58,26 @@ def weighted_nll(
         weights: (P,).
         rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C - 1. None if P is C.
         precision: of the products (ops/matmul.py).
+        kernel: plain or fused.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision)[0]
+    return _forward(z, w, bias, targets, weights, rows, precision, kernel)[0]
 
 
 def pair_log_probs(
-    z: jax.Array, w: jax.Array, bias: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+    z: jax.Array,
+    w: jax.Array,
+    bias: jax.Array,
+    sources: jax.Array,
+    targets: jax.Array,
+    precision: str,
+    kernel: str = "plain",
 ) -> jax.Array:
     """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a target t; rows may recur."""
+    if kernel == "fused":
+        return _fused_pair_log_probs(z, w, bias, sources, targets, precision)
     logits = matmul(z, w, (1, 1), precision)  # (C, V), without the bias, as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
-    base = jnp.full(len(z), -jnp.inf).at[sources].max(picked)  # (C,), the logit of the likeliest target of each row
-    base = jnp.where(jnp.zeros(len(z), bool).at[sources].set(True), base, jnp.inf)  # no target: the row of E is 0
+    base = _likeliest(picked, sources, len(z))
     _, total = _relative(logits, bias, base)
 
     def about_maximum() -> jax.Array:
@@ -83,8 +96,11 @@ def _forward(
     weights: jax.Array,
     rows: jax.Array | None,
     precision: str,
+    kernel: str,
 ) -> tuple[jax.Array, Gradient]:
     rows = jnp.arange(len(z)) if rows is None else rows
+    if kernel == "fused":
+        return _fused_forward(z, w, bias, targets, weights, rows, precision)
     logits = matmul(z, w, (1, 1), precision)  # (C, V); the bias is added below, in the pass of the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
@@ -103,7 +119,7 @@ def _forward(
     return loss, (dz, dw, dbias)
 
 
-def _backward(precision: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
+def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
     return *(cotangent * part for part in gradient), None, None, None
 
 
@@ -148,6 +164,68 @@ def _about_maximum(logits: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns E = exp(logits - row maximum) (C, V), its row sums (C,) and the maxima (C,). The logits have the bias."""
     top = logits.max(axis=1)
     return *_relative(logits, 0, top), top
+
+
+def _fused_forward(
+    z: jax.Array,
+    w: jax.Array,
+    bias: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array,
+    rows: jax.Array,
+    precision: str,
+) -> tuple[jax.Array, Gradient]:
+    """Returns what `_forward` does. The exponentials are made twice, for E W and for E^T (Z * w / s)."""
+    picked = _pair_logits(z, w, bias, rows, targets, precision)  # (P,)
+
+    def about(base: jax.Array) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]:
+        total, mean = fused_cross_entropy.exponential_sums(z, w, -base, bias, precision)  # (C,), (C, r)
+        assert mean is not None
+        loss = _dot(weights, (base[rows] - picked) + jnp.log(total)[rows])
+        scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
+        dz = (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
+        dbias, dw = fused_cross_entropy.exponential_sums(w, z, bias, -base, precision, scale)  # (V,), (V, r)
+        assert dw is not None
+        dw = dw.at[targets].add(-weights[:, None] * z[rows])
+        return (loss, dz, dw, dbias.at[targets].add(-weights)), total
+
+    def about_maximum() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        return about(fused_cross_entropy.row_maxima(z, w, bias, precision))[0]
+
+    found, total = about(picked[: len(z)])
+    loss, dz, dw, dbias = xla.or_else(found, (total < LARGEST_SUM).all(), about_maximum)
+    return loss, (dz, dw, dbias)
+
+
+def _fused_pair_log_probs(
+    z: jax.Array, w: jax.Array, bias: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+) -> jax.Array:
+    """Returns what `pair_log_probs` does."""
+    picked = _pair_logits(z, w, bias, sources, targets, precision)  # (P,)
+
+    def about(base: jax.Array) -> tuple[jax.Array, jax.Array]:
+        total, _ = fused_cross_entropy.exponential_sums(z, w, -base, bias, precision, with_means=False)  # (C,)
+        return (picked - base[sources]) - jnp.log(total)[sources], total
+
+    log_probs, total = about(_likeliest(picked, sources, len(z)))
+    return xla.or_else(
+        *(log_probs, (total < LARGEST_SUM).all()),
+        lambda: about(fused_cross_entropy.row_maxima(z, w, bias, precision))[0],
+    )
+
+
+def _pair_logits(
+    z: jax.Array, w: jax.Array, bias: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+) -> jax.Array:
+    """Returns the logits of pairs of a row of z and a target, (P,), rounded as the products of a precision are."""
+    factors = rounded(z, precision)[sources], rounded(w[targets], precision)
+    return (factors[0] * factors[1]).sum(axis=1) + bias[targets]
+
+
+def _likeliest(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
+    """Returns the logit of the likeliest target of each row, (C,); inf for a row without one, whose exponentials are then 0."""
+    base = jnp.full(rows, -jnp.inf).at[sources].max(picked)
+    return jnp.where(jnp.zeros(rows, bool).at[sources].set(True), base, jnp.inf)
 
 
 def _dot(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -26,8 +26,8 @@ ROWS_AT_ONCE = 64  # rows that are initialized at once; the numbers are the same
 class ReadoutConfig:
     """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
-    rank: int | None = 512  # r_out of W_out = A B; null: one matrix of full rank
-    scaling: str = "none"  # of initial weights and learning rates with the widths: none, ntp, spectral or dynamic
+    rank: int | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
+    scaling: str = "none"  # of initial weights and learning rates with the widths (Utsunomiya 2025)
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the setting below `field`, for a readout that cannot be built."""
@@ -111,6 +111,7 @@ def weighted_nll(
     weights: jax.Array,
     precision: str,
     rows: jax.Array | None = None,
+    kernel: str = "plain",
 ) -> jax.Array:
     """Returns sum_i weights_i * -log p(target_i) in nats, differentiable in params and features.
 
@@ -122,17 +123,23 @@ def weighted_nll(
         precision: of the products (ops/matmul.py).
         rows: (P,) int32, the row of features from which each target is predicted. The first C are 0 .. C - 1. None if
             P is C.
+        kernel: of the cross-entropy, plain or fused.
     """
     z, w, bias = _last_layer(params, features, precision)
-    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision)
+    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, kernel)
 
 
 def pair_log_probs(
-    params: dict, features: jax.Array, sources: jax.Array, targets: jax.Array, precision: str
+    params: dict,
+    features: jax.Array,
+    sources: jax.Array,
+    targets: jax.Array,
+    precision: str,
+    kernel: str = "plain",
 ) -> jax.Array:
     """Returns log p(target) in nats, (P,), for pairs of the number of a row of features (C, N) and a target."""
     z, w, bias = _last_layer(params, features, precision)
-    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision)
+    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, kernel)
 
 
 def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:

@@ -28,13 +28,13 @@ class LeastMeanSquares(Fitter):
     """The delta rule (Fujimaki 2026)."""
 
     kind: str = "lms"
-    epochs: int = 1
-    batch_size: int = 32  # B, sentences side by side
-    learning_rate: float = 0.01  # mu
-    intercept: bool = True  # learn one for each token, beside W_out r; Fujimaki 2026 has none
-    log_probs: str = "calibrated"  # or softmax (regression/calibration.py), as in Fujimaki 2026
-    held_out_tokens: int = 4096  # of training text, left out of the fit, that calibrate
-    checkpoint_every: int = 50  # windows of text
+    epochs: int = 1  # passes over the training text
+    batch_size: int = 32  # sentences side by side [B]
+    learning_rate: float = 0.01  # size of a step [mu]
+    intercept: bool = True  # learn one for each token, beside W_out r; the slides have none
+    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated, or softmax as in the slides
+    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that calibrate
+    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by least mean squares"
 
@@ -133,7 +133,7 @@ def run_delta_rule(
         w, bias: W_out (V, F) and (V,), overwritten.
         features: (rows, F).
         rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle.
-        targets: (T, B) int32.
+        targets: (T, B) int32; or numbers (T, B, V), of which any may be a target in place of 0 and 1.
         steps: how many of the T to run.
         rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
         precision: of the products.
@@ -144,7 +144,8 @@ def run_delta_rule(
         running = (rows[t] >= 0)[:, None]
         r = jnp.where(running, features[rows[t]], 0)  # (B, F)
         y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
-        e = jnp.where(running, (-y).at[jnp.arange(len(r)), targets[t]].add(1), 0)
+        e = targets[t] - y if targets.ndim == 3 else (-y).at[jnp.arange(len(r)), targets[t]].add(1)
+        e = jnp.where(running, e, 0)
         return w + rates[0] * matmul(e, r, (0, 0), precision), bias + rates[1] * e.sum(0)
 
     return lax.fori_loop(0, steps, step, (w, bias))

@@ -26,11 +26,11 @@ class Ridge(Fitter):
     """Ridge regression (Jaeger 2001), in one pass over the text; with readout.rank the best of that rank."""
 
     kind: str = "ridge"
-    # lambda, in mean eigenvalues of G
+    # Tried on the text held out, in mean eigenvalues of the Gram matrix [lambda].
     regularizations: tuple[float, ...] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    log_probs: str = "calibrated"  # or softmax (regression/calibration.py)
-    held_out_tokens: int = 4096  # of training text, left out of the fit, that choose lambda and calibrate
-    checkpoint_every: int = 50  # windows of text
+    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated or softmax
+    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that choose lambda and calibrate
+    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "in closed form"
     makes_low_rank: ClassVar[bool] = True

@@ -31,13 +31,13 @@ class RecursiveLeastSquares(Fitter):
     """Recursive least squares, in one pass over the text."""
 
     kind: str = "rls"
-    # Tokens that P is updated with at once, or as many as halve what was before. The result is that of one by one.
+    # Tokens that P is updated with at once, or as many as halve what was before; the result is that of one by one.
     block: int = 256
-    forgetting: float = 1.0  # what a token weighs beside the next one
-    delta: float = 1.0  # P(0) = I / delta
-    log_probs: str = "calibrated"  # or softmax (regression/calibration.py)
-    held_out_tokens: int = 4096  # of training text, left out of the fit, that calibrate
-    checkpoint_every: int = 50  # windows of text
+    forgetting: float = 1.0  # what a token weighs beside the next one; 1: all alike
+    delta: float = 1.0  # the regularisation at the start, P(0) = I / delta
+    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated or softmax
+    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that calibrate
+    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by recursive least squares"
 

@@ -2,7 +2,7 @@
 
 solve_by_svd   From the features themselves, by singular values. The normal equations would square the condition of the
                features. That matters for a network that generates: its states nearly depend on each other, and the
-               errors of W_out come back to it. It takes memory for all samples.
+               errors of W_out come back to it. It takes memory for all samples. `solve_centred` adds an intercept.
 predict_ridge  From the smaller Gram matrix, by Cholesky. It serves many targets at one penalty, in float64 beside
                features in float32, where a penalty keeps the condition low.
 
@@ -30,6 +30,20 @@ def solve_by_svd(features: np.ndarray, targets: np.ndarray, penalty: float) -> n
     kept = values > values[0] * max(features.shape) * np.finfo(np.float64).eps
     gain = np.where(kept, values, 0) / np.where(kept, values**2 + penalty, 1)
     return ((left.T @ targets) * gain[:, None]).T @ right
+
+
+def solve_centred(features: np.ndarray, targets: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns W (L, F) and the intercept (L,), which is not penalised, of a ridge regression by `solve_by_svd`.
+
+    Args:
+        features: (T, F) float64.
+        targets: (T, L) float64.
+        ridge: at least 0, relative to the mean eigenvalue of the centred features' Gram matrix.
+    """
+    mean, target_mean = features.mean(axis=0), targets.mean(axis=0)
+    centred = features - mean
+    w = solve_by_svd(centred, targets - target_mean, ridge * float(np.square(centred).sum()) / features.shape[1])
+    return w, target_mean - w @ mean
 
 
 def predict_ridge(x: np.ndarray, y: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:

@@ -9,6 +9,8 @@ import scipy.sparse
 from flax import nnx, traverse_util
 from jax.experimental import sparse
 
+from esnlm.errors import InputError, require
+
 Matrix = sparse.BCOO | jax.Array | np.ndarray  # sparse, with rows sorted, or dense
 
 
@@ -68,3 +70,28 @@ def as_scipy(matrix: Matrix) -> scipy.sparse.csr_array | np.ndarray:
         return np.asarray(matrix, np.float64)
     row, column = np.asarray(matrix.indices).T
     return scipy.sparse.csr_array((np.asarray(matrix.data, np.float64), (row, column)), shape=matrix.shape)
+
+
+def checked_matrix(name: str, given: Any, shape: tuple[int, int]) -> scipy.sparse.coo_array:
+    """Returns a matrix that a person has given, of NumPy or SciPy, in float32, sorted by row and then by column, without zeros.
+
+    Args:
+        name: of the matrix, for the error.
+        given: the matrix.
+        shape: that it must have.
+
+    Raises:
+        InputError: it has another shape, or entries that are not finite real numbers.
+    """
+    try:
+        found = scipy.sparse.coo_array(given if scipy.sparse.issparse(given) else np.asarray(given))
+    except (TypeError, ValueError):
+        line = f"{name} is {type(given).__name__}: give a matrix of NumPy or SciPy of the shape {shape}"
+        raise InputError(line) from None
+    require(found.shape == shape, f"{name} has the shape {found.shape}: it must be {shape}")
+    require(found.dtype.kind in "fiub", f"{name} has the type {found.dtype}: it must be of real numbers")
+    require(bool(np.isfinite(found.data).all()), f"{name} has an entry that is not finite")
+    found = scipy.sparse.csr_array(found.astype(np.float32))
+    found.sum_duplicates()  # which sorts, too
+    found.eliminate_zeros()
+    return found.tocoo()

@@ -13,10 +13,10 @@ import numpy as np
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm.reservoir import sparse
+from esnlm.ops import xla
+from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, arrays_by_name, as_bcoo, matrix_from_arrays
-
-ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES
 
 
 class TrainedInput(nnx.Module):
@@ -50,6 +50,17 @@ class TrainedInput(nnx.Module):
             return sparse.Columns(self.values[...], self.rows[...])
         return jnp.where(self.connected.get_value(), self.values[...], 0)
 
+    def add_columns(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
+        """Returns the sum of `total` (N, B) and W_in u of tokens (B,).
+
+        Where W_in is dense, only the columns of these tokens are masked. With `operand`, masking W_in and then its gradient
+        would take two passes over all columns and write one more array of their size.
+        """
+        if self.rows is not None:
+            return sparse.add_columns(total, self.operand(), tokens)
+        connected = self.connected.get_value()[tokens]  # (B, N)
+        return total + jnp.where(connected, self.values[...][tokens], 0).T
+
     def matrix(self) -> Matrix:
         """Returns W_in (N, V), BCOO or dense."""
         if self.rows is not None:
@@ -58,7 +69,7 @@ class TrainedInput(nnx.Module):
 
 
 class Reservoir(nnx.Module):
-    """One layer, by one of two update rules; the readout sees what feeds back, h or r.
+    """One layer, by one of two update rules, or by a function of one's own; the readout sees what feeds back, h or r.
 
     leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
     leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
@@ -68,10 +79,12 @@ class Reservoir(nnx.Module):
         w_in: W_in (N, V), or (N, D) behind an embedding; (N, N) in a layer above another.
         leak: a (N,).
         embedding: (D, V), whose column of a token u is then, instead of one-hot; or None.
-        activation: f, of ACTIVATIONS.
+        activation: f, by its name in ACTIVATIONS (reservoir/functions.py).
         decay: alpha of the continuous-time form (Ueda et al. 2025b).
-        update_rule: leaky_output or leaky_membrane.
+        update_rule: leaky_output, leaky_membrane or another one of UPDATE_RULES.
     """
+
+    state_precision: str = "float32"  # of the states that W_rec reads: float32 or bf16; `for_device` sets it
 
     def __init__(
         self,
@@ -91,6 +104,28 @@ class Reservoir(nnx.Module):
         self.input: Any = FrozenMatrix(w_in)  # or a TrainedInput
         self.leak = Frozen(jnp.asarray(leak))  # (N,)
         self.embedding = None if embedding is None else Frozen(jnp.asarray(embedding))  # (D, V); (V, D) on a device
+
+    # The functions are held beside their names, so that a program compiled for one is never run for another of its name.
+
+    @property
+    def activation(self) -> str:
+        """The name of f."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, name: str) -> None:
+        self._activation, self.f = name, ACTIVATIONS[name]
+
+    @property
+    def update_rule(self) -> str:
+        """The name of the update rule."""
+        return self._update_rule
+
+    @update_rule.setter
+    def update_rule(self, name: str) -> None:
+        if name not in UPDATE_RULES:
+            raise ValueError(f"a Reservoir has no equations for the update rule {name}")
+        self._update_rule, self.rule = name, UPDATE_RULES[name]
 
     # ---- the arrays: not of what `for_device` returns ----
 
@@ -172,43 +207,42 @@ class Reservoir(nnx.Module):
 
     def output(self, state: jax.Array) -> jax.Array:
         """Returns what feeds back and what the readout sees, (N, B): h, or r = f(x)."""
-        match self.update_rule:
-            case "leaky_output":
-                return state
-            case "leaky_membrane":
-                return ACTIVATIONS[self.activation](state)
-        raise self._unknown_rule()
+        return self.rule.output(state, self.f)
 
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
         """Returns f(.) as `advance(state, x)` computes it, (N, B). Diagnosis counts the saturated units in it.
 
-        Under leaky_output this is f(.) before the leak mixes it with the old state. Under leaky_membrane it is the output.
+        Under leaky_output this is f(.) before the leak mixes it with the old state. Under any other rule it is the output.
         """
-        match self.update_rule:
-            case "leaky_output":
-                return ACTIVATIONS[self.activation](self._feed_back(state) + x)
-            case "leaky_membrane":
-                return self.output(self.advance(state, x))
-        raise self._unknown_rule()
+        if self.update_rule == "leaky_output":
+            return self.f(self._feed_back(state) + x)
+        return self.output(self.advance(state, x))
 
     def for_device(
-        self, kernel: str = "auto", *, differentiable: bool = False, reads_tokens: bool = True
+        self,
+        kernel: str = "auto",
+        *,
+        state_precision: str = "float32",
+        differentiable: bool = False,
+        reads_tokens: bool = True,
     ) -> "Reservoir":
         """Returns the same reservoir with the operands of a kernel.
 
         Args:
             kernel: of the recurrent product; "auto" leaves it to `sparse.choose_kernel`.
+            state_precision: of the states that W_rec reads; with bf16 they are rounded to bfloat16 before each product.
             differentiable: store the transposes of what is frozen too: gradients flow back through time and layers.
             reads_tokens: False in a layer above another, whose input is no one-hot vector.
         """
         make = sparse.prepare_differentiable if differentiable else sparse.prepare
         chosen = _choose_kernel(self.stored_w_rec) if kernel == "auto" else kernel
         ready = nnx.merge(*nnx.split(self))
+        ready.state_precision = state_precision
         ready.recurrent = Frozen(make(self.stored_w_rec, chosen))
         if not isinstance(self.input, TrainedInput):
             reads_columns = reads_tokens and self.embedding is None
             ready.input = Frozen(
-                sparse.prepare_columns(self.stored_w_in) if reads_columns else make(self.stored_w_in, chosen)
+                sparse.prepare_columns(self.stored_w_in, chosen) if reads_columns else make(self.stored_w_in, chosen)
             )
         if self.embedding is not None:
             ready.embedding = Frozen(self.embedding[...].T)
@@ -224,12 +258,71 @@ class Reservoir(nnx.Module):
         """Returns W_in r, (N, B), of the output r of the layer below."""
         return sparse.matmul(self.input.get_value(), below)
 
+    # ---- a whole time step in one launch ----
+
+    @property
+    def fuses_steps(self) -> bool:
+        """Whether `first_carry` and `write_step` are there: W_rec is an operand of the kernel `fused` without a transpose.
+
+        The kernel knows the built-in equations. A function of a program's own takes the general way, with W_rec's product alone
+        by the kernel.
+        """
+        known = self.update_rule in fused.UPDATE_RULES and self.activation in fused.ACTIVATIONS
+        return known and isinstance(self.recurrent.get_value(), fused.Rows)
+
+    def first_carry(self, slots: int) -> fused.Carry:
+        """Returns what `write_step` carries from one time step to the next, before the first one."""
+        return fused.first_carry(self.state_size, slots, self.state_precision, self._rule)
+
+    def start_of(self, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns a state (N, 1) from which sentences start, and W_rec times what feeds back of it: once for all time steps."""
+        return state, self._feed_back(state)
+
+    def write_step(
+        self,
+        carry: fused.Carry,
+        buffer: jax.Array,
+        t: jax.Array,
+        first_rows: jax.Array,
+        tokens: jax.Array,
+        starts: jax.Array | None,
+        start: tuple[jax.Array, jax.Array],
+        parents: jax.Array | None,
+        x: jax.Array | None = None,
+    ) -> tuple[fused.Carry, jax.Array]:
+        """Computes time step t of `recurrence.run` and writes its features into the buffer, both updated in place.
+
+        Args:
+            carry, buffer: of the time step before.
+            t, first_rows, tokens, starts, parents: as in `recurrence.run`, but `starts` as int32.
+            start: of `start_of`; it is not read where `parents` is given, since sentences start from 0 then.
+            x: W_in u, (N, B), with dropout's mask on it; None: the kernel adds it.
+        """
+        w_in = None if isinstance(self.input, TrainedInput) else self.input.get_value()
+        columns = w_in if x is None and isinstance(w_in, sparse.Columns) and w_in.buckets is not None else None
+        if x is None and columns is None:
+            x = self.embed(tokens[t])
+        operand: Any = self.recurrent.get_value()
+        table: Any = None if columns is None else tuple(columns)
+        return fused.step(
+            *(operand, self._rule, self.leak[...], carry, buffer, t, first_rows, tokens, table, x),
+            *(starts, None if starts is None else start, parents),
+        )
+
+    @property
+    def _rule(self) -> fused.Rule:
+        return fused.Rule(self.update_rule, ACTIVATIONS[self.activation], self.decay)
+
     def _feed_back(self, state: jax.Array) -> jax.Array:
         """Returns W_rec h or W_rec r, (N, B)."""
-        return sparse.matmul(self.recurrent.get_value(), self.output(state))
+        output = self.output(state)
+        seen = xla.rounded_to_bf16(output) if self.state_precision == "bf16" else output
+        return sparse.matmul(self.recurrent.get_value(), seen)
 
     def _add_input(self, total: jax.Array, tokens: jax.Array) -> jax.Array:
         """Returns the sum of `total` (N, B) and W_in u of tokens (B,)."""
+        if isinstance(self.input, TrainedInput) and self.embedding is None:
+            return self.input.add_columns(total, tokens)
         operand: Any = self.input.operand() if isinstance(self.input, TrainedInput) else self.input.get_value()
         if self.embedding is None:
             return sparse.add_columns(total, operand, tokens)
@@ -237,16 +330,7 @@ class Reservoir(nnx.Module):
 
     def _blend(self, state: jax.Array, drive: jax.Array) -> jax.Array:
         """Returns the new state from the old one and the drive, W_rec h + W_in u or W_rec r + W_in u, all (N, B)."""
-        a = self.leak[...][:, None]  # (N, 1)
-        match self.update_rule:
-            case "leaky_output":
-                return (1 - self.decay * a) * state + a * ACTIVATIONS[self.activation](drive)
-            case "leaky_membrane":
-                return (1 - self.decay * a) * state + a * drive
-        raise self._unknown_rule()
-
-    def _unknown_rule(self) -> ValueError:
-        return ValueError(f"a Reservoir has no equations for the update rule {self.update_rule}")
+        return self.rule.step(state, drive, self.leak[...][:, None], self.f, self.decay)
 
 
 class Stack(nnx.Module):
@@ -302,10 +386,14 @@ class Stack(nnx.Module):
             [layer.activations(*given) for layer, *given in zip(self.layers, states, inputs, strict=True)]
         )
 
-    def for_device(self, kernel: str = "auto", *, differentiable: bool = False) -> "Stack":
+    def for_device(
+        self, kernel: str = "auto", *, state_precision: str = "float32", differentiable: bool = False
+    ) -> "Stack":
         """Returns the same stack with the operands of a kernel, as `Reservoir.for_device` does."""
         layers = [
-            layer.for_device(kernel, differentiable=differentiable, reads_tokens=i == 0)
+            layer.for_device(
+                kernel, state_precision=state_precision, differentiable=differentiable, reads_tokens=i == 0
+            )
             for i, layer in enumerate(self.layers)
         ]
         return Stack(layers)

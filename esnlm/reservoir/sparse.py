@@ -1,13 +1,14 @@
-"""One product, W h, with four kernels behind it.
+"""One product, W h, with five kernels behind it.
 
 BCOO is the form in which a matrix is built, saved and inspected, and the reference in tests; it lowers to a gather and
 a scatter and is never the fast path. `prepare` turns it, once, into the operand of the chosen kernel:
 
     bcoo    jax.experimental.sparse as it is.
     csr     BCSR. On a CPU it is a compiled product row by row, the fastest one there from 8 columns on.
-    ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for GPUs, whose sparse library is
-            slower, unless one long row would pad all others beyond MOST_PADDING.
-    dense   An ordinary matrix product, for a connectivity near 1, and for small states on a GPU.
+    ell     Rows padded to the longest one; a row of h is gathered for each entry. It is for TPUs, unless one long row would
+            pad all others beyond MOST_PADDING.
+    dense   An ordinary matrix product, for a connectivity near 1, and for small states on a GPU or TPU.
+    fused   Rows as they are, without padding, for GPUs: as a product, and in `fused.step` as a whole time step in one launch.
 
 The state h is laid out (units, columns); the transposed layout is two to four times slower.
 """
@@ -20,9 +21,10 @@ import numpy as np
 from jax import lax
 from jax.experimental import sparse
 
+from esnlm.reservoir import fused
 from esnlm.reservoir.arrays import bcoo
 
-KERNELS = ("bcoo", "csr", "ell", "dense")
+KERNELS = ("bcoo", "csr", "ell", "dense", "fused")
 
 
 class Ell(NamedTuple):
@@ -35,14 +37,23 @@ class Ell(NamedTuple):
 class Transposable(NamedTuple):
     """W with its transpose: what gradients flow back through."""
 
-    matrix: Any  # BCOO, BCSR or Ell
+    matrix: Any  # BCOO, BCSR, Ell or fused.Rows
     transpose: Any
 
 
-Operator = sparse.BCOO | sparse.BCSR | Ell | Transposable | jax.Array
+Operator = sparse.BCOO | sparse.BCSR | Ell | fused.Rows | Transposable | jax.Array
 
 # The compiled csr product takes as long for fewer columns as for this many, so that fewer are padded to it.
 FEWEST_COLUMNS = 8
+
+# On a GPU. Both are bounds for an H100, to be revisited when one is measured. A state gathered from the second-level cache (4
+# bytes at 5.5 TB/s) takes as long as this many entries of a dense product in float32 (2 operations at 67 TFLOP/s). Of a
+# mean of 32 entries a row the bounds are equal at 800 units, but a program of `fused` waits for one read after another, which
+# no bound has: with some 20 us for that, dense products are no slower up to 2,048 units.
+DENSE_ENTRIES = 24
+# Up to so many units. On a TPU, which has no kernel that gathers, the compiled dense product of 8,192 units is bound by its six
+# passes of bfloat16, and above that those cost more than the bytes of a gather that XLA makes (results/compile_for.md).
+DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
 
 # Padded rows may have at most this many places for each entry. It is an estimate, since no GPU was measured. At N 65,536
 # and a mean of 32 entries a row, Bernoulli rows come to 2 places an entry and those of a scale-free network to 50.
@@ -62,8 +73,10 @@ def choose_kernel(rows: int, nonzeros: int, backend: str, longest_row: float = 0
         return "dense"
     if backend == "cpu":
         return "csr"
-    if rows <= 4096:
+    if rows <= DENSE_UNITS["gpu" if backend == "gpu" else "tpu"]:
         return "dense"
+    if backend == "gpu":
+        return "dense" if DENSE_ENTRIES * nonzeros >= rows * rows else "fused"
     return "ell" if rows * longest_row <= MOST_PADDING * nonzeros else "bcoo"
 
 
@@ -89,6 +102,8 @@ def prepare(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str) -> Operat
         return sparse.BCSR(parts, shape=(rows, columns))
     if kernel == "ell":
         return _pad_rows(rows, row, column, value, _place_in_row(row, rows))
+    if kernel == "fused":
+        return fused.prepare((rows, columns), row, column, value)
     raise ValueError(f"kernel {kernel!r} is not one of {', '.join(KERNELS)}")
 
 
@@ -115,6 +130,8 @@ def matmul(operator: Operator, h: jax.Array) -> jax.Array:
     """Returns W h, (N, B), for a prepared W (N, M) and h (M, B); float32 throughout."""
     if isinstance(operator, Transposable):
         return _matmul_with_transpose(operator, h)
+    if isinstance(operator, fused.Rows):
+        return fused.product(operator, h)
     if isinstance(operator, Ell):
 
         def add_entry(total: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -136,9 +153,12 @@ class Columns(NamedTuple):
 
     value: jax.Array  # (V, K)
     index: jax.Array  # type: ignore[assignment]  # (V, K)
+    buckets: jax.Array | None = (
+        None  # (V, buckets + 1), for the kernel `fused`: where each bucket of units begins in a column
+    )
 
 
-def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | jax.Array:
+def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray, kernel: str = "") -> Columns | jax.Array:
     """Returns the operand of `add_columns` for W_in (N, V): a padded table of its columns, or (V, N) where it is dense."""
     if not isinstance(matrix, sparse.BCOO):
         return jnp.asarray(matrix).T
@@ -147,7 +167,10 @@ def prepare_columns(matrix: sparse.BCOO | jax.Array | np.ndarray) -> Columns | j
     order = np.argsort(column, kind="stable")
     entry = _place_in_row(column[order], columns)
     values, indices = _pad_rows(columns, column[order], row[order], np.asarray(matrix.data)[order], entry, padding=rows)
-    return Columns(values.T, indices.T)
+    if kernel != "fused":
+        return Columns(values.T, indices.T)
+    count = fused.buckets(rows, matrix.nse, columns)
+    return Columns(values.T, indices.T, jnp.asarray(fused.first_of_buckets(np.asarray(indices.T), rows, count)))
 
 
 def matrix_of_columns(columns: Columns, rows: int) -> sparse.BCOO:

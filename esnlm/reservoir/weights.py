@@ -13,6 +13,7 @@ from jax.experimental.sparse import BCOO
 from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, public
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
@@ -25,8 +26,6 @@ log = logging.getLogger("esnlm")
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
 
-UPDATE_RULES = ("leaky_output", "leaky_membrane")
-
 
 @dataclass(frozen=True)
 class ContinuousTime:
@@ -35,9 +34,9 @@ class ContinuousTime:
     dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.).
     """
 
-    decay: float = 1.0  # [alpha]
-    step: float = 0.8  # [delta]
-    time_constant: float = 1.0  # [gamma]
+    decay: float = 1.0  # how fast a state fades by itself [alpha]
+    step: float = 0.8  # time from one token to the next [delta]
+    time_constant: float = 1.0  # of the units [gamma]
 
     def check(self, field: str) -> None:
         for name in ("decay", "step", "time_constant"):
@@ -48,22 +47,23 @@ class ContinuousTime:
 class ReservoirConfig:
     """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
-    state_size: int = 4096  # units [N_state]
-    topology: Topology = ErdosRenyi()  # of W_rec, by its kind (reservoir/topology); most decide the density, too
+    state_size: int = 4096  # units of a layer [N_state]
+    topology: Topology = ErdosRenyi()  # who feeds whom in W_rec, by its kind; most kinds decide the density, too
     mean_degree: float = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
-    connectivity: float | None = None  # share of nonzeros [gamma]; given, it replaces mean_degree / state_size
+    connectivity: float | None = None  # share of nonzeros; given, it replaces mean_degree / state_size [gamma]
     input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
-    spectral_radius: float = 0.99  # [rho_rec]
+    spectral_radius: float = 0.99  # of W_rec, after it is scaled [rho_rec]
     input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
-    leak_min: float = 0.0  # a_i ~ Uniform(leak_min, leak_max), one a unit [alpha_min]
-    leak_max: float = 1.0  # [alpha_max]
-    # Where it is given, step / time_constant is every unit's leak, not leak_min .. leak_max.
+    leak_min: float = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
+    leak_max: float = 1.0  # upper end of that interval [alpha_max]
+    # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
     continuous: ContinuousTime | None = None
-    activation: str = "tanh"  # tanh or relu [f]
-    update_rule: str = "leaky_output"  # the leak fades the output; leaky_membrane: the argument of f (Fujimaki 2026)
-    # Width of a frozen random embedding in front of W_in (Fujimaki 2026) [D_emb]; null: W_in reads tokens.
+    activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
+    # The leak fades the output; leaky_membrane: the argument of f; or a name registered by esnlm.update_rule (Fujimaki 2026).
+    update_rule: str = "leaky_output"
+    # Width of a frozen random embedding in front of W_in; null: W_in reads tokens (Fujimaki 2026) [D_emb].
     embedding: int | None = None
-    layers: int = 1  # stacked, each reading the states of the one below; the readout sees the states of all
+    layers: int = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
 
     @property
     def gamma(self) -> float:
@@ -138,11 +138,11 @@ class ReservoirConfig:
             must(1e-12 < self.input_connectivity <= 1, "input_connectivity", "it must be above 1e-12 and at most 1")
         if self.continuous is not None:
             self.continuous.check(f"{field}.continuous")
-        must(self.spectral_radius > 0, "spectral_radius", "it must be above 0")
+        must(self.spectral_radius > 0 or kind == "given", "spectral_radius", "it must be above 0")
         must(self.input_scale > 0, "input_scale", "it must be above 0")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
-        must(self.activation in ("tanh", "relu"), "activation", "it must be tanh or relu")
-        must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(UPDATE_RULES)}")
+        must(self.activation in ACTIVATIONS, "activation", f"it must be {' or '.join(public(ACTIVATIONS))}")
+        must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(public(UPDATE_RULES))}")
         must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
         must(self.layers >= 1, "layers", "it must be at least 1")
 

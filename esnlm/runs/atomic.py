@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from esnlm.distributed import group
 from esnlm.errors import InputError
 
 # The errors of the system that the user can mend, and how. Any other one is a fault of the program.
@@ -61,6 +62,7 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
             path. The old files are as they were.
         OSError: The system refuses for any other reason.
     """
+    assert group.writes(), f"{next(iter(contents))}: process 0 alone writes"
     partial: dict[Path, Path] = {}
     with contextlib.ExitStack() as stack:
         for path, content in contents.items():
@@ -102,6 +104,7 @@ class NewFolder:
 
     def __init__(self, target: Path) -> None:
         """Makes the hidden folder, `path`, and the parents of the target. Raises OSError where it cannot be made."""
+        assert group.writes(), f"{target}: process 0 alone writes"
         self.given, self.target = target, target.resolve()  # a link to a folder goes on pointing at it
         self.target.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.target.parent, self.target.name)

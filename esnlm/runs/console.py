@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Literal
 
+from esnlm.distributed import group
 from esnlm.runs.recent_speed import RecentSpeed
 
 LOG_EVERY_SECONDS = 15
@@ -69,7 +70,7 @@ def warn(line: str) -> None:
 def tell(line: str) -> None:
     """Prints a line on standard error, also with --quiet: for what a person has to act on.
 
-    A line that cannot be shown is dropped. It is no reason to stop.
+    A line that cannot be shown is dropped. It is no reason to stop. Of several processes of a run only one prints.
     """
     with _lock:
         end_status()
@@ -95,7 +96,7 @@ def end_status() -> None:
 
 
 def _write(text: str) -> None:
-    if sys.stderr is not None:  # as where it is closed; print would take None for standard output
+    if sys.stderr is not None and group.writes():  # as where it is closed; print would take None for standard output
         with contextlib.suppress(OSError):
             print(text, end="", file=sys.stderr, flush=True)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
@@ -116,8 +117,11 @@ class RunDirectory:
         """Begins a run, or goes on with one that was begun.
 
         If a run fails to begin because of bad input, then what it wrote is removed, and the corrected command starts
-        afresh.
+        afresh. Of several processes only process 0 does so.
         """
+        if not group.writes():
+            yield
+            return
         begun = self.config.exists()
         try:
             if not begun:
@@ -139,6 +143,9 @@ class RunDirectory:
         Raises:
             InputError: Another process holds it.
         """
+        if not group.writes():  # process 0 of this run holds it
+            yield
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = open(self.lock, "a")  # noqa: SIM115 (closed below, at the end of the hold)

@@ -19,32 +19,36 @@ class Metrics:
     validation at that step.
     """
 
-    def __init__(self, file: Path, resume_step: int, sha256: str | None = None) -> None:
+    def __init__(self, file: Path | None, resume_step: int, sha256: str | None = None) -> None:
         """Opens the file.
 
         Args:
-            file: metrics.jsonl. It may be there already.
+            file: metrics.jsonl. It may be there already. None: another process of the run writes it.
             resume_step: The step that the run resumes from, 0 for a new run.
             sha256: What `Metrics.sha256` was at that step. A warning tells where the lines up to there have another one.
 
         Raises:
             InputError: There is no room, or no right to write there.
         """
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
+        self._file, self._digest = file, hashlib.sha256()
+        if file is None:
+            return
         lines = file.read_text(errors="replace").splitlines() if file.exists() else []
         kept = "".join(f"{line}\n" for line in lines if _order(line) <= (resume_step, False)).encode()
         self._digest = hashlib.sha256(kept)
         if sha256 not in (None, self.sha256):
             warn(f"{file}: changed since update {resume_step} was saved: lines up to there are missing or wrong")
         write_file(file, kept)
-        self._file, self._handle = file, open(file, "ab")  # noqa: SIM115 (`__exit__` closes it)
-        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with the values of each line
+        self._handle = open(file, "ab")  # noqa: SIM115 (`__exit__` closes it)
 
     def __enter__(self) -> "Metrics":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
-            self._handle.close()
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
+                self._handle.close()
 
     @property
     def sha256(self) -> str:
@@ -53,6 +57,8 @@ class Metrics:
 
     def write(self, **values: Any) -> None:
         """Appends a line. Raises InputError where it cannot be written."""
+        if self._file is None:
+            return
         values = spell_nonfinite(values)
         line = (json.dumps(values) + "\n").encode()
         with writing(self._file):

@@ -33,7 +33,7 @@ from esnlm.errors import require
 from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
-from esnlm.reservoir.cell import ACTIVATIONS
+from esnlm.reservoir.functions import ACTIVATIONS
 from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig
@@ -177,11 +177,13 @@ def train(
     Minimises |f_out^-1(teacher) - W_out (u, x, y)|^2 + ridge |W_out|^2 over the steps after the washout.
 
     Args:
-        u, teacher, noise, seed: see `states`.
+        u: see `states`.
+        teacher: see `states`.
+        noise: see `states`. Noise in the states does not make a network that generates stable; noise on the feedback does.
         feedback_noise: added to the teacher's outputs where they are fed back, uniform in -feedback_noise .. feedback_noise,
             while the targets stay as they are. W_out so learns to correct errors of the feedback: of a network that
-            generates, whose loop is not stable without (Jaeger 2001, section 3.4; results/signals.md has figures). Noise in
-            the states does not do it.
+            generates, whose loop is not stable without (Jaeger 2001, section 3.4; results/signals.md has figures).
+        seed: of the noise.
         washout: steps that are left out, in which the state 0 is forgotten.
         ridge: 0 is the pseudo-inverse.
 
@@ -224,7 +226,8 @@ def run(
     """Returns outputs of a trained network one step ahead, (T, L) or (T, L, B), and the state that it ends in.
 
     Args:
-        u, teacher: see `states`. The teacher's output is fed back, also after the last step.
+        u: see `states`.
+        teacher: see `states`. The teacher's output is fed back, also after the last step.
         start: the state to go on from; None: 0.
 
     Raises:

@@ -3,21 +3,26 @@
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from esnlm.distributed import group
 from esnlm.runs.console import tell
 
 
 class Interruption:
-    """True once the process was asked to stop."""
+    """True once the process was asked to stop; of several processes, in all of them alike once one was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends_process: bool = True) -> None:
+        self.ends_process = ends_process  # where a second SIGINT comes
         self.asked = False
         self.must_wait = False
+        self.agreed = False
 
     def __bool__(self) -> bool:
-        return self.asked
+        self.agreed = self.agreed or group.any_asked_to_stop(self.asked)
+        return self.agreed
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
@@ -42,6 +47,8 @@ class Interruption:
     def ask(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal: it raises KeyboardInterrupt, or is remembered; a second SIGINT ends the process at once."""
         if self.asked and number == signal.SIGINT:
+            if not self.ends_process:
+                raise KeyboardInterrupt
             os._exit(130)
         asked_before, self.asked = self.asked, True
         if not self.must_wait:
@@ -52,9 +59,16 @@ class Interruption:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """Handles SIGTERM and SIGINT within it, and yields what knows of them."""
-    interruption = Interruption()
+def interruptible(ends_process: bool = True) -> Iterator[Interruption]:
+    """Handles SIGTERM and SIGINT within it, and yields what knows of them. Only a main thread can handle signals.
+
+    Args:
+        ends_process: whether a second SIGINT ends the process at once; False: it raises KeyboardInterrupt.
+    """
+    interruption = Interruption(ends_process)
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
     before = {number: signal.signal(number, interruption.ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interruption

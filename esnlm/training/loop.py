@@ -14,6 +14,7 @@ from esnlm.compute import ComputeConfig, backend, in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
+from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
@@ -49,10 +50,12 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
     if isinstance(training, Fitter):
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
-        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+        with group.in_turn():
+            model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     require_memory(experiment, vocab_size)
-    model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+    with group.in_turn():
+        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
     placement = experiment.model.placement(experiment.compute, vocab_size)
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement)
@@ -170,7 +173,7 @@ def _train_by_gradients(
     usage = usage_of(experiment, corpus.tokenizer.vocab_size)
     log = TrainingLog(state, metrics, training.epochs, schedule.updates_per_epoch, predictions, usage)
     first_step = state.step
-    for call in schedule.calls(state.step, log.updates_per_call):
+    for call in schedule.calls(state.step, lambda: group.agree(log.updates_per_call())):
         # 2. Features: those of a window of updates at once, where nothing that decides them is trained.
         # 3. Updates, as many as fit between here and what is due next. The first call of a process compiles them.
         epoch, done = epochs[call.epoch], slice(call.first, call.last)
@@ -181,6 +184,7 @@ def _train_by_gradients(
         if state.step == first_step:
             with interruption.at_once():
                 state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
+                group.meet()  # Until all have compiled, any of them may leave.
         else:
             if call.opens_window:
                 updates.load(call.epoch, epoch, call.window)

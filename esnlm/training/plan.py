@@ -35,8 +35,9 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     Raises:
         InputError: its data cannot be used, or no such device is known.
     """
-    device, devices = (None, 1) if on is None else parse_devices(on)
     training, model = experiment.training, experiment.model
+    mesh = None if on is not None else model.mesh(experiment.compute)
+    device, devices = (None, 1 if mesh is None else mesh.size) if on is None else parse_devices(on)
     corpus = experiment.data.size()
     platform = backend() if device is None else device.backend
     compute = choose_compute(experiment.compute, model, platform, devices)
@@ -51,6 +52,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     if device is None:
         on_it = {
             "memory": _describe(needed, fit.name),
+            **({} if mesh is None else {"memory of each": _describe(needed.of_each(devices), fit.name)}),
             "disk": _disk(needed, fit),
             "time at best": f"{clock(flops(experiment) / matmul_speed(compute.precision))} on this"
             f" {jax.default_backend()}, by the speed of its matrix products alone; expect half as much again",
@@ -84,6 +86,10 @@ class Memory(NamedTuple):
     def total(self) -> int:
         return sum(self)
 
+    def of_each(self, devices: int) -> "Memory":
+        """Returns the bytes that each of some devices needs: what is frozen lies on all of them."""
+        return Memory(self.frozen, *(math.ceil(part / devices) for part in self[1:]))
+
 
 def memory(experiment: Experiment, platform: str, vocab_size: int | None = None, devices: int = 1) -> Memory:
     """Returns the memory that an experiment needs on a kind of device: cpu, gpu or tpu.
@@ -103,7 +109,8 @@ def memory(experiment: Experiment, platform: str, vocab_size: int | None = None,
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
         trained=_fit(experiment, vocab_size).memory,
-        features=4 * model.feature_size * (compute.window_tokens + compute.batch_slots),
+        # On a mesh they lie there twice: by sentence, as they are made, and by unit, as updates read them.
+        features=4 * model.feature_size * (compute.window_tokens + devices * compute.batch_slots) * min(devices, 2),
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
     )
 
@@ -133,7 +140,7 @@ def _on_devices(
 ) -> dict[str, str]:
     """Returns the lines of a plan for devices that need not be there: bounds, by the makers' figures (bounds.py)."""
     training, corpus = experiment.training, experiment.data.size()
-    each = Memory(needed.frozen, *(math.ceil(part / devices) for part in needed[1:]))
+    each = needed.of_each(devices)
     room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
     lines = {
         "devices": f"{devices} x {device.title}, {_gigabytes(device.memory)} each; none was asked, and nothing measured",

@@ -57,6 +57,7 @@ class PrecomputedUpdates(Updates):
             "dropout_rate": rate,
         }
         if self.placement is None:
+            settings["cross_entropy"] = compute.cross_entropy
             loss_and_gradient: Callable = partial(update.readout_loss_and_gradient, **settings)
         else:
             loss_and_gradient = partial(sharded_update.readout_loss_and_gradient, placement=self.placement, **settings)

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 from jax.profiler import ProfileOptions
 
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.runs.console import say, warn
 
@@ -93,7 +94,9 @@ class Profile:
         return self.tracing and self.span is not None and step == self.span.last
 
     def begin(self) -> None:
-        """Begins the trace."""
+        """Begins the trace. Of several processes only process 0 has one."""
+        if not group.writes():
+            return
         options = ProfileOptions()
         options.python_tracer_level = (
             0  # Python's own calls would be most of the file, and take longer as they are traced.

@@ -17,21 +17,23 @@ import jax
 import numpy as np
 
 from esnlm.data.store import TokenStore
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.memory import total_memory
 from esnlm.models.ngrams import UnigramModel
+from esnlm.parallel import mesh as meshes
 from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.rng import Stream, generator
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, say, warn
+from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches
 from esnlm.training.interruption import Interruption
-from esnlm.training.state import State, counters_of, save_state
+from esnlm.training.state import State, counters_of, restore_newest, save_state
 from esnlm.training.usage import Usage
 
 MOST_HELD_OUT = 0.1  # of the training text
@@ -70,7 +72,7 @@ def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, dir
     Raises:
         InputError: no checkpoint is good, or the disk is too full.
     """
-    newest = checkpoint.restore_latest(directory.checkpoints, warn) or checkpoint.restore_latest(directory.sums, warn)
+    newest = restore_newest(directory.checkpoints, directory.sums)
     if newest is None:
         accumulators = fitter.start(features, vocab_size)
         size = sum(array.nbytes for array in jax.tree.leaves((accumulators, params)))
@@ -117,7 +119,8 @@ class ReadoutRegression:
         state.metrics_sha256 = metrics.sha256
         state.note_memory()
         save_state(state, directory, keep=1, permanent=False)
-        shutil.rmtree(directory.sums, ignore_errors=True)
+        if group.writes():
+            shutil.rmtree(directory.sums, ignore_errors=True)
 
     def _accumulate(
         self,
@@ -186,6 +189,8 @@ class ReadoutRegression:
         """Computes the features of sentences, by number; the next call overwrites them."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
+        if group.count() > 1:  # every process fits all of the readout
+            features = jax.numpy.asarray(meshes.fetch(features))
         return Window(features, rows, np.concatenate(given.targets))
 
 
@@ -193,8 +198,10 @@ def _save_accumulators(state: State, metrics: Metrics, directory: RunDirectory) 
     """Saves sums/STEP, and drops the older ones."""
     state.metrics_sha256 = metrics.sha256
     state.note_memory()
-    checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
-    checkpoint.prune(directory.sums, keep=1)
+    with group.written_by_first() as writes:
+        if writes:
+            checkpoint.save(directory.sums / str(state.step), {"sums": state.accumulators}, state.counters())
+            checkpoint.prune(directory.sums, keep=1)
 
 
 def split_held_out(store: TokenStore, seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray]:

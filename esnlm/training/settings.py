@@ -10,7 +10,7 @@ from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
-DEVICE_CHOICES = ("compute.kernel", "compute.batch_slots", "compute.window_tokens")
+DEVICE_CHOICES = ("compute.kernel", "compute.cross_entropy", "compute.batch_slots", "compute.window_tokens")
 # What may change within a run where it is asked for: how it is computed and logged, and where the same text lies.
 MAY_CHANGE = (
     *(f"compute.{field.name}" for field in dataclasses.fields(ComputeConfig)),
@@ -66,6 +66,8 @@ def require_same(
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
     now = flatten(as_dict(experiment))
+    if begun["compute.cross_entropy"] == "auto":  # a run that was begun before there was a choice
+        begun["compute.cross_entropy"] = now["compute.cross_entropy"]
     changes = {
         key: f"{key} {begun.get(key)} -> {now.get(key)}"
         for key in sorted(begun | now)

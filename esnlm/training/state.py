@@ -6,12 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import optax
 from flax import serialization
 
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.memory import memory_use
 from esnlm.models.base import LanguageModel, ModelConfig
@@ -127,7 +129,7 @@ def open_state(
     if placement is not None:
         params = placement.place(params)
     fresh = optimizer.init(params)
-    newest = checkpoint.restore_latest(directory.checkpoints, warn)
+    newest = restore_newest(directory.checkpoints)
     if newest is None:
         size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
@@ -137,10 +139,27 @@ def open_state(
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     to_devices = placement.place if placement is not None else partial(jax.tree.map, jax.numpy.asarray)
-    checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
+    if group.writes():
+        checkpoint.prune(directory.checkpoints, keep_checkpoints)  # A kill may have cut the last pruning short.
     optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"]))
     params = to_devices(arrays["params"])
     return State(params=params, optimizer=optimizer_state, placement=placement, **counters_of(metadata))
+
+
+def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, Any]] | None:
+    """Returns the newest good checkpoint of the first folder that has one, as (step, arrays, metadata), or None.
+
+    Of several processes process 0 says which it is, and every one reads all of it.
+
+    Raises:
+        InputError: checkpoints were saved, and none is good.
+    """
+    for folder in folders:
+        newest = checkpoint.restore_latest(folder, warn) if group.writes() else None
+        step = group.agree(None if newest is None else newest[0])
+        if step is not None:
+            return newest or (step, *checkpoint.restore(folder / str(step)))
+    return None
 
 
 @working("saving the checkpoint")
@@ -155,8 +174,11 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
     if state.placement is not None:
         params, optimizer = state.placement.fetch(params), state.placement.fetch(optimizer)
     arrays = {"params": params, "optimizer": serialization.to_state_dict(optimizer)}
-    checkpoint.save(directory.checkpoints / str(state.step), arrays, state.counters() | {"permanent": permanent})
-    checkpoint.prune(directory.checkpoints, keep)
+    with group.written_by_first() as writes:
+        if writes:
+            metadata = state.counters() | {"permanent": permanent}
+            checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
+            checkpoint.prune(directory.checkpoints, keep)
 
 
 _AS_BEGUN = "as begun"

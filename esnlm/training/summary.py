@@ -12,6 +12,7 @@ import jax
 
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.data.corpus import Corpus, fingerprints
+from esnlm.distributed import group
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.parallel import mesh as meshes
 from esnlm.training.state import State
@@ -79,7 +80,8 @@ def describe_device() -> dict[str, str | int]:
     """Returns what the numbers were computed on; the cores are those that JAX may use."""
     device = jax.devices()[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
+    here = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count(), "cores": cores}
+    return here if group.count() == 1 else here | {"processes": group.count()}
 
 
 def hash_config(experiment: Experiment) -> str:

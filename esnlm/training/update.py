@@ -90,6 +90,7 @@ def readout_loss_and_gradient(
     precision: str,
     chunk_tokens: int,
     dropout_rate: float,
+    cross_entropy: str = "plain",
 ) -> tuple[jax.Array, dict]:
     """Returns the loss of packed targets in nats, and its gradient in the readout, which is all that is trained.
 
@@ -103,11 +104,14 @@ def readout_loss_and_gradient(
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
+        cross_entropy: its kernel, plain or fused.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
-        features = drop_output(buffer[packed.rows], packed.corpus_positions, key, dropout_rate)  # (C, F)
-        return jax.value_and_grad(lambda params: packed_nll(params["readout"], features, packed, precision))(params)
+        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, F)
+        return jax.value_and_grad(
+            lambda params: packed_nll(params["readout"], features, packed, precision, cross_entropy)
+        )(params)
 
     return in_chunks(loss_and_gradient, packed, chunk_tokens, params)
 
@@ -137,10 +141,12 @@ def in_chunks(
     return lax.scan(add_chunk, nothing, packed.apply(cut, in_first_chunk))[0]
 
 
-def packed_nll(readout: dict, features: jax.Array, packed: PackedTargets, precision: str) -> jax.Array:
+def packed_nll(
+    readout: dict, features: jax.Array, packed: PackedTargets, precision: str, cross_entropy: str = "plain"
+) -> jax.Array:
     """Returns the weighted sum of -log p of packed targets in nats, from the features of their rows (C, F)."""
     targets, weights, rows = pairs(packed)
-    return linear.weighted_nll(readout, features, targets, weights, precision, rows)
+    return linear.weighted_nll(readout, features, targets, weights, precision, rows, cross_entropy)
 
 
 def pairs(packed: PackedTargets) -> tuple[jax.Array, jax.Array, jax.Array]:

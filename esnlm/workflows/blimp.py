@@ -5,6 +5,7 @@ from pathlib import Path
 
 from esnlm import loaded_run
 from esnlm.compute import in_float32
+from esnlm.distributed import group as processes
 from esnlm.errors import InputError, require
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
@@ -59,6 +60,10 @@ def evaluate_run(
     pairs = minimal_pairs.load(data, columns) if data else None
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
+    first_step = processes.agree(loaded.step)
+    require(
+        loaded.step == first_step, f"{run}: its step {first_step} is damaged where process {processes.index()} reads it"
+    )
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{step}"
@@ -70,6 +75,8 @@ def evaluate_run(
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
+    if not processes.writes():
+        return evaluation
     evaluation.result["provenance"] = provenance(command)
     note = blimp_report.write(evaluation, path)
     blimp_text.show(evaluation.result)

@@ -1,12 +1,18 @@
 """Training, from a configuration to a finished run directory."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from esnlm import config
 from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
+from esnlm.distributed import group
+from esnlm.errors import InputError, require
+from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
 from esnlm.runs.console import say, tell, warn
@@ -26,15 +32,25 @@ from esnlm.training.summary import summarize
 
 INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
 
+Listener = Callable[[dict[str, Any]], Any]
+
 
 @in_float32
-def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span | None = None) -> int:
+def train_run(
+    experiment: Experiment,
+    allowed: Sequence[str] = (),
+    traced: Span | None = None,
+    listeners: Sequence[Listener] = (),
+    ends_process: bool = True,
+) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
     Args:
         experiment: what to run, and where.
         allowed: settings that may differ from those that the run was begun with (training/settings.py).
         traced: the updates of which a profile is written; it does not change the outcome.
+        listeners: are called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
+        ends_process: whether a second SIGINT ends the process at once, as it does for a command.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -43,23 +59,35 @@ def train_run(experiment: Experiment, allowed: Sequence[str] = (), traced: Span 
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
+    _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
 
     def train_in(folder: Path) -> int:
         directory = RunDirectory(folder)
         try:
-            with interruptible() as interruption, directory.locked():
-                return _train_run(experiment, directory, interruption, allowed, Profile(traced, directory.profile))
+            with interruptible(ends_process) as interruption, directory.locked():
+                profile = Profile(traced, directory.profile)
+                return _train_run(experiment, directory, interruption, allowed, profile, listeners)
         except KeyboardInterrupt:  # There was nothing to save.
-            tell("stopped; the same command resumes")
-            return INTERRUPTED
+            return _stopped()
 
     if not is_url(experiment.run):
         return train_in(Path(experiment.run))
+    require(
+        group.count() == 1,
+        f"{experiment.run}: several processes write one run, so give a folder that all of them see, on a shared file system",
+    )
     try:
         return train_there(experiment.run, train_in)
     except KeyboardInterrupt:  # while the run was fetched
-        tell("stopped; the same command resumes")
-        return INTERRUPTED
+        return _stopped()
+
+
+def _stopped() -> int:
+    """Says that the run was stopped before there was anything to save, and returns the exit status."""
+    line = "stopped; the same command resumes"
+    tell(line)  # of several processes in one that was asked, or in process 0
+    group.fail(INTERRUPTED, line)
+    return INTERRUPTED
 
 
 def _train_run(
@@ -68,48 +96,89 @@ def _train_run(
     interruption: Interruption,
     allowed: Sequence[str],
     profile: Profile,
+    listeners: Sequence[Listener],
 ) -> int:
     # 1. A run that came to its end is left as it is.
-    directory.verify(*directory.initial_files, warn=warn)
-    if (before := directory.read_summary(warn)) is not None:
-        _, changes = require_same(experiment, directory, allowed)
-        warn_of_damage(directory, before["step"])
-        say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
-        if any(change.startswith("data.validation ") for change in changes):
-            say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
         return 0
 
-    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back.
+    # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0
+    # begins and writes, and the others resume what they find.
     chosen = {name: find_tracker(name) for name in experiment.tracking}
     with directory.begin():
-        experiment, changes = resolve(experiment, directory, allowed)
-        corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
+        with group.in_turn():
+            experiment, changes = resolve(experiment, directory, allowed)
+            corpus = open_corpus(experiment.data, experiment.seed, directory, experiment.model.longest)
         profile.require_updates(count_updates(experiment.training, len(corpus.train)))
         model, state = loop.open_training(experiment, corpus, directory)
-        if not directory.manifest_file.exists():
+        group.meet()
+        if group.writes() and not directory.manifest_file.exists():
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
     profile.warn_if_done(state.step)
     with (
-        Metrics(directory.metrics, state.step, state.metrics_sha256) as metrics,
-        Trackers(chosen, directory, config.as_dict(experiment), state.step) as trackers,
+        Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
+        Trackers(chosen if group.writes() else {}, directory, config.as_dict(experiment), state.step) as trackers,
     ):
         metrics.listeners.append(trackers.log)
+        metrics.listeners.append(partial(_tell, listeners, interruption))
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited(), profile:
             validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
         if interruption:
-            write_json(directory.summary, {"status": "interrupted", "step": state.step})
+            if group.writes():
+                write_json(directory.summary, {"status": "interrupted", "step": state.step})
             tell(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
+
+        if not group.writes():
+            return 0
 
         # 4. Show the results. The summary is written last: a run that was killed before resumes here.
         summary = summarize(experiment, corpus, model, state, validation)
         summary["references"] = references(experiment.data, corpus)
-        show_results(directory, corpus, summary)
+        with mesh.own_devices():
+            show_results(directory, corpus, summary)
         write_json(directory.summary, summary)
         directory.manifest.add(directory.metrics, directory.summary)
         trackers.summary(summary)
     return 0
+
+
+def _came_to_its_end(experiment: Experiment, directory: RunDirectory, allowed: Sequence[str]) -> bool:
+    """Returns whether there is nothing left to do, and says so."""
+    directory.verify(*directory.initial_files, warn=warn)
+    if (before := directory.read_summary(warn)) is None:
+        return False
+    _, changes = require_same(experiment, directory, allowed)
+    warn_of_damage(directory, before["step"])
+    say(f"{directory.path} is {before['status']} (update {before['step']}); nothing to do")
+    if any(change.startswith("data.validation ") for change in changes):
+        say(f"to measure it on another text: esnlm likelihood --run {directory.path} --store STORE")
+    return True
+
+
+def _require_same_everywhere(experiment: Experiment, options: dict[str, Any]) -> None:
+    """Raises InputError in a process whose configuration is not that of process 0."""
+    if group.count() == 1:
+        return
+    here = json.loads(json.dumps(config.flatten(config.as_dict(experiment)) | options))
+    first = group.agree(here)
+    differ = [
+        f"{key} {here.get(key)}, there {first.get(key)}" for key in first | here if here.get(key) != first.get(key)
+    ]
+    with group.in_turn():  # Process 0 waits, before it writes anything, until all have compared.
+        if differ:
+            raise InputError(
+                f"the configuration of process {group.index()} is not that of process 0 ({'; '.join(differ)}): give all"
+                " processes the same one"
+            )
+
+
+def _tell(listeners: Sequence[Listener], interruption: Interruption, values: dict[str, Any]) -> None:
+    """Calls each listener with the values of a line of metrics, and asks the run to stop where one returns True."""
+    for listener in listeners:
+        if listener(values) is True:
+            interruption.asked = True

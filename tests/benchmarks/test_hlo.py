@@ -217,3 +217,53 @@ def test_what_only_groups_or_waits_is_no_kernel():
     )
     (kernel,) = hlo.kernels(entry(*lines))
     assert (kernel.name, kernel.bytes_read, kernel.bytes_written) == ("start", 16, 16)
+
+
+def test_a_kernel_in_triton_moves_what_its_model_says():
+    """Its operands are large, and nothing in the text says what it reads of them."""
+    module = hlo.parse("""
+ENTRY %main (h: f32[8,256], b: f32[64,8]) -> f32[64,8] {
+  %h = f32[8,256]{1,0} parameter(0)
+  %b = f32[64,8]{1,0} parameter(1)
+  ROOT %pallas_call.1 = f32[64,8]{1,0} custom-call(%h, %b), custom_call_target="__gpu$xla.gpu.triton", metadata={op_name="jit(run)/while/body/reservoir_step/pallas_call"}
+}
+""")
+    model = hlo.Traffic(bytes_read=100, bytes_written=50, bytes_cached=1000)
+    (kernel,) = hlo.kernels(module, models={"reservoir_step": model})
+    assert (kernel.bytes_read, kernel.bytes_written, kernel.bytes_cached) == (100, 50, 1000)
+    assert kernel.seconds(1.0, {}, cache_bandwidth=10.0) == 150  # bound by the main memory
+    assert kernel.seconds(1.0, {}, cache_bandwidth=5.0) == 230  # by the cache, through which all of it goes
+    (kernel,) = hlo.kernels(module, models={"reservoir": model})
+    assert kernel.bytes_read == 4 * (8 * 256 + 64 * 8)
+
+
+EXCHANGES = """HloModule exchanges, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (z: f32[6,10], h: f32[8,4]) -> f32[6,10] {
+  %z = f32[6,10]{1,0} parameter(0)
+  %h = f32[8,4]{1,0} parameter(1)
+  %started = f32[6,10]{1,0} all-reduce-start(%z), replica_groups=[1,4]<=[4], to_apply=%add
+  %swapped = f32[8,4]{1,0} all-to-all(%h), replica_groups={{0,1},{2,3}}, dimensions={0}
+  %gathered = (f32[8,4]{1,0}, f32[32,4]{1,0}) all-gather-start(%swapped), replica_groups=[1,4]<=[4], dimensions={0}
+  %whole = f32[32,4]{1,0} all-gather-done(%gathered)
+  ROOT %total = f32[6,10]{1,0} all-reduce-done(%started)
+}
+"""
+
+
+def test_what_a_device_receives_in_an_exchange():
+    found = {each.kind: each for each in hlo.collectives(hlo.parse(EXCHANGES))}
+    assert {kind: (each.devices, each.times) for kind, each in found.items()} == {
+        "all-reduce": (4, 1),
+        "all-to-all": (2, 1),
+        "all-gather": (4, 1),
+    }
+    assert found["all-reduce"].received == 2 * 3 / 4 * 240, "each part is received while it is summed, and then the sum"
+    assert found["all-to-all"].received == 128 / 2, "half of it stays"
+    assert found["all-gather"].received == 3 * 128, "what the other three have"

@@ -194,5 +194,4 @@ def test_the_verdict_knows_what_the_state_of_each_update_rule_is():
     theory, curve = Theory("holds", "so", 0.5, 0.5, 0.5, 0), DistanceCurve(np.ones((9, 2)), -np.inf, (4, 8), -np.inf)
     assert "two start states become one" in verdict(theory, curve, "leaky_output")
     assert "two start states (membrane potentials) become one" in verdict(theory, curve, "leaky_membrane")
-    with pytest.raises(KeyError, match="leaky_spikes"):
-        verdict(theory, curve, "leaky_spikes")
+    assert "two start states become one" in verdict(theory, curve, "a_rule_of_ones_own")  # whose state is read

@@ -6,6 +6,7 @@ import scipy.sparse
 
 from esnlm.diagnosis.theory import decide, sigma_max
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, UpdateRule
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
@@ -194,3 +195,12 @@ def test_a_decay_moves_both_bounds():
     assert decide(by_hand(HALF, EMPTY, 0.5), decay=0.6).verdict == "holds"
     found = decide(by_hand(HALF, EMPTY, 0.5), decay=0.4)
     assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)
+
+
+def test_of_a_function_of_ones_own_theory_says_nothing(monkeypatch):
+    """Its proofs are of tanh and of the two rules."""
+    monkeypatch.setitem(ACTIVATIONS, "softsign", lambda x: x / (1 + abs(x)))
+    monkeypatch.setitem(UPDATE_RULES, "copy", UpdateRule(lambda state, drive, leak, f, decay: f(drive)))
+    matrices = np.array(HALF, np.float32), np.array(EMPTY, np.float32), np.ones(2, np.float32)
+    found = decide(Reservoir(*matrices, activation="softsign", update_rule="copy"), "softsign")
+    assert (found.verdict, found.reason) == ("undecided", "nothing was derived for copy and softsign")

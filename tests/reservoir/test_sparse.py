@@ -14,6 +14,10 @@ from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 EPSILON = np.finfo(np.float32).eps
+PLAIN = [kernel for kernel in sparse.KERNELS if kernel != "fused"]
+# It takes longer to compile for Pallas's interpreter, and tests/reservoir/test_fused.py has its quick tests.
+EVERY_KERNEL = [*PLAIN, pytest.param("fused", marks=pytest.mark.slow)]
+FUSED = pytest.param({}, "fused", marks=pytest.mark.slow)
 
 
 def reservoir(**settings):
@@ -23,7 +27,7 @@ def reservoir(**settings):
 
 
 @pytest.mark.parametrize("columns", [1, 7, 64])
-@pytest.mark.parametrize("kernel", sparse.KERNELS)
+@pytest.mark.parametrize("kernel", EVERY_KERNEL)
 def test_matmul_agrees_with_numpy(kernel, columns):
     w_rec = reservoir().w_rec
     h = np.random.default_rng(0).normal(size=(150, columns)).astype(np.float32)
@@ -54,7 +58,7 @@ def test_add_columns_adds_the_token_s_column(settings):
 
 
 def test_an_unknown_kernel_is_named():
-    with pytest.raises(ValueError, match="kernel 'coo' is not one of bcoo, csr, ell, dense"):
+    with pytest.raises(ValueError, match="kernel 'coo' is not one of bcoo, csr, ell, dense, fused"):
         sparse.prepare(reservoir().w_rec, "coo")
 
 
@@ -64,7 +68,11 @@ def test_an_unknown_kernel_is_named():
         (65_536, 65_536 * 32, "cpu", "csr"),
         (4096, 4096**2, "cpu", "dense"),
         (1024, 32_768, "gpu", "dense"),
-        (65_536, 2**21, "gpu", "ell"),
+        (65_536, 2**21, "gpu", "fused"),
+        (4096, 4096 * 32, "gpu", "fused"),
+        (4096, 4096**2 // 20, "gpu", "dense"),
+        (8192, 8192 * 32, "tpu", "dense"),
+        (65_536, 2**21, "tpu", "ell"),
     ],
 )
 def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
@@ -72,9 +80,9 @@ def test_the_kernel_is_chosen_for_the_backend(rows, nonzeros, backend, kernel):
 
 
 def test_rows_are_not_padded_to_a_hub():
-    assert [sparse.choose_kernel(8192, 8192 * 32, "gpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
+    assert [sparse.choose_kernel(16_384, 16_384 * 32, "tpu", longest) for longest in (128, 129)] == ["ell", "bcoo"]
     chosen = {
-        kind: EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).kernel("gpu")
+        kind: EchoStateConfig(reservoir=ReservoirConfig(65_536, topology())).kernel("tpu")
         for kind, topology in TOPOLOGIES.items()
     }
     assert chosen == dict.fromkeys(TOPOLOGIES, "ell") | {"scale_free": "bcoo"}
@@ -83,7 +91,7 @@ def test_rows_are_not_padded_to_a_hub():
 
 @pytest.mark.parametrize("columns", [7, 64])
 @pytest.mark.parametrize(
-    "settings, kernel", [*(({}, kernel) for kernel in sparse.KERNELS), ({"connectivity": 0.5}, "csr")]
+    "settings, kernel", [*(({}, kernel) for kernel in PLAIN), ({"connectivity": 0.5}, "csr"), FUSED]
 )
 def test_gradients_flow_back_through_the_transpose(settings, kernel, columns):
     """dL/dh = W^T dL/d(W h), and W h is what it was; a matrix stored dense stays so."""

@@ -17,7 +17,7 @@ def test_an_entry_is_a_path_in_the_directory():
 
 def test_every_entry_has_one_sentence():
     entries = [entry for entry in vars(RunDirectory).values() if isinstance(entry, Entry)]
-    assert len({entry.name for entry in entries}) == len(entries) == 22
+    assert len({entry.name for entry in entries}) == len(entries) == 23
     for entry in entries:
         assert entry.meaning[0].isupper() and entry.meaning.endswith(".") and ". " not in entry.meaning
 
@@ -72,8 +72,8 @@ def test_a_damaged_number_is_refused(tmp_path, text):
         RunDirectory(run)
 
 
-def test_readme_lists_every_entry():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_page_lists_every_entry():
+    page = (Path(__file__).parents[2] / "docs" / "run_directory.md").read_text()
     for entry in vars(RunDirectory).values():
         if isinstance(entry, Entry) and entry.name != ".lock":
-            assert f"| `{entry.name}` | {entry.meaning} |" in readme
+            assert f"| `{entry.name}` | {entry.meaning} |" in page

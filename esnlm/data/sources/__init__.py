@@ -11,6 +11,7 @@ SOURCES: dict[str, type[DataSource]] = {
     for kind, source in {
         "store": "esnlm.data.sources.store:StoreData",
         "grammar": "esnlm.data.sources.grammar:GrammarData",
+        "given": "esnlm.data.sources.given:GivenData",
         "imported": "esnlm.data.sources.imported:ImportedData",
     }.items()
 }

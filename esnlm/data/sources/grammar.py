@@ -20,9 +20,9 @@ class GrammarData(DataSource):
     """A corpus and minimal pairs that the package generates itself (esnlm/data/grammar.py)."""
 
     kind: str = "grammar"
-    sentences: int = 40_000  # of the training corpus
-    validation_sentences: int = 4_000
-    pairs: int = 500  # minimal pairs a paradigm
+    sentences: int = 40_000  # sentences of the training corpus
+    validation_sentences: int = 4_000  # sentences of the validation corpus
+    pairs: int = 500  # minimal pairs of each paradigm
 
     has_minimal_pairs: ClassVar[bool] = True
 

@@ -14,8 +14,8 @@ class BlockDiagonal(Topology):
     """Equal blocks along the diagonal, each of them Erdos-Renyi."""
 
     kind: str = "block_diagonal"
-    blocks: int = 8
-    mean_degree: float = 32.0  # mean nonzeros per row and column
+    blocks: int = 8  # groups, all of one size
+    mean_degree: float = 32.0  # mean nonzeros per row and column of a block
 
     def check(self, field: str, state_size: int) -> None:
         holds = self.blocks >= 1 and state_size % self.blocks == 0

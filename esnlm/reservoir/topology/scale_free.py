@@ -16,7 +16,7 @@ class ScaleFree(Topology):
     """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). An edge goes both ways."""
 
     kind: str = "scale_free"
-    edges: int = 16  # that a joining unit brings [m]; the mean degree is about twice that
+    edges: int = 16  # edges that a joining unit brings; the mean degree is about twice that [m]
 
     def check(self, field: str, state_size: int) -> None:
         holds = 1 <= self.edges < state_size

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.runs.remote import lock as lock_module
 from esnlm.runs.remote import working_folder
 from esnlm.runs.remote.address import parse
 from esnlm.runs.remote.lock import LOCK
 from esnlm.training.log import TrainingLog
+from esnlm.workflows import train
 from esnlm.workflows.train import train_run
 from tests.cloud import SMALL, assert_same_bits, small
 
@@ -251,3 +253,11 @@ def test_a_run_that_is_killed_goes_on_on_another_machine_with_the_same_bits(s3, 
     last = subprocess.run([*command, s3.url()], **options, capture_output=True)
     assert kills > 0 and last.returncode == 0, last.stderr
     assert_same_bits(s3.url(), undisturbed)
+
+
+def test_several_processes_need_a_folder_that_all_of_them_see(monkeypatch, tmp_path):
+    monkeypatch.setattr(group, "count", lambda: 2)
+    monkeypatch.setattr(train, "_require_same_everywhere", lambda *_: None)
+    message = "^s3://bucket/run: several processes write one run, so give a folder that all of them see, on a shared file system$"
+    with pytest.raises(InputError, match=message):
+        train_run(small(tmp_path, "s3://bucket/run"))

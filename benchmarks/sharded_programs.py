@@ -1,0 +1,253 @@
+"""The hot programs on many devices, compiled by benchmarks/compile_for.py with a --target that names a topology.
+
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1         # 8 GPUs of one host
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:2x8x1         # 2 hosts of 8
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e:4x4        # 16 chips
+
+The mesh is the default one, with all devices along `vocabulary`. Every figure is that of one device. The programs are
+
+    window    features of the device's share of a window (features/sharded_stream.py): one time step
+    by unit   the exchange that makes features by sentence into features by unit, of a whole window
+    update    one update of the compiled loop (training/sharded_update.py)
+    scoring   log-probabilities of a chunk of features (evaluation/sharded_scoring.py)
+    ESN+i     loss and gradient of an update through time (training/sharded_end_to_end.py)
+
+"received" is what a device must receive in all exchanges of a unit, by the rules of benchmarks/hlo.py. The time that this takes is
+in no bound here, since the speed between devices is not known.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import compile_for
+import jax
+import jax.numpy as jnp
+import measure
+import numpy as np
+import targets
+from compile_for import RANK, ROWS, SENTENCES, SMALLER_BUCKET, STEPS, VOCAB_SIZE, Program, integers, shape
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from targets import Target
+
+from esnlm.config import TrainingConfig
+from esnlm.evaluation import sharded_scoring
+from esnlm.features import dropout, sharded_stream
+from esnlm.features.layout import PackedBatch
+from esnlm.features.packed_stream import BY_SLOT
+from esnlm.features.sharded_stream import BY_SENTENCE, BY_UNIT
+from esnlm.models.base import ModelConfig
+from esnlm.parallel.mesh import AXES, EVERYWHERE
+from esnlm.parallel.placement import Placement
+from esnlm.training import sharded_end_to_end, sharded_update, update
+from esnlm.training.batches import WindowTargets
+
+ESN_I_SIZE = 2048
+
+
+@dataclass(frozen=True)
+class Sharded(Program):
+    """A program, and how each of its arguments is cut: a PartitionSpec, or a tree of them for its leaves."""
+
+    specs: tuple = ()
+
+
+def programs(target: Target, topology: str) -> dict[str, Callable[[], Sharded]]:
+    """Returns what makes each program, by its name."""
+    found: dict[str, Callable[[], Sharded]] = {}
+    for size in compile_for.SIZES:
+        found[f"window, N {size:,}"] = partial(window, target, topology, size)
+        found[f"by unit, N {size:,}"] = partial(by_unit, target, topology, size)
+        for precision in ("float32", "bf16"):
+            found[f"update, N {size:,}, {precision}"] = partial(readout_update, target, topology, size, precision)
+        found[f"scoring, N {size:,}, float32"] = partial(scoring_chunk, target, topology, size)
+    found[f"ESN+i gradient, N {ESN_I_SIZE:,}, float32"] = partial(esn_i_gradient, target, topology)
+    return found
+
+
+def compile_program(name: str, target: Target, topology: str, text_folder: Path | None = None) -> dict:
+    """Compiles a program and returns what it would do on each device."""
+    program = programs(target, topology)[name]()
+    mesh, began = mesh_of(target, topology), time.perf_counter()
+
+    def placed(spec: PartitionSpec, tree: Any) -> Any:
+        def leaf(x: Any) -> jax.ShapeDtypeStruct:
+            cut = spec if len(x.shape) >= len(spec) else EVERYWHERE  # a counter of an optimizer
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, cut))
+
+        return jax.tree.map(leaf, tree)
+
+    arguments = [
+        jax.tree.map(placed, spec, given, is_leaf=lambda x: isinstance(x, PartitionSpec))
+        for spec, given in zip(program.specs, program.arguments, strict=True)
+    ]
+    traced = program.function.trace(*arguments)
+    found = compile_for.compile_traced(traced, program, name, target, text_folder, began)
+    return found | {"devices": mesh.size}
+
+
+def mesh_of(target: Target, topology: str) -> Mesh:
+    """Returns the mesh of a topology, the same at each call: JAX tells the devices of two descriptions apart."""
+    return _mesh(target.name, topology)
+
+
+@cache
+def _mesh(name: str, topology: str) -> Mesh:
+    return Mesh(np.array(targets.devices(targets.TARGETS[name], topology)).reshape(1, -1), AXES)
+
+
+def placement_of(target: Target, topology: str, model: ModelConfig) -> Placement:
+    by_token = model.token_arrays or ()
+    return Placement(mesh_of(target, topology), VOCAB_SIZE, model.feature_size, by_token, ("readout.b",))
+
+
+# ---- the programs
+
+
+def window(target: Target, topology: str, size: int) -> Sharded:
+    model = compile_for.sparse_model(size)
+    compute, window_tokens, slots = compile_for.settings(target, model)
+    mesh = mesh_of(target, topology)
+    reservoir = compile_for.abstract_reservoir(model.reservoir, compute.kernel)
+    laid = sharded_stream._Laid(
+        tokens=integers(mesh.size, STEPS, slots),
+        starts=shape(mesh.size, STEPS, slots, dtype=bool),
+        parents=None,
+        first_rows=integers(mesh.size, STEPS),
+        steps=integers(mesh.size),
+        corpus_positions=None,
+    )
+    arguments = reservoir, laid, shape(mesh.size * (window_tokens + slots), size), integers()
+    specs = EVERYWHERE, BY_SENTENCE, BY_SENTENCE, EVERYWHERE
+    function = jax.jit(
+        lambda cell, laid, buffer, first: sharded_stream.run(cell, laid, buffer, first, None, mesh=mesh, rate=0.0),
+        donate_argnums=2,
+    )
+    nonzeros = round(size * model.reservoir.mean_degree)
+    needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
+    return Sharded(function, arguments, "time step", slots, needed, specs=specs)
+
+
+def by_unit(target: Target, topology: str, size: int) -> Sharded:
+    model = compile_for.sparse_model(size)
+    _, window_tokens, slots = compile_for.settings(target, model)
+    mesh, rows = mesh_of(target, topology), window_tokens + slots
+    function = jax.jit(partial(sharded_stream.by_unit, mesh=mesh))
+    arguments = (shape(mesh.size * rows, size),)
+    return Sharded(function, arguments, "window", rows, [(2 * 4 * rows * size, {})], specs=(BY_SENTENCE,))
+
+
+def readout_update(target: Target, topology: str, size: int, precision: str) -> Sharded:
+    model = compile_for.sparse_model(size)
+    compute, window_tokens, slots = compile_for.settings(target, model, precision)
+    placement, training = placement_of(target, topology, model), TrainingConfig()
+    optimizer = update.make_optimizer(training, updates=1000)
+    loss_and_gradient = partial(
+        sharded_update.readout_loss_and_gradient,
+        placement=placement,
+        precision=precision,
+        chunk_tokens=compute.chunk_tokens,
+        dropout_rate=0.0,
+    )
+    loop = update.make_update_loop(optimizer, training.on_nonfinite, (SMALLER_BUCKET, ROWS), loss_and_gradient)
+    params = {"readout": readout(placement)}
+    devices = placement.devices
+    rows = devices * (window_tokens + slots)
+    updates = max(1, devices * window_tokens // (ROWS + SENTENCES - 1))
+    window_targets = WindowTargets(compile_for.packed_targets(ROWS, SENTENCES - 1, updates), integers(updates))
+    key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
+    state = jax.eval_shape(optimizer.init, params)
+    buffer = shape(rows, placement.padded_feature_size)
+    arguments = params, state, buffer, window_targets, key, integers(), integers()
+    specs = placement.specs(params), placement.specs(state), BY_UNIT, *[EVERYWHERE] * 4
+    trained = compile_for.entries({"readout": compile_for.low_rank_readout(size)}) / devices
+    flops = 2.0 * ROWS * RANK * (3 * VOCAB_SIZE + 2 * size) / devices
+    needed = [(4 * (2 * trained + ROWS * size / devices), {precision: flops}), (4 * 7 * trained, {})]
+    return Sharded(loop, arguments, "update", ROWS + SENTENCES - 1, needed, specs=specs)
+
+
+def scoring_chunk(target: Target, topology: str, size: int) -> Sharded:
+    model = compile_for.sparse_model(size)
+    compute, window_tokens, slots = compile_for.settings(target, model)
+    placement = placement_of(target, topology, model)
+    rows, arrays, devices = compute.chunk_tokens, readout(placement), placement.devices
+    buffer = shape(devices * (window_tokens + slots), placement.padded_feature_size)
+    arguments = arrays, buffer, integers(rows), integers(2 * rows), integers(2 * rows)
+    specs = placement.readout_specs(arrays), BY_UNIT, *[EVERYWHERE] * 3
+    function = jax.jit(lambda *given: sharded_scoring.pair_log_probs(*given, precision="float32", placement=placement))
+    flops = 2.0 * rows * RANK * (VOCAB_SIZE + size) / devices
+    needed = [(4 * (compile_for.entries(arrays) + rows * size) / devices, {"float32": flops})]
+    return Sharded(function, arguments, "chunk", rows, needed, specs=specs)
+
+
+def esn_i_gradient(target: Target, topology: str) -> Sharded:
+    size = ESN_I_SIZE
+    graphdef, params, frozen = compile_for.abstract_esn_i(size, "float32")
+    model = compile_for.esn_i_model(size)
+    placement = placement_of(target, topology, model)
+    devices, slots = placement.devices, max(compile_for.PACKED_SLOTS, placement.devices)
+    params = jax.eval_shape(lambda: pad(placement, params))
+    length = compile_for.LENGTH
+    batch = PackedBatch(integers(length, slots), integers(length, slots), shape(length, slots, dtype=np.uint32))
+    key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
+    function = jax.jit(partial(sharded_end_to_end.loss_and_gradient, graphdef, placement))
+    arguments = frozen, params, batch, compile_for.packed_targets(ROWS, 0), key
+    specs = EVERYWHERE, placement.specs(params), BY_SLOT, EVERYWHERE, EVERYWHERE
+    trained, tokens = compile_for.entries(params), length * slots
+    products = {"float32": (3 * 2.0 * ROWS * size * VOCAB_SIZE + 2 * 2.0 * tokens * size * size) / devices}
+    needed = [(4 * ((trained // 2 + trained) / devices + size * size), products)]
+    return Sharded(function, arguments, "call", ROWS, needed, specs=specs)
+
+
+def readout(placement: Placement) -> dict:
+    """Returns the shapes of a low-rank readout with its padding."""
+    rows, size = placement.padded_vocab_size, placement.padded_feature_size
+    return {"a": shape(rows, RANK), "b": shape(RANK, size), "bias": shape(rows)}
+
+
+def pad(placement: Placement, params: Any) -> Any:
+    """Returns arrays of the shapes that params have on the devices."""
+    return jax.tree.map(lambda x: jnp.zeros((placement.padded_vocab_size, *x.shape[1:]), x.dtype), params)
+
+
+# ---- the table
+
+
+def markdown(record: dict, target: Target) -> list[str]:
+    lines = [
+        "Compiled, never run. [c] is what the compiled program says of itself, [b] a bound that is worked out from it. All figures"
+        " are of one device; the mesh has all devices along `vocabulary`. The bound leaves the time of the exchanges out."
+        " benchmarks/sharded_programs.py says what each program is.",
+        "",
+    ]
+    head = ["program", "devices", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]"]
+    head += ["moved GB [c]", "bound ms [b]", "needed ms [b]", "exchanges [c]", "received MB [c]", "compiled in s"]
+    rows, failed = [], []
+    for name, found in record["programs"].items():
+        if "failed" in found:
+            failed.append(f"- {name}: does not compile. {found['failed']}")
+            continue
+        memory = found["held_bytes"] + found["temporary_bytes"]
+        rows.append(
+            [name, found["devices"], found["unit"], found["held_bytes"] / 1e9, found["temporary_bytes"] / 1e9]
+            + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
+            + [(found["bytes_read"] + found["bytes_written"]) / 1e9, 1e3 * found["bound_s"], 1e3 * found["needed_s"]]
+            + [exchanges(found["collectives"]), received(found["collectives"]) / 1e6, found["compile_s"]]
+        )
+    return lines + measure.table(head, rows) + [""] * bool(failed) + failed
+
+
+def exchanges(found: list[dict]) -> str:
+    """Returns how many exchanges of each kind there are, as "2 all-reduce, 1 all-to-all"."""
+    times: dict[str, float] = {}
+    for each in found:
+        times[each["kind"]] = times.get(each["kind"], 0) + each["times"]
+    return ", ".join(f"{count:g} {kind}" for kind, count in times.items()) or "none"
+
+
+def received(found: list[dict]) -> float:
+    """Returns the bytes that a device receives."""
+    return sum(each["times"] * each["received"] for each in found)

@@ -1,0 +1,80 @@
+"""Sentences that a program gave in Python: the run directory holds their token stores."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from esnlm.data.encoded_text import encode_sentences, write_sentences
+from esnlm.data.sources.base import CorpusSize, DataSource
+from esnlm.data.store import TokenStore, open_store
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.errors import InputError
+from esnlm.runs.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class GivenData(DataSource):
+    """Sentences given to `esnlm.train` or to the `fit` of a language model (docs/library.md)."""
+
+    kind: str = "given"
+
+    def check(self) -> None:
+        pass
+
+    def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
+        """Opens stores/train of the run directory, and stores/validation where it is there."""
+        train, validation = directory.stores / "train", directory.stores / "validation"
+        if not train.exists():
+            raise InputError(
+                f"{train}: missing: data.kind is given, for sentences given in Python; give them again with"
+                " esnlm.train(..., sentences=...)"
+            )
+        return open_store(train), open_store(validation) if validation.exists() else None
+
+    def train_folder(self, directory: RunDirectory) -> Path | None:
+        return directory.stores / "train"
+
+    def size(self) -> CorpusSize:
+        self._refuse()
+
+    def tokenizer(self) -> Tokenizer:
+        self._refuse()
+
+    def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise InputError(
+            "data.kind is given: the sentences were given in Python, and only the run that has them can read them; name a"
+            " text with --data, or choose store"
+        )
+
+
+def put_sentences(
+    directory: RunDirectory, sentences: list[str], validation: list[str] | None, tokenizer: Tokenizer
+) -> None:
+    """Writes the token stores of a run; where they are there already, they must hold the same sentences.
+
+    Raises:
+        InputError: there are no sentences, or the run was begun with others.
+    """
+    begun = directory.config.exists()
+    for name, given in (("train", sentences), ("validation", validation)):
+        folder = directory.stores / name
+        if not begun and given is not None:
+            write_sentences(folder, given, tokenizer, overwrite=True)
+        elif begun and not _is_of(folder, given, tokenizer):
+            raise InputError(
+                f"{folder}: the run was begun with other sentences; give the same, or name another run directory"
+            )
+
+
+def _is_of(folder: Path, sentences: list[str] | None, tokenizer: Tokenizer) -> bool:
+    """Returns whether a store holds these sentences, or is not there where there are none."""
+    if sentences is None or not folder.exists():
+        return sentences is None and not folder.exists()
+    store, now = open_store(folder), encode_sentences(sentences, tokenizer)
+    of_same = store.manifest["tokenizer"]["sha256"] == tokenizer.sha256
+    return of_same and np.array_equal(store.tokens, now.tokens)

@@ -1,0 +1,178 @@
+"""How a readout is fitted to states in memory: with the fitters of esnlm/regression and the optimizers of training."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from esnlm.config import TrainingConfig
+from esnlm.errors import require
+from esnlm.models.ngrams import UnigramModel
+from esnlm.ops.matmul import matmul
+from esnlm.readout import linear
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.regression import rls
+from esnlm.regression.base import Fitter, Window
+from esnlm.regression.calibration import HeldOut
+from esnlm.regression.lms import LeastMeanSquares, run_delta_rule, side_by_side
+from esnlm.regression.ridge import Ridge
+from esnlm.regression.rls import RecursiveLeastSquares
+from esnlm.regression.solvers import solve_centred
+from esnlm.rng import Stream, generator
+from esnlm.training.update import make_optimizer, make_step
+
+PRECISION = "float32"  # of the products of adamw and lms
+MOST_HELD_OUT = 0.1  # of the rows
+
+Arrays = dict[str, np.ndarray]
+
+
+def fit_ids(
+    rule: TrainingConfig | Fitter,
+    h: np.ndarray,
+    y: np.ndarray,
+    lengths: list[int],
+    classes: int,
+    rank: int | None,
+    seed: int,
+) -> Arrays:
+    """Fits a readout of log-probabilities.
+
+    Args:
+        rule: how.
+        h: states (n, F).
+        y: ids (n,) int32.
+        lengths: of the sequences that h and y hold one after another.
+        classes: V.
+        rank: r; None: full.
+        seed: of what is held out, or of adamw's weights and order.
+
+    Returns:
+        {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32.
+    """
+    h = h.astype(np.float32)
+    if isinstance(rule, TrainingConfig):
+        module = linear.initialize(ReadoutConfig(rank), h.shape[1], classes, seed)
+        names = ("w", "bias") if rank is None else ("a", "b", "bias")
+        params = {name: getattr(module, name)[...] for name in names}
+
+        def nll(params: dict, h: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
+            return linear.weighted_nll(params["readout"], h, y, weights, PRECISION)
+
+        return _descend(rule, params, nll, h, y, lengths, seed)
+    held = _held_out(len(h), rule.held_out_tokens, seed)
+    rows = [each[~held[each]] for each in _sequences(lengths)]
+    rows = [each for each in rows if len(each)]
+    accumulators = rule.start(h.shape[1], classes)
+    window = Window(jnp.asarray(h), rows, y[np.concatenate(rows)])
+    for _ in range(rule.epochs):
+        rule.accumulate(accumulators, window, PRECISION)
+    log_p = UnigramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
+    return rule.solve(accumulators, rank, HeldOut(h[held], y[held]), log_p)[0]
+
+
+def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int) -> Arrays:
+    """Fits y = W h + b by least squares; the arguments are those of `fit_ids`, with numbers y (n, L) float64.
+
+    Returns:
+        {"w" (L, F), "bias" (L,)}: float64 of ridge and rls, float32 of lms and adamw.
+    """
+    outputs = y.shape[1]
+    if isinstance(rule, Ridge):
+        w, bias = _best_ridge(rule, h.astype(np.float64), y, seed)
+        return {"w": w, "bias": bias}
+    if isinstance(rule, RecursiveLeastSquares):
+        accumulators = rule.start(h.shape[1], outputs)
+        rule.accumulate(accumulators, Window(h, _sequences(lengths), y), PRECISION)  # type: ignore[arg-type]
+        w, bias = rls.solution(accumulators)
+        return {"w": w, "bias": bias}
+    if isinstance(rule, LeastMeanSquares):
+        return _run_lms(rule, h.astype(np.float32), y, lengths)
+    require(isinstance(rule, TrainingConfig), f"{rule.kind} fits ids and no numbers; choose ridge, rls, lms or adamw")
+    assert isinstance(rule, TrainingConfig)
+
+    def half_square(params: dict, h: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
+        found = matmul(h, params["readout"]["w"], (1, 1), PRECISION) + params["readout"]["bias"]
+        return jnp.sum(weights * jnp.square(y - found).mean(axis=1)) / 2
+
+    zeros = {"w": jnp.zeros((outputs, h.shape[1]), jnp.float32), "bias": jnp.zeros(outputs, jnp.float32)}
+    return _descend(rule, zeros, half_square, h.astype(np.float32), y.astype(np.float32), lengths, seed)
+
+
+def _best_ridge(rule: Ridge, h: np.ndarray, y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns W and b of all rows, at the penalty that predicts rows held out best. One penalty alone is not tried."""
+    best = rule.regularizations[0]
+    if len(rule.regularizations) > 1 and len(h) > 1:
+        held = _held_out(len(h), rule.held_out_tokens, seed)
+        errors = {}
+        for penalty in rule.regularizations:
+            w, bias = solve_centred(h[~held], y[~held], penalty)
+            errors[penalty] = float(np.square(y[held] - h[held] @ w.T - bias).sum())
+        best = min(errors, key=errors.__getitem__)
+    return solve_centred(h, y, best)
+
+
+def _run_lms(rule: LeastMeanSquares, h: np.ndarray, y: np.ndarray, lengths: list[int]) -> Arrays:
+    """Runs the delta rule, batch_size sequences side by side."""
+    step, slot = side_by_side(lengths, rule.batch_size)
+    steps = int(step.max()) + 1
+    rows = np.full((steps, rule.batch_size), -1, np.int32)
+    targets = np.zeros((*rows.shape, y.shape[1]), np.float32)
+    rows[step, slot], targets[step, slot] = np.arange(len(h)), y
+    rates = np.array([1, rule.intercept], np.float32) * np.float32(rule.learning_rate / rule.batch_size)
+    w: Any = jnp.zeros((y.shape[1], h.shape[1]), jnp.float32)
+    bias: Any = jnp.zeros(y.shape[1], jnp.float32)
+    for _ in range(rule.epochs):
+        w, bias = run_delta_rule(w, bias, h, rows, targets, steps, rates, precision=PRECISION)
+    return {"w": np.asarray(w), "bias": np.asarray(bias)}
+
+
+def _descend(
+    rule: TrainingConfig,
+    params: dict[str, jax.Array],
+    loss: Callable[..., jax.Array],
+    h: np.ndarray,
+    y: np.ndarray,
+    lengths: list[int],
+    seed: int,
+) -> Arrays:
+    """Takes the steps of an optimizer on the mean loss of each batch's rows, in an order of the seed for each epoch."""
+    sequences = _sequences(lengths)
+    size = rule.batch_size
+    updates = rule.epochs * -(-len(sequences) // size)
+    optimizer = make_optimizer(rule, updates)
+    step = make_step(optimizer, rule.on_nonfinite)
+
+    @jax.jit
+    def update(params: dict, state: Any, h: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[dict, Any]:
+        value, gradient = jax.value_and_grad(loss)(params, h, y, weights)
+        return step(params, state, value, gradient)[:2]
+
+    tree: dict = {"readout": {name: jnp.asarray(array, jnp.float32) for name, array in params.items()}}
+    state = optimizer.init(tree)
+    for epoch in range(rule.epochs):
+        order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(sequences))
+        for first in range(0, len(order), size):
+            rows = np.concatenate([sequences[i] for i in order[first : first + size]])
+            padded = 1 << (len(rows) - 1).bit_length()  # few sizes, so few compilations
+            weights = np.zeros(padded, np.float32)
+            weights[: len(rows)] = 1 / len(rows)
+            taken = np.concatenate([rows, np.zeros(padded - len(rows), rows.dtype)])
+            tree, state = update(tree, state, h[taken], y[taken], weights)
+    return {name: np.asarray(array) for name, array in tree["readout"].items()}
+
+
+def _sequences(lengths: list[int]) -> list[np.ndarray]:
+    """Returns the rows of each sequence."""
+    ends = np.cumsum(lengths)
+    return [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+
+
+def _held_out(rows: int, most: int, seed: int) -> np.ndarray:
+    """Returns which rows are held out, (n,) bool: one at least."""
+    require(rows >= 2, f"there is {rows} row: give at least 2, one to hold out")
+    held = np.zeros(rows, bool)
+    held[generator(seed, Stream.HELD_OUT).permutation(rows)[: max(1, min(most, int(MOST_HELD_OUT * rows)))]] = True
+    return held

@@ -1,0 +1,80 @@
+"""Training from Python: the run that `esnlm train` trains, with functions that watch it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from esnlm import config_io, loaded_run
+from esnlm.config import Experiment, as_dict
+from esnlm.data.sources.given import put_sentences
+from esnlm.data.tokenizer import Tokenizer
+from esnlm.errors import require
+from esnlm.library import text
+from esnlm.loaded_run import Run
+from esnlm.runs.directory import RunDirectory
+from esnlm.workflows.train import INTERRUPTED, train_run
+
+Callback = Callable[[int, dict[str, Any]], Any]
+
+
+def train(
+    experiment: Experiment | dict[str, Any] | str | Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    sentences: Sequence[str] | None = None,
+    validation: Sequence[str] | None = None,
+    tokenizer: str | Path | Tokenizer = "words",
+    allow_change: Sequence[str] = (),
+) -> Run:
+    """Trains a run, or what is left of it, in its run directory, and returns it. It is what `esnlm train` does.
+
+    A second call with a finished run returns it at once. A call that was interrupted is resumed by the same call.
+
+    Args:
+        experiment: an Experiment, the same as nested dicts, or a YAML file.
+        callbacks: functions of the step and of the metrics logged there, a dict such as {"step": 20, "train_nll": 6.1, ...}
+            or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. Where one returns True, the run stops after the updates under
+            way and is saved. What one raises ends the call, and the run can be resumed from its last checkpoint.
+        sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
+        validation: texts to validate on, where there are `sentences`.
+        tokenizer: of the sentences: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
+        allow_change: settings that may differ from those that the run was begun with, as `--allow-change` names them.
+
+    Returns:
+        The run, restored from its newest checkpoint.
+
+    Raises:
+        InputError: the data, the configuration or the run directory cannot be used.
+        KeyboardInterrupt: it was interrupted (in a notebook: the stop button). The run is saved by then.
+
+    Example:
+        def patience(step, metrics):
+            return metrics.get("train_nll", 9.0) < 3.0        # True stops the run
+
+        run = esnlm.train({"run": "runs/small", "training": {"epochs": 2}}, [patience], sentences=texts)
+        run.log_probs(["The cats sleep."])
+    """
+    tree = as_dict(experiment) if isinstance(experiment, Experiment) else experiment
+    require(validation is None or sentences is not None, "validation is given without sentences: give both")
+    if sentences is not None:
+        tree = as_dict(config_io.read(tree)) if isinstance(tree, str | Path) else dict(tree)
+        tree["data"] = {"kind": "given"}
+    read = config_io.read(tree) if isinstance(tree, str | Path) else config_io.from_dict(tree)
+    if sentences is not None:
+        lines = text.require_sentences(sentences)
+        held = None if validation is None else text.require_sentences(validation)
+        put_sentences(RunDirectory(Path(read.run)), lines, held, text.tokenizer(tokenizer, lines))
+    stopped = False
+
+    def tell(values: dict[str, Any]) -> bool:
+        nonlocal stopped
+        answers = [callback(values["step"], dict(values)) for callback in callbacks]
+        stopped = stopped or any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+        return stopped
+
+    status = train_run(read, allow_change, listeners=[tell] if callbacks else (), ends_process=False)
+    if status == INTERRUPTED and not stopped:
+        raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
+    return loaded_run.load(read.run)

@@ -1,0 +1,139 @@
+"""The functions of a time step, by name: activations f, and update rules. A program can add its own.
+
+    leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
+    leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
+
+A configuration names its functions. So a run whose function was registered here by a program can be trained, saved and
+loaded by every program that registers the same function under the same name. A function that nobody registered has a name
+in angle brackets, which no other process can know.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from esnlm.errors import require
+
+Activation = Callable[[jax.Array], jax.Array]  # elementwise
+Function = TypeVar("Function", bound=Callable)
+
+
+@dataclass(frozen=True)  # and not a tuple, which JAX would look into
+class UpdateRule:
+    """The equations of a time step, for all units and batch slots at once."""
+
+    # (state (N, B), drive (N, B), leak (N, 1), f, decay) -> the new state (N, B). The drive is W_rec r + W_in u.
+    step: Callable[..., jax.Array]
+    # (state, f) -> r (N, B), which feeds back and which the readout sees
+    output: Callable[[jax.Array, Activation], jax.Array] = lambda state, f: state
+
+
+def _leaky_output(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
+    return (1 - decay * leak) * state + leak * f(drive)
+
+
+def _leaky_membrane(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
+    return (1 - decay * leak) * state + leak * drive
+
+
+ACTIVATIONS: dict[str, Activation] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+UPDATE_RULES: dict[str, UpdateRule] = {
+    "leaky_output": UpdateRule(_leaky_output),
+    "leaky_membrane": UpdateRule(_leaky_membrane, lambda state, f: f(state)),
+}
+
+_BUILT_IN = frozenset([*ACTIVATIONS, *UPDATE_RULES])
+_given: dict[tuple[str, str], Callable] = {}  # by kind and name, the functions that programs have added
+
+
+def activation(function: Function) -> Function:
+    """Registers an activation f under its own name, so that a configuration can name it. It is a decorator.
+
+    Args:
+        function: from an array of any shape to one of the same shape, elementwise, made of JAX functions.
+
+    Raises:
+        InputError: the name is that of a function of the package, or there is none.
+
+    Example:
+        @esnlm.activation
+        def softsign(x):
+            return x / (1 + abs(x))
+    """
+    _add("activation", _own_name("activation", function), function)
+    return function
+
+
+def update_rule(function: Function) -> Function:
+    """Registers the equation of a time step under its own name, so that a configuration can name it. It is a decorator.
+
+    Args:
+        function: (state, drive, leak, f) -> the new state. `state` and `drive` = W_rec h + W_in u are (N, B), `leak` is
+            (N, 1), and f is the activation. What feeds back and what the readout sees is the state.
+
+    Raises:
+        InputError: the name is that of a rule of the package, or there is none.
+
+    Example:
+        @esnlm.update_rule
+        def euler(state, drive, leak, f):                    # a step of 0.1, with diffusion
+            return state + 0.1 * f(drive - 0.01 * state)
+    """
+    _add("update_rule", _own_name("update_rule", function), function)
+    return function
+
+
+def name_of(kind: str, given: str | Callable) -> str:
+    """Returns the name of an activation or an update rule that is given by its name or as a function.
+
+    A function that is not registered gets a name in angle brackets, which serves this process only.
+
+    Args:
+        kind: "activation" or "update_rule".
+        given: the name, or the function.
+
+    Raises:
+        InputError: it is neither.
+    """
+    known: dict[str, Any] = ACTIVATIONS if kind == "activation" else UPDATE_RULES
+    if isinstance(given, str):
+        require(given in known, f"{kind} is {given!r}: choose {', '.join(public(known))}, or give a function")
+        return given
+    require(callable(given), f"{kind} is {given!r}: give a name or a function")
+    names = [name for name, function in known.items() if given in (function, _given.get((kind, name)))]
+    if names:
+        return min(names, key=is_anonymous)  # a function may be registered after it was used
+    plain = getattr(given, "__name__", type(given).__name__).strip("<>")
+    name = f"<{plain} {len(_given) + 1}>"
+    _add(kind, name, given)
+    return name
+
+
+def is_anonymous(name: str) -> bool:
+    """Returns whether a name serves this process only."""
+    return name.startswith("<")
+
+
+def public(known: dict[str, Any]) -> list[str]:
+    """Returns the names that other processes can know."""
+    return [name for name in known if not is_anonymous(name)]
+
+
+def _add(kind: str, name: str, function: Callable) -> None:
+    _given[kind, name] = function
+    if kind == "activation":
+        ACTIVATIONS[name] = function
+    else:
+        UPDATE_RULES[name] = UpdateRule(lambda state, drive, leak, f, decay: function(state, drive, leak, f))
+
+
+def _own_name(kind: str, function: Callable) -> str:
+    """Returns the name of a function that is to be registered. A name can be given again: a notebook's cell runs twice."""
+    name = getattr(function, "__name__", "")
+    advice = "write it with def, under a name of its own"
+    require(name.isidentifier(), f"{kind}: a function without a name cannot be registered; {advice}")
+    require(name not in _BUILT_IN, f"{kind} {name}: esnlm has one of this name; choose another name")
+    return name

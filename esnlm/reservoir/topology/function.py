@@ -1,0 +1,90 @@
+"""A topology that is a function: from a number of units to the matrix of who feeds whom."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from esnlm.errors import require
+from esnlm.reservoir.arrays import checked_matrix
+from esnlm.reservoir.topology.base import TOPOLOGIES, Connections, Topology
+
+Function = TypeVar("Function", bound=Callable)
+
+
+class FunctionTopology(Topology):
+    """What a registered function is to a reservoir. The fields of a subclass are the function's further arguments."""
+
+    kind = ""
+    function: ClassVar[Callable]
+
+    def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
+        given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]}
+        matrix = type(self).function(state_size, rng, **given)
+        found = checked_matrix(f"the matrix of topology {self.kind}", matrix, (state_size, state_size))
+        row, column = found.coords
+        return Connections(row.astype(np.int32), column.astype(np.int32), found.data)
+
+    def entries(self, state_size: int, density: float) -> float:
+        return _entries(self, state_size)
+
+    def __reduce__(self) -> tuple:  # no module has the class: a pickle names the function as a configuration does
+        return _find, (self.kind, {each.name: getattr(self, each.name) for each in dataclasses.fields(self)[1:]})
+
+
+del TOPOLOGIES[""]  # what stands above is none
+
+
+def topology(function: Function) -> Function:
+    """Registers a topology under the function's own name, so that a configuration can name it. It is a decorator.
+
+    Args:
+        function: (state_size, rng, ...) -> the matrix before it is scaled to the spectral radius, (N, N), an array of NumPy
+            or a matrix of SciPy. Entry (i, j) is the weight from unit j to unit i. `rng` is a numpy.random.Generator, and
+            all that may be drawn from. Further arguments with defaults are settings of the topology.
+
+    Raises:
+        InputError: the name is that of a topology of the package, or an argument has no default.
+
+    Example:
+        @esnlm.topology
+        def chain(state_size, rng, weight: float = 1.0):     # unit i feeds unit i + 1, and the last one the first
+            return weight * np.roll(np.eye(state_size), 1, axis=0)
+    """
+    register(function.__name__, function)
+    return function
+
+
+def register(name: str, function: Callable) -> type[Topology]:
+    """Makes a topology of a function and registers it under a name."""
+    known = TOPOLOGIES.get(name)
+    free = known is None or issubclass(known, FunctionTopology)
+    require(free, f"topology {name}: esnlm has one of this name; choose another name")
+    fields: list[tuple[str, Any, Any]] = [("kind", str, name)]
+    for argument in list(inspect.signature(function).parameters.values())[2:]:
+        default = argument.default
+        require(default is not argument.empty, f"topology {name}: argument {argument.name} has no default; give it one")
+        annotated = argument.annotation
+        kind = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
+        fields.append((argument.name, kind, default))
+    TOPOLOGIES.pop(name, None)
+    namespace = {each: default for each, _, default in fields} | {"function": staticmethod(function)}
+    namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
+    made = type(f"topology_{name}", (FunctionTopology,), namespace)
+    return dataclasses.dataclass(frozen=True)(made)
+
+
+def _find(name: str, settings: dict[str, Any]) -> Topology:
+    """Returns the registered topology of a name."""
+    require(name in TOPOLOGIES, f"topology {name} is not registered here: write @esnlm.topology above its def first")
+    found: Any = TOPOLOGIES[name]
+    return found(**settings)
+
+
+@lru_cache(maxsize=64)
+def _entries(topology: FunctionTopology, state_size: int) -> float:
+    """Returns the nonzeros of one draw: nothing else can know them."""
+    return len(topology.connect(state_size, 0.0, np.random.default_rng(0)).row)

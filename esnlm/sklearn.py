@@ -1,0 +1,364 @@
+"""Echo state networks for real-valued sequences as scikit-learn's estimators. It needs esnlm[sklearn].
+
+The reservoir is that of `esnlm.Reservoir`, in float64. What is fitted is a ridge regression on (u, x), the input and the
+state, with an intercept.
+
+Example:
+    from esnlm.sklearn import ReservoirRegressor
+    from esnlm.signals.series import narma10
+
+    u, y = narma10(3000, seed=0)
+    network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
+    network.score(u[2000:], y[2000:])                      # R^2
+"""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+from esnlm.errors import InputError, require
+from esnlm.library.reservoir import Reservoir
+from esnlm.regression.solvers import solve_centred
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.metrics import accuracy_score, r2_score
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise ImportError("esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'") from None
+
+Sequences = list[np.ndarray]
+
+
+class _ReservoirEstimator(BaseEstimator):
+    """What the two estimators share. Their arguments are described at ReservoirRegressor."""
+
+    _default_predicts = "steps"
+
+    def __init__(
+        self,
+        state_size: int = 200,
+        *,
+        spectral_radius: float = 0.9,
+        leak: float | tuple[float, float] = 1.0,
+        mean_degree: float | None = 10.0,
+        topology: Any = "erdos_renyi",
+        input_scale: float = 0.5,
+        bias_scale: float = 0.2,
+        activation: str | Callable = "tanh",
+        update_rule: str | Callable = "leaky_output",
+        ridge: float = 1e-8,
+        washout: int = 0,
+        predicts: str = "steps",
+        carry_state: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.state_size = state_size
+        self.spectral_radius = spectral_radius
+        self.leak = leak
+        self.mean_degree = mean_degree
+        self.topology = topology
+        self.input_scale = input_scale
+        self.bias_scale = bias_scale
+        self.activation = activation
+        self.update_rule = update_rule
+        self.ridge = ridge
+        self.washout = washout
+        self.predicts = predicts
+        self.carry_state = carry_state
+        self.random_state = random_state
+
+    # ---- what scikit-learn's conventions need ----
+
+    def states(self, X: Any) -> Any:
+        """Returns the states x of each step, (n, N) float64, or a list of such for a list of sequences.
+
+        Raises:
+            NotFittedError: it is not fitted.
+        """
+        check_is_fitted(self)
+        sequences, alone = self._sequences(X, reset=False)
+        found = self._states(sequences)
+        return found[0] if alone else found
+
+    def _fit(self, sequences: Sequences, targets: Sequences) -> None:
+        """Draws the reservoir and fits the readout to targets (T, L), or (1, L) of a whole sequence."""
+        require(self.ridge >= 0, f"ridge is {self.ridge}: it must not be negative")
+        require(self.washout >= 0, f"washout is {self.washout}: it must not be negative")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        inputs = sequences[0].shape[1]
+        size = self.state_size
+        drawn = Reservoir.draw(
+            size,
+            inputs=inputs + 1,
+            spectral_radius=self.spectral_radius,
+            leak=self.leak,
+            mean_degree=None if self.mean_degree is None else min(self.mean_degree, size),
+            topology=self.topology,
+            activation=self.activation,
+            update_rule=self.update_rule,
+            seed=seed,
+        )
+        scale = np.append(np.full(inputs, self.input_scale), self.bias_scale)  # a constant 1 is the last input
+        self.reservoir_ = drawn.replace(w_in=_dense(drawn.w_in) * scale)
+        self._end = None
+        states = self._states(sequences)
+        kept = slice(self.washout, None) if self.predicts == "steps" else slice(-1, None)
+        longest = max(len(each) for each in sequences)
+        require(
+            self.predicts != "steps" or self.washout < longest,
+            f"washout is {self.washout}: it must leave some of the {longest} steps",
+        )
+        x = [np.hstack([u, state])[kept] for u, state in zip(sequences, states, strict=True)]
+        y = [each[kept] if self.predicts == "steps" else each for each in targets]
+        self.coef_, self.intercept_ = solve_centred(np.concatenate(x), np.concatenate(y), self.ridge)
+        if self.carry_state:
+            self._end = self.reservoir_.run(_with_bias(sequences[-1]))[1]
+
+    def _outputs(self, sequences: Sequences) -> Sequences:
+        """Returns the readout's outputs, (T, L) or (1, L) a sequence."""
+        kept = slice(None) if self.predicts == "steps" else slice(-1, None)
+        states = self._states(sequences, self._end)
+        return [
+            np.hstack([u, x])[kept] @ self.coef_.T + self.intercept_ for u, x in zip(sequences, states, strict=True)
+        ]
+
+    def _states(self, sequences: Sequences, start: Any = None) -> Sequences:
+        inputs = [_with_bias(u) for u in sequences]
+        if start is not None:
+            return [self.reservoir_.run(u, start)[0] for u in inputs]
+        return self.reservoir_.states(inputs)
+
+    def _sequences(self, X: Any, reset: bool, y: Any = "no_validation", **options: Any) -> Any:
+        """Returns sequences (T, D), whether X was one sequence alone, and the checked y where it is given."""
+        require(self.predicts in ("steps", "sequences"), f"predicts is {self.predicts!r}: choose steps, sequences")
+        if _is_several(X):
+            sequences = [np.asarray(each, np.float64) for each in X]
+            widths = {each.shape[1] if each.ndim == 2 else -1 for each in sequences}
+            lone = min(widths) if len(widths) == 1 else -1
+            require(
+                lone >= 1 and min(map(len, sequences)) >= 1, "X is several sequences: give each as (T, D), of one D"
+            )
+            finite = all(np.isfinite(each).all() for each in sequences)
+            require(finite, "X holds a number that is not finite")
+            if reset:
+                self.n_features_in_ = lone
+            wanted = self.n_features_in_ == lone or (not reset and lone == 1 and self.predicts == "sequences")
+            require(wanted, f"X has {lone} features, but {type(self).__name__} was fitted with {self.n_features_in_}")
+            return sequences, False
+        if isinstance(y, str):
+            checked = validate_data(self, X, reset=reset, dtype=np.float64)
+        else:
+            checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
+        alone = self.predicts == "steps"
+        sequences = [checked] if alone else [row[:, None] for row in checked]
+        return (sequences, alone) if isinstance(y, str) else (sequences, alone, y)
+
+
+class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
+    """Predicts a number, or several, at each time step of a sequence, or of each sequence.
+
+    Args:
+        state_size: N, units of the reservoir.
+        spectral_radius: of W_rec.
+        leak: a, one number, or the interval that each unit's is drawn from.
+        mean_degree: nonzeros of a row of an erdos_renyi W_rec; None: 32.
+        topology: as in `esnlm.Reservoir.draw`.
+        input_scale: standard deviation of W_in. Bring the inputs to a size near 1 before (StandardScaler).
+        bias_scale: the same of the weights of a constant input 1.
+        activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
+        ridge: the penalty, relative to the mean eigenvalue of the covariance of (u, x).
+        washout: first steps of each sequence that the fit leaves out. Predictions are made for all steps.
+        predicts: "steps": a target belongs to each step. X (n, D) is one sequence of n steps in the order of time, and y is
+            (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its last state. X (n, T)
+            is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be (n, T, D) or a
+            list of n arrays (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
+        carry_state: whether predictions go on from the state in which the last sequence of the fit ended, as where a series
+            is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0.
+        random_state: of the reservoir; an int gives the same one each time.
+
+    Attributes:
+        reservoir_: the `esnlm.Reservoir`. Its last input is the constant 1.
+        coef_, intercept_: of the readout on (u, x): (L, D + N) and (L,), float64.
+
+    Example:
+        ReservoirRegressor(400, washout=100, random_state=0).fit(u, y).predict(u)
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fits it, and returns it.
+
+        Raises:
+            ValueError: X or y has the wrong shape, or holds a number that is not finite.
+        """
+        if _is_several(X):
+            sequences, _ = self._sequences(X, reset=True)
+            targets = self._targets(y, sequences)
+        else:
+            sequences, alone, y = self._sequences(X, True, y, multi_output=True, y_numeric=True)
+            y = np.asarray(y, np.float64)
+            self._flat = y.ndim == 1
+            y = y.reshape(len(y), -1)
+            targets = [y] if alone else list(y[:, None])
+        self._fit(sequences, targets)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Returns the predictions in the shape of the y that it was fitted with, (n,) or (n, L) float64, or a list of such.
+
+        Raises:
+            NotFittedError: it is not fitted.
+        """
+        check_is_fitted(self)
+        sequences, alone = self._sequences(X, reset=False)
+        found = self._outputs(sequences)
+        if self.predicts == "sequences":
+            found, alone = [np.concatenate(found)], True
+        found = [each[:, 0] if self._flat else each for each in found]
+        return found[0] if alone else found
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Returns R^2 over all steps of all sequences; 1 is perfect, and predicting the mean scores 0."""
+        found = self.predict(X)
+        if isinstance(found, list):
+            found, y = np.concatenate(found), np.concatenate([np.asarray(each) for each in y])
+        return float(r2_score(y, found, sample_weight=sample_weight))
+
+    def _targets(self, y: Any, sequences: Sequences) -> Sequences:
+        if y is None or len(y) != len(sequences):
+            raise InputError(f"y must have a target for each of the {len(sequences)} sequences of X")
+        arrays = [np.asarray(each, np.float64) for each in y]
+        require(all(np.isfinite(each).all() for each in arrays), "y holds a number that is not finite")
+        steps = self.predicts == "steps"
+        self._flat = arrays[0].ndim == (1 if steps else 0)
+        found = [each.reshape(len(each) if steps else 1, -1) for each in map(np.atleast_1d, arrays)]
+        for i, (u, each) in enumerate(zip(sequences, found, strict=True)):
+            fits = each.shape == (len(u) if steps else 1, found[0].shape[1])
+            require(fits, f"y of sequence {i} has the shape {arrays[i].shape}: it must fit the {len(u)} steps of X")
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
+    """Predicts a class for each sequence, or for each step of one, by a ridge regression onto one-hot classes.
+
+    The arguments are those of ReservoirRegressor. By default a class belongs to a whole sequence: `predicts="sequences"`.
+
+    Attributes:
+        classes_: the classes, sorted.
+
+    Example:
+        ReservoirClassifier(random_state=0).fit([a_series, another], ["rising", "falling"])    # each (T, D)
+    """
+
+    def __init__(
+        self,
+        state_size: int = 200,
+        *,
+        spectral_radius: float = 0.9,
+        leak: float | tuple[float, float] = 1.0,
+        mean_degree: float | None = 10.0,
+        topology: Any = "erdos_renyi",
+        input_scale: float = 0.5,
+        bias_scale: float = 0.2,
+        activation: str | Callable = "tanh",
+        update_rule: str | Callable = "leaky_output",
+        ridge: float = 1e-8,
+        washout: int = 0,
+        predicts: str = "sequences",
+        carry_state: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            state_size,
+            spectral_radius=spectral_radius,
+            leak=leak,
+            mean_degree=mean_degree,
+            topology=topology,
+            input_scale=input_scale,
+            bias_scale=bias_scale,
+            activation=activation,
+            update_rule=update_rule,
+            ridge=ridge,
+            washout=washout,
+            predicts=predicts,
+            carry_state=carry_state,
+            random_state=random_state,
+        )
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fits it to classes of any type, and returns it.
+
+        Raises:
+            ValueError: X or y has the wrong shape, or holds a number that is not finite.
+        """
+        if _is_several(X):
+            sequences, alone = self._sequences(X, reset=True)
+            if y is None or len(y) != len(sequences):
+                raise InputError(f"y must have a target for each of the {len(sequences)} sequences of X")
+            steps = self.predicts == "steps"
+            labels = np.concatenate([np.asarray(each) for each in y]) if steps else np.asarray(y)
+            ends = np.cumsum([len(each) for each in y])[:-1] if steps else None
+        else:
+            sequences, alone, labels = self._sequences(X, True, y)
+            ends = np.array([], int)
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        one_hot = np.eye(len(self.classes_))[numbers]
+        if self.predicts == "sequences":
+            targets = list(one_hot[:, None])
+        else:
+            targets = np.split(one_hot, ends if ends is not None else [])
+            fits = all(len(u) == len(each) for u, each in zip(sequences, targets, strict=True))
+            require(fits, "y must have a class for each step of each sequence of X")
+        self._fit(sequences, targets)
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Returns a score for each class, (n, classes) float64, or of two classes the difference, (n,); or a list."""
+        check_is_fitted(self)
+        sequences, alone = self._sequences(X, reset=False)
+        found = self._outputs(sequences)
+        if self.predicts == "sequences":
+            found, alone = [np.concatenate(found)], True
+        if len(self.classes_) == 2:
+            found = [each[:, 1] - each[:, 0] for each in found]
+        return found[0] if alone else found
+
+    def predict(self, X: Any) -> Any:
+        """Returns the class of the highest score, (n,), or a list of such."""
+        scores = self.decision_function(X)
+        found = [self._classes_of(each) for each in (scores if isinstance(scores, list) else [scores])]
+        return found if isinstance(scores, list) else found[0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Returns the share of classes that are right."""
+        found = self.predict(X)
+        if isinstance(found, list):
+            found, y = np.concatenate(found), np.concatenate([np.asarray(each) for each in y])
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+    def _classes_of(self, scores: np.ndarray) -> np.ndarray:
+        return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def _is_several(X: Any) -> bool:
+    """Returns whether X is several sequences of vectors, and not one array of two axes."""
+    if isinstance(X, list | tuple):
+        return len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 2
+    return isinstance(X, np.ndarray) and X.ndim == 3
+
+
+def _with_bias(u: np.ndarray) -> np.ndarray:
+    return np.hstack([u, np.ones((len(u), 1))])
+
+
+def _dense(matrix: Any) -> np.ndarray:
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()

@@ -1,0 +1,54 @@
+"""The code of docs/library.md runs from top to bottom, and the examples in the docstrings name what is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import esnlm
+from esnlm.reservoir import functions
+from esnlm.reservoir.topology import TOPOLOGIES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
+FOUND = re.finditer(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = ["\n" * PAGE[: block.start(1)].count("\n") + block.group(1) for block in FOUND]  # with the page's line numbers
+
+
+@pytest.fixture
+def forgets():
+    """Forgets what the page registers."""
+    known = functions.ACTIVATIONS, functions.UPDATE_RULES, TOPOLOGIES
+    before = [set(names) for names in known]
+    yield
+    for names, there in zip(known, before, strict=True):
+        for name in set(names) - there:
+            del names[name]
+
+
+@pytest.mark.slow
+def test_the_code_of_the_page_runs(tmp_path, monkeypatch, forgets):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in BLOCKS:
+        if "sklearn" in block:
+            pytest.importorskip(
+                "sklearn", reason="the rest of the page needs scikit-learn: pip install 'esnlm[sklearn]'"
+            )
+        exec(compile(block, "docs/library.md", "exec"), names)
+    assert names["network"][-1].reservoir_.state_size == 200
+
+
+def test_the_page_names_all_that_the_package_shows():
+    shown = set(esnlm.__all__) - {"Experiment", "InputError", "Run"}
+    assert [name for name in sorted(shown) if f"esnlm.{name}" not in PAGE] == []
+
+
+def test_every_public_name_has_a_docstring_with_an_example():
+    for name in esnlm.__all__:
+        made = getattr(esnlm, name)
+        if name in ("Experiment", "InputError", "Run"):
+            continue
+        inside = [made.__doc__ or ""]
+        if isinstance(made, type):
+            inside += [getattr(made, each).__doc__ or "" for each in vars(made) if not each.startswith("_")]
+        assert "Example:" in "".join(inside), name

@@ -1,0 +1,58 @@
+"""The site is built without a warning, has every page, and loads nothing from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def listed(nav: list | dict | str) -> set[str]:
+    """Returns the files that a part of the navigation names."""
+    if isinstance(nav, str):
+        return {nav}
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return {file for part in parts for file in listed(part)}
+
+
+def test_every_page_is_in_the_navigation():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    notebooks = {f"notebooks/{file.stem}.md" for file in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
+    assert listed(nav) == {file.name for file in PAGES} | notebooks | {"results/README.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_list_begins_after_an_empty_line(page):
+    """Without it, a forge shows a list and the site does not."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = text.splitlines()
+    for above, line in zip(lines, lines[1:], strict=False):
+        begins = re.match(r"(- |\d\. )", line) and not re.match(r"(- |\d\. |  |$)", above)
+        assert not begins, line
+
+
+def test_the_links_of_readme_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
+    pytest.importorskip("material", reason="needs MkDocs: pip install -e '.[docs]'")
+    pytest.importorskip("mkdocstrings", reason="needs mkdocstrings: pip install -e '.[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(\S+)|<link[^>]* href=\"?(\S+)", page.read_text())
+        remote = [each for pair in loaded for each in pair if each.startswith(("http:", "https:", "//"))]
+        assert not remote, f"{page}: {remote}"
+    assert "Restore a run" in (tmp_path / "states.html").read_text()
+    assert "Returns log p(s) of each sentence" in (tmp_path / "api.html").read_text()

@@ -1,0 +1,126 @@
+"""A readout in the hand is what each rule's equations say, for ids and for numbers."""
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm.errors import InputError
+from tests import oracle
+
+RNG = np.random.default_rng(3)
+H = RNG.normal(size=(200, 6))
+TRUE = RNG.normal(size=(2, 6))
+Y = H @ TRUE.T + [1.0, -2.0] + 0.1 * RNG.normal(size=(200, 2))
+IDS = (H @ RNG.normal(size=(6, 4)) + 0.3 * RNG.normal(size=(200, 4))).argmax(axis=1)
+
+
+def test_ridge_of_numbers_is_the_solution_of_the_normal_equations():
+    readout = esnlm.Readout("ridge", regularizations=(0.1,)).fit(H, Y)
+    h, y = H - H.mean(axis=0), Y - Y.mean(axis=0)
+    gram = h.T @ h
+    w = np.linalg.solve(gram + 0.1 * np.trace(gram) / 6 * np.eye(6), h.T @ y).T
+    np.testing.assert_allclose(readout.arrays["w"], w, rtol=1e-10)
+    np.testing.assert_allclose(readout.predict(H), h @ w.T + Y.mean(axis=0), rtol=1e-9)
+
+
+def test_ridge_chooses_its_penalty_on_rows_held_out():
+    """Noise is best left unexplained, so the largest penalty is chosen for it; a law, the least."""
+    noise = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(H, RNG.normal(size=200))
+    assert np.abs(noise.arrays["w"]).max() < 1e-2
+    law = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(H, Y)
+    np.testing.assert_allclose(law.arrays["w"], TRUE, atol=0.05)
+    assert law.score(H, Y) > 0.99
+
+
+def test_rls_of_numbers_weighs_the_last_rows_most():
+    readout = esnlm.Readout("rls", forgetting=0.9, delta=2.0, block=7).fit(H, Y)
+    x, weight = np.hstack([H, np.ones((200, 1))]), 0.9 ** np.arange(199, -1, -1.0)
+    left = x.T @ (x * weight[:, None]) + 0.9**200 * 2 * np.eye(7)
+    w = np.linalg.solve(left, x.T @ (Y * weight[:, None])).T
+    np.testing.assert_allclose(np.column_stack([readout.arrays["w"], readout.arrays["bias"]]), w, rtol=1e-8)
+
+
+def test_lms_of_numbers_is_the_delta_rule():
+    readout = esnlm.Readout("lms", learning_rate=0.05, batch_size=1, epochs=2).fit(H, Y)
+    w, bias = np.zeros((2, 6)), np.zeros(2)
+    for h, y in 2 * list(zip(H, Y, strict=True)):
+        e = y - (w @ h + bias)
+        w, bias = w + 0.05 * np.outer(e, h), bias + 0.05 * e
+    np.testing.assert_allclose(readout.arrays["w"], w, atol=1e-5)
+    np.testing.assert_allclose(readout.arrays["bias"], bias, atol=1e-5)
+
+
+def test_adamw_of_numbers_takes_the_steps_of_adamw():
+    """One batch an epoch, so that the order does not matter."""
+    readout = esnlm.Readout("adamw", epochs=5, learning_rate=0.1, batch_size=200).fit(H, Y)
+    params = {"w": np.zeros((2, 6)), "bias": np.zeros(2)}
+    optimizer = oracle.AdamW(params, lr=0.1)
+    for _ in range(5):
+        e = (H @ params["w"].T + params["bias"] - Y) / Y.size
+        params = optimizer.step(params, {"w": e.T @ H, "bias": e.sum(0)})
+    np.testing.assert_allclose(readout.arrays["w"], params["w"], atol=1e-5)
+
+
+def test_adamw_of_ids_takes_the_steps_of_adamw():
+    readout = esnlm.Readout("adamw", epochs=4, learning_rate=0.05, batch_size=200, rank=3, seed=5).fit(H, IDS)
+    from esnlm.readout import linear
+
+    start = linear.initialize(linear.ReadoutConfig(3), 6, 4, 5)
+    params = {name: np.asarray(getattr(start, name)[...], np.float64) for name in ("a", "b", "bias")}
+    optimizer = oracle.AdamW(params, lr=0.05)
+    for _ in range(4):
+        params = optimizer.step(params, oracle.mean_nll_and_gradient(params, H, IDS)[1])
+    for name, array in params.items():
+        np.testing.assert_allclose(readout.arrays[name], array, atol=1e-5)
+    loss, _ = oracle.mean_nll_and_gradient(readout.arrays, H, IDS)
+    assert readout.score(H, IDS) == pytest.approx(-loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind, settings", [("ridge", {}), ("rls", {}), ("lms", {"learning_rate": 0.5, "epochs": 5})])
+def test_regressions_learn_ids(kind, settings):
+    readout = esnlm.Readout(kind, **settings).fit(H, IDS)
+    assert (readout.predict(H) == IDS).mean() > 0.75
+    assert readout.score(H, IDS) > -0.75 > -np.log(4)
+    np.testing.assert_allclose(np.exp(readout.log_probs(H)).sum(axis=1), 1)
+
+
+def test_sequences_are_given_and_returned_as_lists():
+    cut = [H[:50], H[50:60], H[60:]]
+    whole = esnlm.Readout("ridge").fit(H, Y[:, 0])
+    listed = esnlm.Readout("ridge").fit(cut, [Y[:50, 0], Y[50:60, 0], Y[60:, 0]])
+    np.testing.assert_array_equal(np.concatenate(listed.predict(cut)), whole.predict(H))
+    assert [len(each) for each in listed.predict(cut)] == [50, 10, 140]
+
+
+@pytest.mark.parametrize(
+    "act, line",
+    [
+        (lambda: esnlm.Readout("svm"), "readout is 'svm': choose adamw, ridge, rls, lms"),
+        (
+            lambda: esnlm.Readout("ridge", epochs=3),
+            "readout ridge has no setting 'epochs': choose from regularizations, log_probs, held_out_tokens, checkpoint_every",
+        ),
+        (lambda: esnlm.Readout("rls", rank=3), "rank is 3: rls makes a readout of full rank; leave it out"),
+        (lambda: esnlm.Readout().predict(H), "this readout is not fitted yet: call fit"),
+        (lambda: esnlm.Readout().fit(H, Y[:9]), "there are 200 states and 9 targets: give as many of both"),
+        (lambda: esnlm.Readout(classes=3).fit(H, IDS), "ids must be (n,) of 0 .. 2"),
+        (lambda: esnlm.Readout().fit(H, np.full(200, np.nan)), "targets hold a number that is not finite"),
+        (lambda: esnlm.Readout().fit(H[0], IDS), "states have the shape (6,): it must be (n, F)"),
+        (
+            lambda: esnlm.Readout(rank=2).fit(H, Y),
+            "rank is 2: a readout of numbers has full rank; leave it out",
+        ),
+        (
+            lambda: esnlm.Readout(regularizations=(1.0,)).fit(H, Y).log_probs(H),
+            "this readout was fitted to numbers, which have no probabilities",
+        ),
+        (
+            lambda: esnlm.Readout(regularizations=(1.0,)).fit(H, Y).predict(H[:, :2]),
+            "states have the shape (200, 2): it must be (n, 6)",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(act, line):
+    with pytest.raises(InputError) as error:
+        act()
+    assert str(error.value) == line

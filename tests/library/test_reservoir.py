@@ -1,0 +1,225 @@
+"""A reservoir in the hand runs as the equations say, and refuses what it cannot be, in one line."""
+
+import pickle
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import esnlm
+from esnlm.errors import InputError
+from esnlm.library import parts
+from esnlm.reservoir import functions
+from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from tests import oracle
+
+U = np.random.default_rng(5).normal(size=(40, 3))
+TOKENS = [np.array([4, 0, 11, 4, 7]), np.array([2]), np.array([11, 11, 3])]
+
+
+def dense(matrix):
+    return matrix.toarray() if scipy.sparse.issparse(matrix) else matrix
+
+
+@pytest.fixture(scope="module")
+def series():
+    return esnlm.Reservoir.draw(60, inputs=3, spectral_radius=0.9, leak=(0.2, 1), mean_degree=6, seed=2)
+
+
+@pytest.fixture
+def registered():
+    """Forgets what a test registers."""
+    before = {id(known): dict(known) for known in (functions.ACTIVATIONS, functions.UPDATE_RULES, TOPOLOGIES)}
+    yield
+    for known in (functions.ACTIVATIONS, functions.UPDATE_RULES, TOPOLOGIES):
+        for name in set(known) - set(before[id(known)]):
+            del known[name]
+
+
+def test_it_is_the_reservoir_that_a_training_of_these_settings_draws():
+    drawn = esnlm.Reservoir.draw(64, vocabulary=12, mean_degree=4, spectral_radius=0.8, leak=(0.1, 0.9), seed=7)
+    settings = ReservoirConfig(64, mean_degree=4, spectral_radius=0.8, leak_min=0.1, leak_max=0.9)
+    trained = initialize_reservoir(settings, 12, 7).reservoir
+    np.testing.assert_array_equal(dense(drawn.w_rec), as_scipy(trained.stored_w_rec).toarray())
+    np.testing.assert_array_equal(dense(drawn.w_in), as_scipy(trained.stored_w_in).toarray())
+    np.testing.assert_array_equal(drawn.leak, trained.leak[...])
+    assert drawn.settings == settings
+
+
+def test_states_of_tokens_are_those_of_the_equations():
+    drawn = esnlm.Reservoir.draw(64, vocabulary=12, mean_degree=4, seed=7)
+    for ids, states in zip(TOKENS, drawn.states(TOKENS), strict=True):
+        expected = oracle.states(dense(drawn.w_rec), dense(drawn.w_in), drawn.leak, ids)
+        np.testing.assert_allclose(states, expected, atol=2e-6)
+        assert states.dtype == np.float32
+    np.testing.assert_allclose(drawn.states(TOKENS[0], washout=2), drawn.states(TOKENS)[0][2:], atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["leaky_output", "leaky_membrane"])
+def test_states_of_numbers_are_those_of_the_equations(rule):
+    """In float64: 40 time steps add up at most some hundred roundings of 1e-16."""
+    drawn = esnlm.Reservoir.draw(60, inputs=3, leak=(0.2, 1), mean_degree=6, update_rule=rule, seed=2)
+    expected = oracle.driven_states(dense(drawn.w_rec), drawn.leak, U @ dense(drawn.w_in).T.astype(float), rule)
+    np.testing.assert_allclose(drawn.states(U), expected, atol=1e-13)
+
+
+def test_states_of_two_layers_stand_side_by_side():
+    drawn = esnlm.Reservoir.draw(12, inputs=3, layers=2, mean_degree=3, seed=1)
+    layers = [(c.stored_w_rec, c.stored_w_in, c.leak[...]) for c in drawn.cell.layers]
+    np.testing.assert_allclose(drawn.states(U), oracle.stacked_states(layers, U), atol=1e-13)
+    with pytest.raises(InputError, match="^this reservoir has 2 layers, which are not shown as one; see .cell.layers"):
+        _ = drawn.w_rec
+
+
+def test_sequences_of_several_lengths_are_read_as_each_alone(series):
+    several = [U[:7], U, U[3:20], U[:1]]
+    for u, states in zip(several, series.states(several), strict=True):
+        np.testing.assert_allclose(states, series.states(u), atol=1e-14)
+    np.testing.assert_allclose(series.states(np.stack([U, U[::-1]]))[1], series.states(U[::-1]), atol=1e-14)
+
+
+def test_a_series_cut_in_two_goes_on_where_it_was_cut(series):
+    first, end = series.run(U[:13])
+    second, _ = series.run(U[13:], start=end)
+    np.testing.assert_allclose(np.concatenate([first, second]), series.states(U), atol=1e-14)
+
+
+def test_parts_are_replaced_and_the_settings_say_so(series):
+    w = scipy.sparse.random_array((60, 60), density=0.1, rng=np.random.default_rng(0))
+    other = series.replace(w_rec=w, spectral_radius=0.5, leak=np.linspace(0, 1, 60), w_in=np.eye(60, 3))
+    assert max(abs(np.linalg.eigvals(dense(other.w_rec)))) == pytest.approx(0.5, rel=1e-5)
+    assert other.measured_radius() == pytest.approx(0.5, rel=1e-5)
+    expected = oracle.driven_states(dense(other.w_rec), np.linspace(0, 1, 60), U @ np.eye(60, 3).T)
+    np.testing.assert_allclose(other.states(U), expected, atol=1e-7)  # leaks are float32
+    settings = other.settings
+    assert (settings.topology.kind, settings.topology.nonzeros) == ("given", 360)
+    assert (settings.leak_min, settings.leak_max, settings.input_scale) == (0, 1, 1)
+    assert settings.input_connectivity == pytest.approx(3 / 180)
+    assert dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"  # the first one is as it was
+
+
+def test_a_reservoir_of_matrices(registered):
+    """A delay line, which no topology that is scaled could be: its spectral radius is 0."""
+    line = esnlm.Reservoir.from_matrices(np.eye(4, k=-1), np.eye(4, 1), reads_tokens=False, activation=lambda x: x)
+    u = np.arange(1.0, 7)[:, None]
+    np.testing.assert_array_equal(line.states(u)[-1], [6, 5, 4, 3])
+    assert line.settings.spectral_radius == 0
+
+
+def test_functions_of_ones_own(registered):
+    """An activation, an update rule and a topology, as they stand in a notebook's cell."""
+
+    def chain(state_size, rng, weight: float = 2.0):
+        return weight * np.roll(np.eye(state_size), 1, axis=0)
+
+    def softsign(x):
+        return x / (1 + abs(x))
+
+    def euler(state, drive, leak, f):
+        return state + 0.1 * leak * f(drive - 0.01 * state)
+
+    given = {"topology": chain, "activation": softsign, "update_rule": euler}
+    drawn = esnlm.Reservoir.draw(16, inputs=3, spectral_radius=0.7, leak=(0.5, 1), **given)
+    np.testing.assert_allclose(dense(drawn.w_rec), 0.7 * np.roll(np.eye(16), 1, axis=0), rtol=1e-6)
+    w, w_in, leak = dense(drawn.w_rec).astype(float), dense(drawn.w_in), drawn.leak.astype(float)
+    h = np.zeros(16)
+    for t, u in enumerate(U):
+        h = h + 0.1 * leak * softsign(w @ h + w_in @ u - 0.01 * h)
+        np.testing.assert_allclose(drawn.states(U)[t], h, atol=1e-13)
+    line = r"^activation is a function that is not registered, <softsign \d+>: it cannot be pickled; write @esnlm.activation"
+    with pytest.raises(InputError, match=line):
+        pickle.dumps(drawn)
+
+    esnlm.topology(chain), esnlm.activation(softsign), esnlm.update_rule(euler)
+    named = esnlm.Reservoir.draw(16, inputs=3, spectral_radius=0.7, leak=(0.5, 1), **given)
+    assert (named.settings.topology.kind, named.settings.activation) == ("chain", "softsign")
+    np.testing.assert_array_equal(named.states(U), drawn.states(U))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(named)).states(U), named.states(U))
+    other = esnlm.Reservoir.draw(16, inputs=3, topology={"kind": "chain", "weight": 1.0}, spectral_radius=0.7)
+    np.testing.assert_allclose(dense(other.w_rec), dense(named.w_rec), rtol=1e-6)
+
+
+def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registered):
+    """As where a notebook's cell runs twice: no program that was compiled for the first one serves the second."""
+    found = []
+    for factor in (1.0, 0.5):
+
+        def scaled(x, factor=factor):
+            return factor * jnp.tanh(x)
+
+        esnlm.activation(scaled)
+        found.append(esnlm.Reservoir.draw(8, inputs=3, mean_degree=2, leak=1.0, activation="scaled").states(U[:1]))
+    np.testing.assert_allclose(found[1], found[0] / 2)
+
+
+def draw(**settings):
+    return lambda _: esnlm.Reservoir.draw(**{"state_size": 8, "inputs": 3, "mean_degree": 2} | settings)
+
+
+def change(**parts):
+    return lambda series: series.replace(**parts)
+
+
+def states(inputs, **options):
+    return lambda series: series.states(inputs, **options)
+
+
+@pytest.mark.parametrize(
+    "act, line",
+    [
+        (draw(vocabulary=5), "give vocabulary, for tokens, or inputs, for numbers, and not both"),
+        (draw(inputs=0), "inputs is 0: it must be at least 1"),
+        (draw(embedding=4), "embedding is 4: only tokens are embedded; leave it out"),
+        (draw(leak=1.5), "reservoir.leak_min is 1.5: 0 <= leak_min <= leak_max <= 1 must hold"),
+        (
+            draw(leak=(0, 0.5, 1)),
+            "leak is (0, 0.5, 1): give one number, or the two ends of an interval; replace(leak=...) sets each",
+        ),
+        (draw(activation="swish"), "activation is 'swish': choose tanh, relu, or give a function"),
+        (draw(activation=3), "activation is 3: give a name or a function"),
+        (draw(topology="tree"), f"topology is 'tree': choose {', '.join(name for name in TOPOLOGIES if name != 'given')}, or give a function"),
+        (draw(topology=3), "topology is 3: give a name, settings or a function"),
+        (draw(topology={"kind": "ring", "weight": 2}), "topology ring has no setting 'weight': choose none"),
+        (
+            draw(topology=lambda n, rng: np.eye(n + 1)),
+            "the matrix of topology <lambda> has the shape (9, 9): it must be (8, 8)",
+        ),
+        (draw(topology=lambda n, rng, k: 0), "topology <lambda>: argument k has no default; give it one"),
+        (change(w_rec=np.eye(3)), "w_rec has the shape (3, 3): it must be (60, 60)"),
+        (change(w_rec=np.full((60, 60), np.nan)), "w_rec has an entry that is not finite"),
+        (change(w_rec="W"), "w_rec is str: give a matrix of NumPy or SciPy of the shape (60, 60)"),
+        (change(w_in=np.zeros((60, 3))), "w_in has no entry but 0: no input would reach the reservoir"),
+        (change(leak=np.ones(3)), "leak has the shape (3,): it must be one number, or (60,)"),
+        (change(leak=2), "leak has a value outside 0 .. 1"),
+        (
+            change(w_rec=np.eye(60, k=1), spectral_radius=1),
+            "w_rec has the spectral radius 0: it cannot be scaled to 1; leave spectral_radius out",
+        ),
+        (states(U[:, :2]), "sequence 0 has the shape (40, 2): it must be (T, 3), of real numbers"),
+        (states([U, U * np.inf]), "sequence 1 holds a number that is not finite"),
+        (states(U, washout=40), "washout is 40: sequence 0 has 40 time steps only"),
+        (states([]), "there is no sequence: give at least one"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_line(series, act, line):
+    with pytest.raises(InputError) as error:
+        act(series)
+    assert str(error.value) == line
+
+
+def test_ids_outside_the_vocabulary_are_refused():
+    drawn = esnlm.Reservoir.draw(8, vocabulary=12, mean_degree=2)
+    with pytest.raises(InputError, match="^sequence 0 has an id outside 0 .. 11$"):
+        drawn.states(np.array([3, 12]))
+    with pytest.raises(InputError, match=r"^sequence 0 has the shape \(2,\) and the type float64: it must be \(T,\)"):
+        drawn.states(np.array([0.5, 1]))
+    with pytest.raises(InputError, match="^this reservoir reads tokens: call states$"):
+        drawn.run(np.array([1]))
+
+
+def test_the_words_for_a_reservoir():
+    assert repr(esnlm.Reservoir.draw(8, inputs=2, topology="ring")) == "<Reservoir of 8 units, ring, reads 2 numbers>"
+    parts.refuse_anonymous(ReservoirConfig(), "saved")  # nothing of it is anonymous

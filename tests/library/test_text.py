@@ -1,0 +1,53 @@
+"""Tokenizers and token stores of sentences in Python."""
+
+import pytest
+
+import esnlm
+from esnlm.data.store import open_store
+from esnlm.errors import InputError
+
+SENTENCES = ["the cats sleep.", "a dog barks, and the cats sleep.", "was she there?"]
+
+
+def test_words_are_one_id_each_and_other_text_is_spelled():
+    tokenizer = esnlm.tokenizer("words", SENTENCES)
+    for sentence in SENTENCES:
+        assert tokenizer.decode(tokenizer.encode(sentence)) == sentence
+    assert len(tokenizer.encode("the cats sleep.")) == 4
+    assert len(tokenizer.encode("zebra")) == 5
+    # "the", "a" and "was" begin a sentence; "a" and marks are bytes
+    words = {"the", " cats", " sleep", " dog", " barks", " and", " the", "was", " she", " there"}
+    assert tokenizer.vocab_size == 256 + len(words) + 1
+    assert esnlm.tokenizer(tokenizer) is tokenizer
+
+
+def test_a_vocabulary_is_trained():
+    pytest.importorskip("tokenizers", reason="needs tokenizers: pip install 'esnlm[text]'")
+    tokenizer = esnlm.tokenizer("train:265", 3 * SENTENCES)
+    assert tokenizer.vocab_size == 265
+
+
+def test_a_store_is_written_and_not_over_another(tmp_path):
+    store = esnlm.prepare(SENTENCES, tmp_path / "store", tokenizer="words")
+    read = open_store(tmp_path / "store")
+    tokenizer = read.tokenizer()
+    assert [tokenizer.decode(sentence[1:-1]) for sentence in read] == SENTENCES
+    assert store.words.tolist() == [3, 7, 3]
+    with pytest.raises(InputError, match="store: exists; name another place for the store"):
+        esnlm.prepare(SENTENCES, tmp_path / "store", tokenizer="words")
+    assert len(esnlm.prepare(SENTENCES[:2], tmp_path / "store", tokenizer="words", overwrite=True)) == 2
+
+
+@pytest.mark.parametrize(
+    "spec, sentences, line",
+    [
+        ("words", [], "there are no sentences: give at least one"),
+        ("train:many", SENTENCES, "tokenizer 'train:many': give the number of ids to train, as in train:8192"),
+        ("train:9000", SENTENCES, "vocabulary size 9000: the text has merges for"),
+        ("none", SENTENCES, "tokenizer 'none': neither 'gpt2' nor a tokenizer.json"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(spec, sentences, line):
+    with pytest.raises(InputError) as error:
+        esnlm.tokenizer(spec, sentences)
+    assert str(error.value).startswith(line)

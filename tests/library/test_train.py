@@ -1,0 +1,119 @@
+"""`esnlm.train` trains what the command trains, tells functions of it, and stops where one of them says so."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm.data import grammar
+from esnlm.errors import InputError
+from esnlm.runs.directory import FORMAT
+from esnlm.workflows import train as workflow
+
+SENTENCES = list(grammar.sentences(400, seed=0))
+OTHERS = list(grammar.sentences(40, seed=1))
+MODEL = {"reservoir": {"state_size": 24, "mean_degree": 4}, "readout": {"rank": 4}}
+
+
+def experiment(folder, **training):
+    settings = {"epochs": 2, "log_every": 1} | training
+    return {"run": str(folder / "run"), "model": MODEL, "training": settings}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return esnlm.train(experiment(folder), sentences=SENTENCES, validation=OTHERS)
+
+
+def arrays_are_equal(one, other):
+    return all(np.array_equal(array, other.arrays()[name]) for name, array in one.arrays().items())
+
+
+@pytest.mark.slow
+def test_functions_see_steps_and_metrics_and_change_nothing(tmp_path, undisturbed):
+    seen = []
+    run = esnlm.train(experiment(tmp_path), [lambda *line: seen.append(line)], sentences=SENTENCES, validation=OTHERS)
+    assert run.step == undisturbed.step == 26 and arrays_are_equal(run, undisturbed)
+    assert [step for step, metrics in seen if "train_nll" in metrics] == list(range(1, 27))
+    assert [step for step, metrics in seen if "val_nll" in metrics] == [13, 26]
+    assert seen[-1][1]["val_nll"] == pytest.approx(run.likelihood(OTHERS).nll, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_function_stops_a_run_which_the_same_call_resumes(tmp_path, undisturbed):
+    given = {"sentences": SENTENCES, "validation": OTHERS}
+    stopped = esnlm.train(experiment(tmp_path), [lambda step, metrics: step >= 5], **given)
+    assert 5 <= stopped.step < 20
+    assert arrays_are_equal(esnlm.train(experiment(tmp_path), **given), undisturbed)
+
+
+@pytest.mark.slow
+def test_an_interruption_is_saved_and_raised(tmp_path, undisturbed):
+    """As where a notebook's stop button sends SIGINT."""
+    given = {"sentences": SENTENCES, "validation": OTHERS}
+    with pytest.raises(KeyboardInterrupt, match="stopped; the same call resumes it$"):
+        esnlm.train(experiment(tmp_path), [lambda step, _: step == 4 and os.kill(os.getpid(), signal.SIGINT)], **given)
+    assert 4 <= esnlm.load(tmp_path / "run").step < 20
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert arrays_are_equal(esnlm.train(experiment(tmp_path), **given), undisturbed)
+
+
+@pytest.mark.slow
+def test_what_a_function_raises_is_raised(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        esnlm.train(experiment(tmp_path), [lambda step, metrics: 1 // 0], sentences=SENTENCES)
+
+
+@pytest.mark.slow
+def test_a_thread_can_train(tmp_path):
+    """Only a main thread can handle signals."""
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(esnlm.train(experiment(tmp_path, epochs=1), sentences=SENTENCES))
+    )
+    thread.start()
+    thread.join()
+    assert found[0].step == 13
+
+
+def test_an_experiment_and_a_file_are_taken_too(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("esnlm.library.train.train_run", lambda read, *_, **__: given.append(read) or 0)
+    monkeypatch.setattr("esnlm.loaded_run.load", lambda run: run)
+    made = esnlm.Experiment(run=str(tmp_path / "run"), seed=4)
+    (tmp_path / "file.yaml").write_text(f"run: {tmp_path / 'run'}\nseed: 4\n")
+    for form in (made, {"run": str(tmp_path / "run"), "seed": np.int64(4)}, tmp_path / "file.yaml"):
+        assert esnlm.train(form) == str(tmp_path / "run")
+    assert given == [made] * 3
+
+
+def test_what_cannot_be_is_refused_in_one_line(tmp_path):
+    """A run that has begun is its config.yaml and its stores."""
+    begun, store = experiment(tmp_path), tmp_path / "run" / "stores"
+    for name, given in (("train", SENTENCES), ("validation", OTHERS)):
+        esnlm.prepare(given, store / name, tokenizer=esnlm.tokenizer("words", SENTENCES))
+    (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "run" / "format.json").write_text(f'{{"format": {FORMAT}}}')
+    lines = {
+        "experiment: unknown key 'sede': choose from": lambda: esnlm.train({"sede": 3}),
+        "model.reservoir.activation is relo: it must be tanh": lambda: esnlm.train(
+            {"model": {"reservoir": {"activation": "relo"}}}
+        ),
+        "validation is given without sentences: give both": lambda: esnlm.train({}, validation=OTHERS),
+        "sentences is one text: give a list of texts": lambda: esnlm.train({}, sentences="a text"),
+        "sentence 1 is int: give a text": lambda: esnlm.train({}, sentences=["a", 3]),
+        f"{store}/train: the run was begun with other sentences; give": lambda: esnlm.train(begun, sentences=OTHERS),
+        f"{store}/validation: the run was begun with other sentences": lambda: esnlm.train(begun, sentences=SENTENCES),
+        f"{tmp_path}/new/stores/train: missing: data.kind is given": lambda: esnlm.train(
+            {"run": str(tmp_path / "new"), "data": {"kind": "given"}}
+        ),
+    }
+    for line, act in lines.items():
+        with pytest.raises(InputError) as error:
+            act()
+        assert str(error.value).startswith(line)
+    assert workflow.INTERRUPTED == 75

@@ -1,0 +1,246 @@
+"""A time step in one launch, in Pallas's interpreter on a CPU, against NumPy in float64.
+
+What it computes in sequence, in a prefix tree, behind an embedding and in stacks is tested with all other kernels, in
+tests/features/test_recurrence.py and tests/reservoir/test_cell.py.
+"""
+
+import ast
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import esnlm
+from esnlm.compute import ComputeConfig
+from esnlm.features import dropout
+from esnlm.features.layout import pack_batch
+from esnlm.features.stream import FeatureStream
+from esnlm.models.jaeger import JaegerConfig
+from esnlm.reservoir import functions, fused, sparse
+from esnlm.reservoir.arrays import bcoo
+from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
+from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
+from esnlm.reservoir.topology.scale_free import ScaleFree
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
+from tests import oracle
+
+V, N = 23, 96
+EPSILON = float(np.finfo(np.float32).eps)
+BF16 = 2.0**-8  # a number is rounded to bfloat16, of 8 significant bits, by at most so much of itself
+
+
+def reservoir(**settings):
+    given = {"state_size": N, "mean_degree": 6.0, "spectral_radius": 0.4} | settings
+    return initialize_reservoir(ReservoirConfig(**given), V, seed=1).reservoir
+
+
+def sentences(count=5, longest=12, seed=0):
+    """Sentences with one first token, which is read once."""
+    rng = np.random.default_rng(seed)
+    return [np.append(V - 1, rng.integers(0, V, rng.integers(1, longest))).astype(np.int32) for _ in range(count)]
+
+
+def read(ready, texts, slots=4, **more):
+    buffer, rows = FeatureStream(ready, slots, capacity=8).read(texts, **more)
+    return [np.asarray(buffer[row], np.float64) for row in rows]
+
+
+def states_and_bound(frozen, text, precision="float32", f=np.tanh, keep=1.0):
+    """What the oracle makes of a sentence, and how far rounding may take a computation from it, both (T, N).
+
+    An error E of the states reaches the drive as |W_rec| E, and no activation enlarges it. What W_rec reads is rounded, and
+    so is every one of the k + 4 operations behind a number in float32, for the k entries of the fullest row.
+    """
+    w_rec, w_in, leak = (
+        np.asarray(x, np.float64) for x in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak)
+    )
+    drive = w_in.T[text] * keep
+    membrane, alpha = frozen.update_rule == "leaky_membrane", frozen.decay
+    # (1 - alpha a) x + a (.) is an oracle's step with the leak alpha a and a drive that is weaker by alpha; f stays inside.
+    scale = 1.0 if alpha == 1 else 1 / alpha
+    assert alpha == 1 or membrane
+    exact = oracle.driven_states(w_rec * scale, leak * alpha, drive * scale, frozen.update_rule, f)
+    before = np.vstack([np.zeros(len(leak)), exact[:-1]])
+    roundings = (np.count_nonzero(w_rec, axis=1).max() + 4) * EPSILON
+    error, found = np.zeros(len(leak)), []
+    for state, driven in zip(before, drive, strict=True):
+        read_error = error + (BF16 if precision == "bf16" else 0) * (np.abs(state) + error)
+        size = np.abs(w_rec) @ (np.abs(state) + read_error) + np.abs(driven)
+        error = (1 - alpha * leak) * error + leak * (np.abs(w_rec) @ read_error)
+        error = error + roundings * (np.abs(state) + 1 + size)
+        found.append(error)
+    return exact, np.array(found)
+
+
+# ---- the product
+
+DRAWN = {kind: topology for kind, topology in TOPOLOGIES.items() if kind != "given"}  # which is drawn by nobody
+SMALL = {kind: topology() for kind, topology in DRAWN.items()} | {
+    "block_diagonal": BlockDiagonal(blocks=6, mean_degree=5.0),
+    "fixed_in_degree": FixedInDegree(degree=6),
+    "scale_free": ScaleFree(edges=3),
+}
+
+
+def test_rows_of_every_topology_are_summed():
+    """One graph of each kind, along the diagonal of one matrix; a row that reads every unit, and rows that read none."""
+    assert set(SMALL) == set(DRAWN)
+    blocks = [np.array(reservoir(state_size=72, topology=topology).w_rec.todense()) for topology in SMALL.values()]
+    w = scipy.linalg.block_diag(*blocks)[:-1, :-1]  # a number of rows that fills no tile
+    w[3], w[17:40:5] = np.linspace(-1, 1, len(w)), 0
+    row, column = np.nonzero(w)
+    h = np.random.default_rng(0).normal(size=(len(w), 21)).astype(np.float32)
+    indices = np.stack([row, column], axis=1).astype(np.int32)
+    matrix = sparse.prepare(bcoo(w[row, column].astype(np.float32), indices, w.shape), "fused")
+    found = np.asarray(jax.jit(sparse.matmul)(matrix, jnp.asarray(h)), np.float64)
+    terms = np.count_nonzero(w, axis=1)[:, None]
+    assert (np.abs(found - np.float64(w) @ h) <= terms * EPSILON * (np.abs(w) @ np.abs(h))).all()
+    assert not found[17:40:5].any()
+
+
+def test_rows_with_most_entries_are_computed_first():
+    hubs = fused.prepare((40, 40), np.repeat([2, 35], [3, 30]), np.arange(33), np.ones(33, np.float32))
+    assert hubs.order.tolist() == [2, 0, 1]  # rows 32 .. 39 have 30 entries, rows 0 .. 15 three
+
+
+def test_buckets_hold_the_entries_of_a_column():
+    """Two buckets of 16 units each, in columns of which one is padded with the number of units."""
+    index = np.array([[0, 15, 16, 31], [17, 20, 32, 32]])
+    assert fused.first_of_buckets(index, units=32, count=2).tolist() == [[0, 2, 4], [0, 0, 2]]
+
+
+def test_states_of_a_tile_stay_in_the_cache():
+    assert fused.slots_of_tile(4096, 512, 4) == fused.MOST_SLOTS == 64
+    for units, itemsize in ((65_536, 4), (65_536, 2), (131_072, 4)):
+        assert fused.slots_of_tile(units, 256, itemsize) * units * itemsize <= fused.STATES_IN_CACHE
+    assert [fused.slots_of_tile(90, slots, 4) for slots in (1, 16, 17, 40, 1000)] == [16, 16, 32, 64, 64]
+
+
+# ---- whole steps
+
+RULES = {
+    "few entries": {"mean_degree": 1.0},
+    "membrane": {"update_rule": "leaky_membrane", "continuous": ContinuousTime(decay=0.5, step=0.6)},
+    "membrane of ReLU": {"update_rule": "leaky_membrane", "activation": "relu"},
+    "ReLU": {"activation": "relu"},
+    "not a multiple of a tile": {"state_size": 90},
+    **{kind: {"topology": topology} for kind, topology in SMALL.items()},
+}
+BY_DEFAULT = [("scale_free", "float32"), ("membrane", "bf16")]
+
+
+@pytest.mark.parametrize(
+    "name, precision",
+    [
+        pytest.param(name, precision, marks=() if (name, precision) in BY_DEFAULT else pytest.mark.slow)
+        for name in RULES
+        for precision in ("float32", "bf16")
+    ],
+)
+def test_steps_are_those_of_the_oracle(name, precision):
+    frozen, texts = reservoir(**RULES[name]), sentences()
+    f = np.tanh if frozen.activation == "tanh" else lambda x: np.maximum(x, 0)
+    found = read(frozen.for_device("fused", state_precision=precision), texts)
+    worst = 0.0
+    for states, text in zip(found, texts, strict=True):
+        exact, bound = states_and_bound(frozen, text, precision, f)
+        assert (np.abs(states - exact) <= bound).all()
+        worst = max(worst, np.abs(states - exact).max())
+    assert (worst > 100 * EPSILON) == (
+        precision == "bf16"
+    )  # float32 is not what is called bf16, nor the other way round
+
+
+def test_plain_kernels_round_what_is_read_too():
+    frozen, texts = reservoir(), sentences()
+    for states, text in zip(read(frozen.for_device("csr", state_precision="bf16"), texts), texts, strict=True):
+        exact, bound = states_and_bound(frozen, text, "bf16")
+        assert (np.abs(states - exact) <= bound).all()
+        assert len(text) == 1 or np.abs(states - exact).max() > 100 * EPSILON
+
+
+def test_dropped_input_is_given_to_the_kernel():
+    """W_in u with its mask, which no column of W_in is."""
+    frozen, texts, key = reservoir(), sentences(), dropout.epoch_key(0, 0)
+    positions = list(np.split(np.arange(sum(map(len, texts)), dtype=np.uint32), np.cumsum(list(map(len, texts)))[:-1]))
+    ready = {kernel: frozen.for_device(kernel) for kernel in ("fused", "csr")}
+    found = {}
+    for kernel, cell in ready.items():
+        buffer, rows = FeatureStream(cell, 4, 8, dropout=0.5).read(texts, corpus_positions=positions, key=key)
+        found[kernel] = np.asarray(buffer[np.concatenate(rows)])
+    bound = 2 * max(states_and_bound(frozen, text, keep=2.0)[1].max() for text in texts)
+    assert np.abs(found["fused"] - found["csr"]).max() <= bound
+    assert np.abs(found["csr"] - np.concatenate(read(ready["csr"], texts))).max() > 0.01  # something was dropped
+
+
+@pytest.mark.slow
+def test_dense_matrices_are_read_as_they_are():
+    assert not reservoir(connectivity=0.5).for_device("fused").fuses_steps  # a dense W_rec is no matrix for this kernel
+    frozen, texts = reservoir(input_connectivity=0.5), sentences()
+    ready = frozen.for_device("fused")
+    assert ready.fuses_steps
+    for states, text in zip(read(ready, texts), texts, strict=True):
+        exact, bound = states_and_bound(frozen, text)
+        assert (np.abs(states - exact) <= bound).all()
+
+
+def test_a_trained_input_is_read_as_it_is_and_gradients_take_the_products():
+    """An ESN+i: its W_in changes, so no bucket is kept of it, and gradients go through W_rec's transpose."""
+    trained, texts = reservoir().with_trained_input(), sentences(2, longest=5)
+    for states, text in zip(read(trained.for_device("fused"), texts, slots=2), texts, strict=True):
+        exact, bound = states_and_bound(reservoir(), text)
+        assert (np.abs(states - exact) <= bound).all()
+    ready = trained.for_device("fused", state_precision="bf16", differentiable=True)
+    assert not ready.fuses_steps
+    h = jnp.asarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32))
+    (found,) = jax.vjp(ready._feed_back, h)[1](h)
+    w = np.asarray(reservoir().w_rec.todense(), np.float64)  # and h is rounded, which no gradient sees
+    terms = np.count_nonzero(w, axis=0).max()
+    assert (np.abs(found - w.T @ h) <= terms * EPSILON * (np.abs(w.T) @ np.abs(h))).all()
+
+
+@pytest.fixture
+def softsign():
+    """The name of an activation that is no program's but this one's."""
+    return functions.name_of("activation", lambda x: x / (1 + abs(x)))
+
+
+def test_an_activation_of_a_program_s_own_takes_the_products(softsign):
+    """The kernel knows the built-in equations only; W_rec's product is its own all the same."""
+    frozen, texts = reservoir(), sentences(2, longest=5)
+    frozen.activation = softsign
+    ready = frozen.for_device("fused")
+    assert not ready.fuses_steps
+    for found, plain in zip(read(ready, texts, slots=2), read(frozen.for_device("csr"), texts, slots=2), strict=True):
+        np.testing.assert_allclose(found, plain, atol=1e-6)
+
+
+def test_pallas_is_imported_where_a_kernel_is_traced_only():
+    """No command that runs on a CPU waits for it."""
+    for file in Path(esnlm.__file__).parent.rglob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                assert "pallas" not in ast.unparse(node), file
+
+
+@pytest.mark.slow
+def test_output_feedback_reads_the_products():
+    """Jaeger's network: each step adds W_back p, and its gradient meets no kernel, since the reservoir is frozen."""
+    config = JaegerConfig(reservoir=ReservoirConfig(state_size=N, mean_degree=6.0), rank=5)
+    model = config.initialize(V, 1, config.initialize_frozen(V, 1)[0])
+    batch, _ = pack_batch(sentences(), sentences())
+
+    def loss(params, kernel):
+        ready = model.for_device(ComputeConfig(kernel=kernel)).with_params(params)
+        return (ready(batch) ** 2).mean()
+
+    (found, gradient), (expected, other) = (
+        jax.value_and_grad(loss)(model.params, kernel) for kernel in ("fused", "csr")
+    )
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)  # some tens of steps, each of a few roundings
+    for own, its in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(own, its, atol=1e-5 * float(jnp.abs(its).max()))

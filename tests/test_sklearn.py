@@ -1,0 +1,129 @@
+"""scikit-learn's own checks pass for both estimators, and they compute what the equations say."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.signals.series import mackey_glass, narma10, nrmse
+from tests import oracle
+
+pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor
+
+ORDER = "the rows are time steps of one sequence: a prediction depends on the steps before it"
+OF_STEPS = {"check_methods_sample_order_invariance": ORDER, "check_methods_subset_invariance": ORDER}
+
+
+def expected_failures(estimator):
+    """The order of rows matters where they are time steps, and nowhere else."""
+    return OF_STEPS if estimator.predicts == "steps" else {}
+
+
+@parametrize_with_checks([ReservoirRegressor(10), ReservoirClassifier(10)], expected_failed_checks=expected_failures)
+def test_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [ReservoirRegressor(20, predicts="sequences"), ReservoirClassifier(20, predicts="steps")],
+    expected_failed_checks=expected_failures,
+)
+def test_the_checks_of_scikit_learn_the_other_way_round(estimator, check):
+    check(estimator)
+
+
+U, Y = narma10(1200, seed=0)
+
+
+def by_hand(network, u):
+    """What the network predicts, from its arrays, in the equations' words."""
+    w_rec, w_in = (
+        m if isinstance(m, np.ndarray) else m.toarray() for m in (network.reservoir_.w_rec, network.reservoir_.w_in)
+    )
+    drive = np.hstack([u, np.ones((len(u), 1))]) @ w_in.T.astype(float)
+    x = oracle.driven_states(w_rec, network.reservoir_.leak, drive)
+    return x, np.hstack([u, x]) @ network.coef_.T + network.intercept_
+
+
+def test_narma_is_predicted_by_ridge_on_inputs_and_states():
+    network = ReservoirRegressor(100, leak=0.9, washout=50, ridge=1e-6, random_state=3).fit(U[:900], Y[:900, 0])
+    x, predicted = by_hand(network, U)
+    np.testing.assert_allclose(network.predict(U), predicted[:, 0], atol=1e-10)
+    seen = np.hstack([U, x])[50:900]
+    h, y = seen - seen.mean(axis=0), Y[50:900] - Y[50:900].mean()
+    gram = h.T @ h
+    w = np.linalg.solve(gram + 1e-6 * np.trace(gram) / len(gram) * np.eye(len(gram)), h.T @ y).T
+    np.testing.assert_allclose(h @ network.coef_.T, h @ w.T, atol=1e-7)
+    assert nrmse(network.predict(U)[900:], Y[900:, 0]) < 0.45  # a linear model of the input alone: 0.9 and more
+
+
+def test_a_series_goes_on_where_the_fit_ended():
+    series = mackey_glass(1201)
+    u, y = series[:-1], series[1:]
+    whole = ReservoirRegressor(150, washout=100, random_state=0).fit(u[:1000], y[:1000])
+    carried = ReservoirRegressor(150, washout=100, carry_state=True, random_state=0).fit(u[:1000], y[:1000])
+    np.testing.assert_allclose(carried.predict(u[1000:]), whole.predict(u)[1000:], atol=1e-9)
+    assert nrmse(carried.predict(u[1000:]), y[1000:]) < 1e-3
+    assert np.abs(whole.predict(u[1000:]) - y[1000:]).max() > 10 * np.abs(carried.predict(u[1000:]) - y[1000:]).max()
+
+
+def test_several_sequences_of_several_lengths():
+    cut, targets = [U[:300], U[300:700], U[700:]], [Y[:300], Y[300:700], Y[700:]]
+    network = ReservoirRegressor(50, washout=30, random_state=0).fit(cut, targets)
+    found = network.predict(cut)
+    assert [each.shape for each in found] == [(300, 1), (400, 1), (500, 1)]
+    np.testing.assert_allclose(found[2], by_hand(network, U[700:])[1], atol=1e-9)
+    missed = np.concatenate(found) - Y
+    assert network.score(cut, targets) == pytest.approx(1 - np.sum(missed**2) / np.sum((Y - Y.mean()) ** 2))
+    np.testing.assert_allclose(network.states(cut)[0], by_hand(network, cut[0])[0], atol=1e-12)
+
+
+def test_sequences_are_told_apart_by_their_last_state():
+    """Sines of two rates, of unequal lengths."""
+    rng = np.random.default_rng(0)
+    rates, lengths = rng.choice([0.3, 0.5], 60), rng.integers(30, 50, 60)
+    waves = [
+        np.sin(rate * np.arange(length) + rng.uniform(0, 6))[:, None]
+        for rate, length in zip(rates, lengths, strict=True)
+    ]
+    names = np.where(rates > 0.4, "fast", "slow")
+    network = ReservoirClassifier(100, ridge=1e-4, random_state=0).fit(waves[:40], names[:40])
+    assert network.score(waves[40:], names[40:]) > 0.9
+    assert set(network.predict(waves)) == {"fast", "slow"}
+    by_step = ReservoirClassifier(30, predicts="steps", random_state=0).fit(
+        waves, [[name] * len(wave) for name, wave in zip(names, waves, strict=True)]
+    )
+    assert [len(each) for each in by_step.predict(waves)] == lengths.tolist()
+
+
+def test_it_is_kept_in_a_pickle():
+    network = ReservoirRegressor(30, topology="ring", random_state=0).fit(U[:200], Y[:200])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(network)).predict(U), network.predict(U))
+
+
+@pytest.mark.parametrize(
+    "act, line",
+    [
+        (
+            lambda: ReservoirRegressor(washout=200).fit(U[:200], Y[:200]),
+            "washout is 200: it must leave some of the 200 steps",
+        ),
+        (lambda: ReservoirRegressor(ridge=-1.0).fit(U, Y), "ridge is -1.0: it must not be negative"),
+        (lambda: ReservoirRegressor(predicts="all").fit(U, Y), "predicts is 'all': choose steps, sequences"),
+        (lambda: ReservoirRegressor().fit([U, U], [Y]), "y must have a target for each of the 2 sequences of X"),
+        (
+            lambda: ReservoirRegressor().fit([U, U[:9]], [Y, Y]),
+            "y of sequence 1 has the shape (1200, 1): it must fit the 9 steps of X",
+        ),
+        (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "topology is 'tree': choose "),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(act, line):
+    with pytest.raises(InputError) as error:
+        act()
+    assert str(error.value).startswith(line)
