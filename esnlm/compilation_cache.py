@@ -16,7 +16,7 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,9 @@ import filelock
 SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off"
 MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. The programs of a run take about 1 MB.
 SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
-# JAX's event for each program that it reads: the seconds that it took to compile, less those that it took to read.
+# JAX's events for each program: the seconds that it took to compile or read it, ...
+COMPILED = "/jax/core/compile/backend_compile_duration"
+# ... and, for one that it reads, the seconds that it took to compile once, less those that it took to read.
 SAVED = "/jax/compilation_cache/compile_time_saved_sec"
 
 
@@ -85,6 +87,22 @@ def savings() -> Iterator[Savings]:
         yield found
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
+
+
+@contextlib.contextmanager
+def compilations(tell: Callable[[str, float], None]) -> Iterator[None]:
+    """Calls `tell` within it for each program that is compiled, or read from the folder: its name, and the seconds."""
+    import jax  # not before `use`
+
+    def listen(event: str, duration_secs: float, **more: str | int) -> None:
+        if event == COMPILED:
+            tell(str(more.get("fun_name", "a program")), duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def machine() -> str:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,42 @@ def write(experiment: Experiment, file: Path) -> None:
 def dump(experiment: Experiment) -> str:
     """Returns the experiment as the text of such a file."""
     return yaml.safe_dump(as_dict(experiment), sort_keys=False)
+
+
+def setting_names() -> dict[str, tuple[str, ...]]:
+    """Returns the names of all settings, of every kind of section, and what the one that chooses a section may be.
+
+    Example:
+        setting_names()["training.kind"]        # ("adamw", "ridge", ...)
+    """
+    chosen: dict[str, tuple[str, Mapping[str, type]]] = {
+        "data": ("kind", SOURCES),
+        "model": ("family", MODELS),
+        "training": ("kind", TRAINING),
+        "model.reservoir.topology": ("kind", TOPOLOGIES),
+    }
+    found: dict[str, tuple[str, ...]] = {}
+
+    def add(kind: type, prefix: str) -> None:
+        for name, hint in typing.get_type_hints(kind).items():
+            if name not in _settings(kind):
+                continue
+            key = f"{prefix}{name}"
+            if key in chosen:
+                chooser, kinds = chosen[key]
+                found[f"{key}.{chooser}"] = tuple(kinds)
+                for each in kinds.values():
+                    add(each, f"{key}.")
+                continue
+            hints: tuple[Any, ...] = typing.get_args(hint) or (hint,)
+            inner: list[Any] = [each for each in hints if dataclasses.is_dataclass(each)]
+            for each in inner:
+                add(each, f"{key}.")
+            if not inner:
+                found.setdefault(key, ())
+
+    add(Experiment, "")
+    return found
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import BigramModel, UnigramModel
 from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress
+from esnlm.runs.console import Progress, Shown
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.copies import run_copy
@@ -70,13 +70,14 @@ class Run:
         return self.directory.resolve().name
 
     @in_float32
-    def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
+    def log_probs(self, sentences: list[str], scoring: str = "paper", progress: Shown = False) -> np.ndarray:
         """Returns log p(s) of each sentence, (n,) float64 in nats.
 
         Args:
             sentences: n texts.
             scoring: the convention: "paper" (BOS, the sentence, EOS), "no-eos", "lm-eval" or "babylm"; see
                 evaluation/conventions.
+            progress: whether to show how far the scoring is, on stderr.
 
         Raises:
             InputError: the convention is unknown, or a sentence is too long for the model or for the memory.
@@ -84,7 +85,7 @@ class Run:
         Example:
             good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
-        found = sum_log_probs(self.token_log_probs_of(encode(sentences, self.tokenizer, scoring)))
+        found = sum_log_probs(self.token_log_probs_of(encode(sentences, self.tokenizer, scoring), progress))
         self._warn_of_undefined(found)
         return found
 
@@ -104,7 +105,7 @@ class Run:
 
     @in_float32
     def token_log_probs_of(
-        self, sequences: list[np.ndarray], progress: bool = False, with_likeliest: bool = False
+        self, sequences: list[np.ndarray], progress: Shown = False, with_likeliest: bool = False
     ) -> list[np.ndarray]:
         """Returns log p(w_{t+1} | w_1 .. w_t) in nats of token ids: no BOS or EOS is added to them.
 
@@ -121,7 +122,7 @@ class Run:
             InputError: an id is not in the vocabulary, or a sequence is too long for the model or for the memory.
         """
         self._require_readable(sequences)
-        bar = Progress(1, unit="sequences")
+        bar = Progress(1, unit="sequences", brief=progress == "brief")
 
         def on_progress(done: int, total: int) -> None:
             bar.total = total
@@ -215,7 +216,7 @@ class Run:
         whitespace: str = "leading",
         eos: bool = True,
         scoring: str = "paper",
-        progress: bool = False,
+        progress: Shown = False,
     ) -> list[dict]:
         """Returns the surprisal of each word or token, -log p given all that stands before it, as the rows of a table.
 

@@ -22,7 +22,7 @@ from esnlm.distributed import group
 from esnlm.distributed.channel import ProcessEnded
 from esnlm.errors import InputError
 from esnlm.runs.atomic import ADVICE, refusal
-from esnlm.runs.console import warn
+from esnlm.runs.console import end_status, warn
 
 OUTPUT_LOST = 74  # the exit status of a command that did its work and lost some of its output; EX_IOERR of sysexits.h
 # A run is the same whatever else the environment is made for. The first value is JAX's own, the others mean the same.
@@ -49,7 +49,7 @@ def exit_with(main: Callable[[], int | None]) -> int:
 def _status(main: Callable[[], int | None]) -> int:
     """Runs a command and returns the status that its process should end with."""
     keep_freed_memory()
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    warnings.formatwarning = _spell_warning
     _fill_standard_files()
     with _lasting("stderr") as stderr:
         with _lasting("stdout") as stdout:
@@ -91,6 +91,7 @@ def _run(main: Callable[[], int | None]) -> int:
         if group.count() > 1:
             return _fault(error)
         raise
+    end_status()
     print(f"error: {message}", file=sys.stderr)
     return _end(status, message)
 
@@ -105,10 +106,18 @@ def _end(status: int, message: str) -> int:
 def _fault(error: Exception) -> int:
     """Shows an error that is a fault of the program, or the end of another process that was behind it."""
     if (cause := group.reason(error)) is None:
+        end_status()
         traceback.print_exception(error)
         return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])
+    end_status()
     print(f"error: {cause}", file=sys.stderr)
     return _end(getattr(cause, "status", 2), str(cause))
+
+
+def _spell_warning(message: Warning | str, *_: object, **__: object) -> str:
+    """Returns what Python prints for a warning of the module `warnings`."""
+    end_status()
+    return f"warning: {message}\n"
 
 
 def _fill_standard_files() -> None:

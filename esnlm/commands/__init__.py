@@ -15,9 +15,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from esnlm.commands.base import Parser
+from esnlm.commands.base import Parser, accept_levels, take_level
+from esnlm.commands.timing import timed
 from esnlm.errors import InputError
 from esnlm.process import exit_with
+from esnlm.runs.console import speaking
 from esnlm.runs.remote.address import is_url, parse
 
 COMMANDS = {
@@ -34,6 +36,7 @@ COMMANDS = {
     "report": "esnlm.commands.report",
     "import": "esnlm.commands.import_gpt2",
     "export": "esnlm.commands.export",
+    "completion": "esnlm.commands.completion",
 }
 
 
@@ -71,10 +74,18 @@ def _choose(arguments: Sequence[str] | None, program: str) -> int | None:
     return _run(chosen.command, chosen.arguments, f"{program} {chosen.command}")
 
 
-def _run(name: str, words: list[str], program: str) -> int | None:
+def parser_of(name: str, program: str) -> Parser:
+    """Returns the parser of a command's arguments."""
     command = importlib.import_module(COMMANDS[name])
     parser = Parser(program, description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_arguments(parser)
+    accept_levels(parser)
+    return parser
+
+
+def _run(name: str, words: list[str], program: str) -> int | None:
+    command = importlib.import_module(COMMANDS[name])
+    parser = parser_of(name, program)
     options, others = parser.parse_known_args(words)
     if "settings" in options:
         options.settings = others
@@ -85,4 +96,5 @@ def _run(name: str, words: list[str], program: str) -> int | None:
         if name != "prepare" and place is not None and is_url(place):
             raise InputError(f"--{option} {parse(place).url}: this is written to this machine only; name a local place")
     options.command = " ".join([program, shlex.join(words)]).strip()
-    return command.run(options)
+    with speaking(take_level(options)), timed(program):
+        return command.run(options)

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from esnlm.runs.console import Level
+
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -33,6 +35,19 @@ def step(text: str) -> int | Literal["best"]:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+
+
+def accept_levels(parser: argparse.ArgumentParser) -> None:
+    """Lets a command take --quiet and --verbose; `take_level` reads them."""
+    levels = parser.add_argument_group("what is said on standard error").add_mutually_exclusive_group()
+    levels.add_argument("--quiet", action="store_true", help="warnings and errors only; results are shown all the same")
+    levels.add_argument("--verbose", action="store_true", help="also what was chosen, and how long each stage took")
+
+
+def take_level(options: argparse.Namespace) -> Level:
+    """Takes --quiet and --verbose out of the options of a command, and returns what they ask for."""
+    quiet, verbose = vars(options).pop("quiet"), vars(options).pop("verbose")
+    return Level.QUIET if quiet else Level.VERBOSE if verbose else Level.USUAL
 
 
 PROCESS_OPTIONS = ("coordinator", "processes", "process", "wait")

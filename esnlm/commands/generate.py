@@ -21,9 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from esnlm.loaded_run import load
+    from esnlm.runs.console import working
 
     names = ("count", "length", "temperature", "top_k", "seed")
     settings = {name: getattr(options, name) for name in names}
-    for text in load(options.run, options.step).generate(options.prompt, **settings):
+    with working(f"loading {options.run}"):
+        loaded = load(options.run, options.step)
+    with working("generating"):
+        texts = loaded.generate(options.prompt, **settings)
+    for text in texts:
         # A prompt from a shell may hold bytes that are not UTF-8, which print cannot encode.
         print((options.prompt + text).encode(errors="replace").decode())

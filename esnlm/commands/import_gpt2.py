@@ -13,6 +13,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from esnlm.runs.console import working
     from esnlm.workflows.import_gpt2 import import_gpt2
 
-    print(f"{import_gpt2(options.folder, options.out).model.title} is in {options.out}")
+    with working(f"importing {options.folder}"):
+        experiment = import_gpt2(options.folder, options.out)
+    print(f"{experiment.model.title} is in {options.out}")

@@ -73,9 +73,12 @@ def run(options: argparse.Namespace) -> None:
     require(not given, f"{', '.join(names)}: for the table of surprisals, so give --tokens too")
     from esnlm.data.text_files import read_lines
     from esnlm.loaded_run import load
+    from esnlm.runs.console import working
 
     sentences = read_lines(options.input)
     require(len(sentences) > 0, f"{options.input or 'standard input'}: empty: no sentence to score; give one a line")
-    log_probs = load(options.run, options.step).log_probs(sentences, options.scoring)
+    with working(f"loading {options.run}"):
+        loaded = load(options.run, options.step)
+    log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")
     for sentence, log_prob in zip(sentences, log_probs, strict=True):
         print(f"{log_prob:.6f}\t{sentence}")

@@ -10,6 +10,7 @@ from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.atomic import write_file
+from esnlm.runs.console import working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.small_file import read_small
@@ -24,6 +25,7 @@ class Corpus:
     tokenizer: Tokenizer
 
 
+@working("opening the text")
 def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest: int | None = None) -> Corpus:
     """Opens the corpus of a run and saves its tokenizer and unigram counts in the run directory.
 

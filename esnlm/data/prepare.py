@@ -7,10 +7,9 @@ same whatever the number of workers, and memory does not grow with the corpus.
 import hashlib
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
-from esnlm.runs.console import say
+from esnlm.runs.console import Progress, say, working
 from esnlm.runs.remote.results import uploads_store
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
@@ -88,11 +87,12 @@ def prepare(
     digests = [hashlib.sha256() for _ in sources]
     dropped = cut = 0
     with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
-        share, words_left = _shares(sources, max_words)
-        vocabulary = _tokenizer(tokenizer, sources, share, tell)
-        parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
-        with StoreWriter(out, vocabulary, overwrite=overwrite) as writer, _progress(size, progress) as advance:
-            chunks = _read(sources, words_left, digests, advance)
+        with working("reading the text for the first time") if progress else nullcontext():
+            share, words_left = _shares(sources, max_words)
+            vocabulary = _tokenizer(tokenizer, sources, share, tell)
+            parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
+        with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
+            chunks = _read(sources, words_left, digests, _show_progress(size, progress))
             for i, encoded in encode_in_order(
                 chunks, parameters, vocabulary, min_length, max_length, sentences == "file"
             ):
@@ -232,32 +232,18 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@contextmanager
-def _progress(size: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Shows progress by a function that is told of bytes done: one changing line on a terminal, else a line in 10 seconds."""
+def _show_progress(size: int, wanted: bool) -> Callable[[int], None]:
+    """Returns a function that is told of bytes done, and shows how far that is."""
     if not wanted:
-        yield lambda count: None
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+        return lambda count: None
+    progress, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
 
-        columns = ("preparing", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task("preparing", total=size)
-            yield lambda count: bar.advance(task, count)
-    else:
-        began = told = time.monotonic()
-        done = 0
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress.show(done, f"{_megabytes(done)} of {_megabytes(size)}", final=done >= size)
 
-        def advance(count: int) -> None:
-            nonlocal done, told
-            done, now = done + count, time.monotonic()
-            if now - told >= 10:
-                told, speed = now, done / (now - began)
-                left = (size - done) / speed
-                say(f"{_megabytes(done)} of {_megabytes(size)}, {_megabytes(speed)}/s, {left:.0f} s left")
-
-        yield advance
+    return advance
 
 
 def _summarize(store: TokenStore, size: int, seconds: float) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from esnlm import config_io, loaded_run
 from esnlm.compute import backend, in_float32
@@ -27,10 +25,11 @@ from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
 from esnlm.runs.atomic import write_file
-from esnlm.runs.console import say
+from esnlm.runs.console import stage
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.runs.remote.results import uploads_results
+from esnlm.runs.screen import Screen
 from esnlm.training.summary import describe_device, versions
 
 SLOTS = 8  # stretches of text that are read side by side
@@ -92,8 +91,8 @@ def diagnose(
         reservoirs.append((loaded.name, loaded.config, model.reservoir))
     if experiment and config is not None:
         name, settings = Path(config).name, _echo_state_config(experiment, config).reservoir
-        say(f"{name}: initializing the reservoir")
-        initialized = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
+        with stage(f"{name}: initializing the reservoir"):
+            initialized = weights.initialize_reservoir(settings, tokenizer.vocab_size, experiment.seed)
         reservoirs.append((name, experiment, initialized.reservoir))
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
@@ -168,15 +167,11 @@ def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) 
 def _show(result: dict[str, Any]) -> None:
     """Prints the table and the verdicts."""
     found = result["reservoirs"]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", *(each["name"] for each in found)):
-        table.add_column(heading)
-    columns = [format_rows(each) for each in found]
-    for name in columns[0]:
-        table.add_row(name, *(column[name] for column in columns))
-    Console(width=None if Console().is_terminal else 150, highlight=False, markup=False).print(table)
+    screen, columns = Screen(), [format_rows(each) for each in found]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    screen.table(["", *(each["name"] for each in found)], rows, align="l")
     for each in found:
-        print(f"{each['name']}: {each['verdict']}")
+        screen.line(f"{each['name']}: {each['verdict']}")
 
 
 def _render(result: dict[str, Any], note: str | None) -> str:

@@ -13,7 +13,7 @@ from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.runs.console import say
+from esnlm.runs.console import stage
 
 T = TypeVar("T")
 
@@ -41,15 +41,17 @@ def measure(
         The figures, as JSON has them, and the curves by name.
     """
     settings = config.reservoir
-    say(f"{name}: singular value and spectral radii of W_rec")
-    decided = theory.decide(reservoir, settings.activation, settings.decay)
+    with stage(f"{name}: singular value and spectral radii of W_rec"):
+        decided = theory.decide(reservoir, settings.activation, settings.decay)
     kernel = config.kernel(jax.default_backend())
     ready = reservoir.for_device(kernel)
-    say(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text")
-    contracting = contraction.state_contraction(ready, text.tokens)
-    forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
-    say(f"{name}: states and memory capacity")
-    states = capacity.sample_states(ready, text.tokens, washout=WASHOUT)
+    with stage(f"{name}: contraction over {text.tokens.shape[0]} tokens of {text.tokens.shape[1]} stretches of text"):
+        contracting = contraction.state_contraction(ready, text.tokens)
+        forgetting = _or_reason(lambda: contraction.input_forgetting(ready, text.history, text.other, text.tokens))
+    with stage(f"{name}: states and memory capacity"):
+        states = capacity.sample_states(ready, text.tokens, washout=WASHOUT)
+        rank = _or_reason(lambda: capacity.effective_rank(states.states))
+        memory = _or_reason(lambda: _measure_memory(ready))
     figures = {
         "name": name,
         "model": config.title,
@@ -63,8 +65,8 @@ def measure(
         "input_forgetting": _summarize(forgetting),
         "saturated": states.saturated,
         "sampled_states": len(states.states),
-        "effective_rank": _or_reason(lambda: capacity.effective_rank(states.states)),
-        "memory_capacity": _or_reason(lambda: _measure_memory(ready)),
+        "effective_rank": rank,
+        "memory_capacity": memory,
     }
     curves = {"state contraction": contracting, "input forgetting": forgetting}
     return figures, {what: curve for what, curve in curves.items() if isinstance(curve, DistanceCurve)}

@@ -232,6 +232,8 @@ class Channel:
         began = time.monotonic()
         while self.index == 0 and not self._leaving:
             with self._changed:
+                if self._finished:
+                    return  # The main thread came to a good end after all.
                 patience = MOST_GRACE if self._valuable or self._unwinding else GRACE
                 self._leaving = time.monotonic() - began > patience
             time.sleep(0.05)

@@ -15,6 +15,7 @@ from esnlm.errors import require
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
 from esnlm.evaluation.sequences import encode
+from esnlm.runs.console import Shown
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 BY = ("word", "token")
@@ -29,7 +30,7 @@ class Reader(Protocol):
     def tokenizer(self) -> Any: ...
     @property
     def longest(self) -> int | None: ...
-    def token_log_probs_of(self, sequences: list[np.ndarray], progress: bool = False) -> list[np.ndarray]: ...
+    def token_log_probs_of(self, sequences: list[np.ndarray], progress: Shown = False) -> list[np.ndarray]: ...
     def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]: ...
 
 
@@ -58,7 +59,7 @@ def surprisals(
     whitespace: str = "leading",
     eos: bool = True,
     scoring: str = "paper",
-    progress: bool = False,
+    progress: Shown = False,
 ) -> list[dict]:
     """Computes the table of surprisals; see `loaded_run.Run.surprisal`, which documents its rows and arguments.
 
@@ -111,7 +112,7 @@ def read(
     documents: Sequence[Sequence[str]],
     scoring: str = "paper",
     *,
-    progress: bool = False,
+    progress: Shown = False,
     trailing: bool = False,
 ) -> list[Sentence]:
     """Scores every token of the sentences of documents, each document from a fresh state.

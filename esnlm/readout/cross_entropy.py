@@ -122,14 +122,13 @@ def _forward(
     return loss, (dz, dw, dbias)
 
 
-def _forward_of_vjp(z: Any, w: Any, bias: Any, targets: Any, weights: Any, rows: Any, *settings: str) -> tuple:
+def _forward_of_vjp(
+    z: Any, w: Any, bias: Any, targets: Any, weights: Any, rows: Any, precision: str, kernel: str
+) -> tuple[jax.Array, Gradient]:
     """Does `_forward` on arguments that say whether they are differentiated. Frozen features at full rank are not."""
-    arrays = jax.tree.map(
-        lambda given: given.value,
-        (z, w, bias, targets, weights, rows),
-        is_leaf=lambda given: hasattr(given, "perturbed"),
-    )
-    return _forward(*arrays, *settings, with_dz=z.perturbed)
+    z_, w, bias, targets, weights = (given.value for given in (z, w, bias, targets, weights))
+    rows = None if rows is None else rows.value
+    return _forward(z_, w, bias, targets, weights, rows, precision, kernel, z.perturbed)
 
 
 def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:

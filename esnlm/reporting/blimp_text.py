@@ -1,13 +1,10 @@
 """A minimal-pair report as text, for the terminal and as a Markdown page."""
 
-import sys
 from collections.abc import Iterator, Sequence
-
-from rich.console import Console
-from rich.table import Table
 
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.reporting.tables import markdown_table
+from esnlm.runs.screen import Screen
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
@@ -17,27 +14,22 @@ NO_WIDTH = (
 )
 
 
-def show(result: dict, console: Console | None = None) -> None:
+def show(result: dict, screen: Screen | None = None) -> None:
     """Prints a report: what was measured in sentences, then a table by phenomenon and, where they are few, by paradigm."""
-    # rich assumes 80 columns where there is no terminal, and would cut the figures of the tables.
-    console = console or Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
+    screen = screen or Screen()
     left_out = {"identical"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
     for line in _headline(result):
-        console.print(line, markup=False)
+        screen.line(line)
     levels = ["phenomena"] if result["data"]["phenomena"] > 1 else []
     if result["data"]["paradigms"] <= FEW_PARADIGMS:
         levels.append("paradigms")
     for level in levels:
         header, *rows = _rows(result, level)
         shown = [i for i, name in enumerate(header) if name not in left_out]
-        table = Table(box=None, padding=(0, 1), header_style="bold")
-        for i in shown:
-            table.add_column(header[i], justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
-        for row in rows:
-            table.add_row(*(row[i] for i in shown), style="bold" if row[0] == "overall" else None)
-        console.print(table)
+        figures = [[row[i] for i in shown] for row in rows]
+        screen.table([header[i] for i in shown], figures, bold={"overall"}, edge=True)
     for line in [*comparison_lines(result), *_footnotes(result)]:
-        console.print(line, markup=False)
+        screen.line(line)
 
 
 def markdown(result: dict) -> str:

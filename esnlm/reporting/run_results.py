@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from esnlm import loaded_run
 from esnlm.data.corpus import Corpus
 from esnlm.data.sources import DataSource
@@ -14,8 +11,9 @@ from esnlm.evaluation.likelihood import perplexity
 from esnlm.models.ngrams import BigramModel, UnigramModel
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.reporting.loss_plot import plot_loss
-from esnlm.runs.console import clock
+from esnlm.runs.console import clock, working
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.screen import Screen
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
@@ -26,9 +24,10 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     Args:
         summary: of training/summary.py, with `references` as below.
     """
-    console = Console(highlight=False, width=None if Console().is_terminal else 120)
-    console.print(_loss_table(summary))
-    console.print(
+    screen = Screen()
+    header = ["", "nats per token", "perplexity", "above the model"]
+    screen.table(header, _losses(summary), bold={"validation"})
+    screen.line(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
         f" {summary['total_params']:,} parameters{_usage(summary)}"
@@ -38,10 +37,11 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
         blimp_report.write(evaluation, directory.evaluation / "blimp-paper.json")
-        console.print()
-        blimp_text.show(evaluation.result, console)
+        screen.line()
+        blimp_text.show(evaluation.result, screen)
     plots = plot_loss(directory, summary["references"])
-    console.print(f"\nrun directory: {directory.path}    plots: {plots}", soft_wrap=True, markup=False)
+    screen.line()
+    print(f"run directory: {directory.path}    plots: {plots}")  # unbroken, to be copied
 
 
 def _usage(summary: dict[str, Any]) -> str:
@@ -50,6 +50,7 @@ def _usage(summary: dict[str, Any]) -> str:
     return f"{share}; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
 
 
+@working("counting the training text, to compare with")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
     """Returns what a model's validation NLL should be compared with: other models' NLL, in nats per token, by name.
 
@@ -66,19 +67,16 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
     }
 
 
-def _loss_table(summary: dict[str, Any]) -> Table:
-    table = Table("", "nats per token", "perplexity", "above the model", box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
+def _losses(summary: dict[str, Any]) -> list[list[str]]:
+    """Returns the rows of the table of losses."""
     of_what = "a sample of it" if "regression" in summary else "mean over the last epoch"
-    table.add_row(f"training, {of_what}", *_row(summary["train_nll"], None))
+    rows = [[f"training, {of_what}", *_row(summary["train_nll"], None)]]
     if summary["val_nll"] is not None:
-        table.add_row("[bold]validation[/]", *_row(summary["val_nll"], None))
-        for name, nll in summary["references"].items():
-            table.add_row(name, *_row(nll, summary["val_nll"]))
-        table.add_row("validation, without EOS", *_row(summary["val_nll_without_eos"], None))
-        table.add_row("validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}")
-    return table
+        rows.append(["validation", *_row(summary["val_nll"], None)])
+        rows += [[name, *_row(nll, summary["val_nll"])] for name, nll in summary["references"].items()]
+        rows.append(["validation, without EOS", *_row(summary["val_nll_without_eos"], None)])
+        rows.append(["validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}"])
+    return rows
 
 
 def _row(nll: float, against: float | None) -> list[str]:

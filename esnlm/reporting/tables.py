@@ -1,12 +1,8 @@
-"""Tables as text: in Markdown, LaTeX, CSV, and in the terminal."""
+"""Tables as text, in Markdown, LaTeX and CSV. runs/screen.py shows them on the terminal."""
 
 import csv
 import io
-import sys
 from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.table import Table
 
 LINES = {"l": "---", "r": "---:"}
 
@@ -55,14 +51,3 @@ def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()
-
-
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table on standard output. The first column is text, and the others are numbers."""
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    for i, name in enumerate(header):
-        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    # rich assumes 80 columns where there is no terminal, and would cut the figures of the tables.
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False).print(table)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from esnlm.process import exit_with
+from esnlm.runs.console import Level, level, speaking
 from esnlm.studies.shares import Share
 from esnlm.workflows.train import INTERRUPTED
 
@@ -134,13 +135,16 @@ def run_in_process(function: Callable[..., int | None], *arguments: Any) -> int:
 
 
 def _make_process(function: Callable[..., int | None], arguments: tuple[Any, ...], log: Path | None) -> BaseProcess:
-    return multiprocessing.get_context("spawn").Process(target=_exit_with_status, args=(log, function, *arguments))
+    return multiprocessing.get_context("spawn").Process(
+        target=_exit_with_status, args=(level(), log, function, *arguments)
+    )
 
 
-def _exit_with_status(log: Path | None, function: Callable[..., int | None], *arguments: Any) -> None:
+def _exit_with_status(told: Level, log: Path | None, function: Callable[..., int | None], *arguments: Any) -> None:
     if log is not None:
+        told = max(told, Level.USUAL)  # --quiet is for who watches, not for the log
         with open(log, "ab") as file:
             os.dup2(file.fileno(), 2)  # what libraries in C say goes there, too
-    with open("/dev/null", "w") as nowhere:
+    with open("/dev/null", "w") as nowhere, speaking(told):
         sys.stdout = nowhere
         sys.exit(exit_with(lambda: function(*arguments)))

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Collection
 
-from esnlm.runs.console import clock, say
+from esnlm.runs.console import clock, end_status, is_terminal, say, status, tell
 
 NAMES = 3  # of runs under way that the line has room for
 
@@ -21,7 +21,7 @@ class StudyProgress:
         self.total, self.done, self.failed = total, done, 0
         self._began = self._shown = time.monotonic()
         self._last = ""
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._terminal = is_terminal(sys.stderr)
 
     def show(self, under_way: Collection[str], share: float | None = None) -> None:
         """Shows the line where it is due.
@@ -36,17 +36,16 @@ class StudyProgress:
         line, now = ", ".join(parts), time.monotonic()
         left = f"; about {clock((now - self._began) / share * (1 - share))} left" if share and share < 1 else ""
         if self._terminal and now - self._shown >= 1:
-            say(f"\r\033[K{line}{left}", end="")
+            status(f"{line}{left}")
             self._shown = now
         elif not self._terminal and line != self._last:
             say(f"{line}{left}")
         self._last = line
 
     def tell(self, line: str) -> None:
-        """Says something else, on a line of its own."""
-        say(f"\r\033[K{line}" if self._terminal else line)
+        """Says what a person has to act on, on a line of its own, also with --quiet."""
+        tell(line)
 
     def end(self) -> None:
         """Leaves the line of a terminal."""
-        if self._terminal:
-            say("\r\033[K", end="")
+        end_status()

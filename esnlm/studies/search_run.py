@@ -9,7 +9,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
-from esnlm.runs.console import clock, say
+from esnlm.runs.console import clock, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder
 from esnlm.studies.jobs import Job, Pool
@@ -130,7 +130,7 @@ class _Run:
         try:
             experiment = self.search.make_experiment(self.trials.values(number), directory)
         except InputError as error:
-            say(f"{directory.name}: {error}")
+            tell(f"{directory.name}: {error}")
             self.trials.fail(number, str(error), for_good=True)
             return None
         self.number_of[directory.name] = number
@@ -185,11 +185,11 @@ class _Run:
     def _end(self, stopped: bool) -> int:
         """Says what is not done and returns the status."""
         if self.failed:
-            say(f"{len(self.failed)} of {self.search.trials} trials failed; the same command goes on:")
+            tell(f"{len(self.failed)} of {self.search.trials} trials failed; the same command goes on:")
             for line in self.failed:
-                say(line)
+                tell(line)
         if stopped:
-            say("stopped; the same command goes on")
+            tell("stopped; the same command goes on")
             return INTERRUPTED
         if self.failed:
             return 1

@@ -12,7 +12,7 @@ from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import write_file
-from esnlm.runs.console import clock, say
+from esnlm.runs.console import clock, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import folder
@@ -149,13 +149,13 @@ def _run_one_by_one(work: _Work) -> tuple[int, bool]:
         say(f"run {finished + number + 1} of {len(work.ours)}: {run.directory.name}{time_left}")
         status = run_in_process(train_and_score, run.experiment, work.grid.blimp)
         if status == INTERRUPTED:
-            say(f"stopped in {run.directory.name}; the same command goes on")
+            tell(f"stopped in {run.directory.name}; the same command goes on")
             return INTERRUPTED, lost
         if status == OUTPUT_LOST:  # The run is done all the same.
             lost = True
         elif status:
             if status != 2:  # with status 2 the run has said what was wrong
-                say(f"{run.directory} ended with status {status}; the same command tries it again")
+                tell(f"{run.directory} ended with status {status}; the same command tries it again")
             return max(status, 1), lost  # a negative status is the signal that ended the run
         done += flops[run.directory]
         _write_results(work.grid, work.runs, work.command)
@@ -208,11 +208,11 @@ def _run_side_by_side(work: _Work, jobs: int | str) -> tuple[int, bool]:
 def _tell_end(work: _Work, stopped: bool, failed: list[Ended]) -> int:
     """Says what is not done, once more where it scrolled away long ago. Returns the status."""
     if failed:
-        say(f"{len(failed)} of {len(work.ours)} runs failed; the same command tries them again:")
+        tell(f"{len(failed)} of {len(work.ours)} runs failed; the same command tries them again:")
         for ended in failed:
-            say(f"{ended.job.name}: {ended.reason}")
+            tell(f"{ended.job.name}: {ended.reason}")
     if stopped:
-        say("stopped; the same command goes on")
+        tell("stopped; the same command goes on")
         return INTERRUPTED
     return max((max(ended.status, 1) for ended in failed), default=0)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from esnlm.distributed import group
-from esnlm.runs.console import say
+from esnlm.runs.console import tell
 
 
 class Interruption:
@@ -55,7 +55,7 @@ class Interruption:
             raise KeyboardInterrupt
         if not asked_before:
             line = "stopping after this update; Ctrl-C again leaves at once, without saving"
-            say(f"\n{line}")
+            tell(f"\n{line}")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from esnlm.runs.console import Progress, say
+from esnlm.runs.console import Progress, warn
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import CallResult, NonFinite
@@ -79,10 +79,15 @@ class TrainingLog:
         self.state.note_memory()
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Does not count the time that is spent within it as training."""
+    def paused(self, recurs: bool = False) -> Iterator[None]:
+        """Does not count the time that is spent within it as training.
+
+        Args:
+            recurs: it will be spent again, so that the time left has a share of it.
+        """
         since = time.monotonic()
-        yield
+        with self.progress.aside(recurs):
+            yield
         self.began += time.monotonic() - since
 
     def _record(self, call: Pushed) -> None:
@@ -133,8 +138,8 @@ class TrainingLog:
         what = f"the loss is {losses[first]}" if not np.isfinite(losses[first]) else "a gradient is not finite"
         where = self._locate(record) if record.found else ""
         done = "applied all the same" if applied[first] else "left out"
-        say(
-            f"warning: update {step + first}: {what}{where}; the update was {done} (training.on_nonfinite);"
+        warn(
+            f"update {step + first}: {what}{where}; the update was {done} (training.on_nonfinite);"
             " later ones are counted only"
         )
 

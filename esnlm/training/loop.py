@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from esnlm import background, compilation_cache
-from esnlm.compute import backend, in_float32
+from esnlm.compute import ComputeConfig, backend, in_float32
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import Corpus, unigram_counts
 from esnlm.data.store import TokenStore
@@ -24,7 +24,7 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import padding
 from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
-from esnlm.runs.console import Progress, say
+from esnlm.runs.console import Progress, detail, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, parent, readout_regression
@@ -87,6 +87,7 @@ def train(
         The last validation; None where it was interrupted, or where there is no validation text.
     """
     training, compute = experiment.training, experiment.compute
+    detail(f"computing on {jax.devices()[0].device_kind}: {_spell(compute)}")
     ready = model.for_device(compute)
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(
@@ -113,6 +114,11 @@ def train(
     validation = _validate(experiment, stream, params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
+
+
+def _spell(compute: ComputeConfig) -> str:
+    """Returns the settings of the section compute, with what was chosen for the device."""
+    return ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(compute).items() if value is not None)
 
 
 def _train_by_gradients(
@@ -224,7 +230,7 @@ def _train_by_gradients(
 
         # 6. Validation, every so many updates and at the end of each epoch, or of a run that stops here.
         if call.validate or stopped:
-            with log.paused():
+            with log.paused(recurs=True):
                 validation = validate()
             if stopped or interruption or take_up(validation):
                 return validation

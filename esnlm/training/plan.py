@@ -9,8 +9,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
@@ -18,6 +16,7 @@ from esnlm.devices import Device, parse_devices
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock
+from esnlm.runs.screen import Screen
 from esnlm.training import readout_regression
 from esnlm.training.bounds import bound_times
 from esnlm.training.update import make_optimizer
@@ -71,10 +70,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         f"chosen for {'this device' if device is None else device.name}": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
         f" {compute.window_tokens:,} tokens",
     }
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for line in lines.items():
-        table.add_row(*line)
-    Console(width=None if Console().is_terminal else 150, highlight=False).print(table)
+    Screen().table([], list(lines.items()), align="l")
     return 0
 
 

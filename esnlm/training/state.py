@@ -20,7 +20,7 @@ from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn
+from esnlm.runs.console import say, warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.average import Averaged, evaluated
 from esnlm.training.parent import with_moments
@@ -94,6 +94,7 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
     return {name: metadata[name] for name in _COUNTERS if name in metadata}
 
 
+@working("opening the model")
 def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory) -> LanguageModel:
     """Returns the model as it is before the first update, with its frozen arrays from frozen/ where they were saved.
 
@@ -128,6 +129,7 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
     return config.initialize(vocab_size, seed, arrays)
 
 
+@working("opening the state")
 def open_state(
     params: dict[str, Any],
     optimizer: optax.GradientTransformation,
@@ -187,6 +189,7 @@ def restore_newest(*folders: Path) -> tuple[int, checkpoint.Arrays, dict[str, An
     return None
 
 
+@working("saving the checkpoint")
 def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool) -> None:
     """Saves the state as checkpoints/STEP and deletes the checkpoints that are no longer needed.
 

@@ -15,13 +15,13 @@ from esnlm.interchange import babylm_data, babylm_scoring
 from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
 from esnlm.interchange.revisions import revision_name, revision_names, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
-from esnlm.reporting.tables import print_table
 from esnlm.runs.atomic import require_folders_above, write_files, writing
-from esnlm.runs.console import say
+from esnlm.runs.console import say, tell, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text
 from esnlm.runs.remote.copies import fetch_every_step
 from esnlm.runs.remote.results import uploads_results
+from esnlm.runs.screen import Screen
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm babylm"
@@ -69,7 +69,8 @@ def evaluate_babylm(
     """
     if all_checkpoints or step is not None:
         fetch_every_step(run)
-    newest = load(run, step=step)
+    with working(f"loading {run}"):
+        newest = load(run, step=step)
     directory = RunDirectory(newest.directory)
     name = model_name or newest.name
     require(Path(name).name == name, f"model name {name!r}: it names a folder of the results: give one word")
@@ -89,7 +90,7 @@ def evaluate_babylm(
     places = babylm_data.find_sets(Path(data), list(sets) if sets else None)
     if AOA in places and not all_checkpoints:
         require(not sets, f"set {AOA!r} needs the checkpoints of a training: give --all-checkpoints")
-        say(f"{AOA}: left out; it needs the checkpoints of a training (--all-checkpoints)")
+        tell(f"{AOA}: left out; it needs the checkpoints of a training (--all-checkpoints)")
         del places[AOA]
     sources: dict[str, Any] = {set_name: _read(set_name, place) for set_name, place in places.items()}
 
@@ -109,7 +110,10 @@ def evaluate_babylm(
     found: list[dict] = []
     acquisition: list[dict] = []
     for revision, its_step in steps.items():
-        loaded = newest if its_step == newest.step else load(run, step=its_step)
+        loaded = newest
+        if its_step != newest.step:
+            with working(f"loading {run}, step {its_step}"):
+                loaded = load(run, step=its_step)
         about = _describe(loaded, name, revision, bos)
         for set_name, source in sources.items():
             say(f"{revision}: {set_name}")
@@ -231,4 +235,4 @@ def _show(loaded: Run, bos: bool, found: list[dict]) -> None:
                     str(its.get("ties", "")),
                 ]
             )
-    print_table(["revision", "set", "score", "value", "items", "ties"], rows)
+    Screen().table(["revision", "set", "score", "value", "items", "ties"], rows, edge=True)

@@ -11,6 +11,7 @@ from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.loaded_run import Step
 from esnlm.reporting import blimp_report, blimp_text
+from esnlm.runs.console import working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import results_copy
 from esnlm.runs.remote.results import uploads_results
@@ -58,7 +59,8 @@ def evaluate_run(
     usual = minimal_pairs.Columns()
     columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
     pairs = minimal_pairs.load(data, columns) if data else None
-    loaded = loaded_run.load(run, step=step, untrained=untrained)
+    with working(f"loading {run}"):
+        loaded = loaded_run.load(run, step=step, untrained=untrained)
     first_step = processes.agree(loaded.step)
     require(
         loaded.step == first_step, f"{run}: its step {first_step} is damaged where process {processes.index()} reads it"

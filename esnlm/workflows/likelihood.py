@@ -13,7 +13,7 @@ from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.loaded_run import Run, Step
 from esnlm.models.ngrams import NgramModel
 from esnlm.reporting import likelihood_table
-from esnlm.runs.console import say
+from esnlm.runs.console import stage, working
 from esnlm.runs.json_file import write_json
 from esnlm.runs.manifest import file_sha256
 from esnlm.training.summary import describe_device, versions
@@ -58,7 +58,8 @@ def measure_run(
     require(len(stores) + len(texts) > 0, "nothing to measure: give token stores (--store), texts (--text) or both")
     if out is not None:
         _require_place(out, overwrite)
-    loaded = loaded_run.load(run, step=step, untrained=untrained)
+    with working(f"loading {run}"):
+        loaded = loaded_run.load(run, step=step, untrained=untrained)
     opened = [open_store(store) for store in stores] + [encode_file(text, loaded.tokenizer) for text in texts]
     for text in opened:
         loaded.require_store(text)
@@ -95,9 +96,9 @@ def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:
     if (unigram := run.unigram()) is None:
         return {}, ["no unigram and no bigram model: this run was imported, and its training text is not known"]
     baselines: dict[str, NgramModel] = {"unigram": unigram}
-    say("counting the training text for the bigram model")
     try:
-        bigram = run.bigram()
+        with stage("counting the training text for the bigram model"):
+            bigram = run.bigram()
     except InputError as error:
         return baselines, [f"no bigram model, which needs the run's training store: {error}"]
     return baselines | ({} if bigram is None else {"bigram": bigram}), []

@@ -14,11 +14,12 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.loaded_run import Run, Step, load
-from esnlm.reporting.tables import print_table
 from esnlm.runs.atomic import write_files, writing
+from esnlm.runs.console import working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.remote.results import uploads_results
+from esnlm.runs.screen import Screen
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
@@ -77,7 +78,8 @@ def evaluate_with_lm_eval(
         raise InputError(f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'") from None
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
-    loaded = load(run, step=step, untrained=untrained)
+    with working(f"loading {run}"):
+        loaded = load(run, step=step, untrained=untrained)
     path = _path(loaded, tasks, out, step, untrained)
     asked = {
         "run": loaded.name,
@@ -88,7 +90,8 @@ def evaluate_with_lm_eval(
         "data_sha256": None if pairs is None else minimal_pairs.digest(pairs),
         "settings": {"num_fewshot": num_fewshot, "limit": limit, "add_bos_token": add_bos_token},
     }
-    task_dict = load_tasks(tasks, pairs)
+    with working("reading the tasks"):
+        task_dict = load_tasks(tasks, pairs)
     _require_place(path, asked, overwrite)
     for task in task_dict["tasks"].values():
         _set_fewshot(task, num_fewshot)
@@ -187,4 +190,4 @@ def _show(result: dict) -> None:
                 error = figures.get(f"{metric}_stderr,{filtered}")
                 shown = f"{error:.4f}" if isinstance(error, float) else ""
                 rows.append([name, metric if filtered == "none" else f"{metric}, {filtered}", f"{value:.4f}", shown])
-    print_table(["task", "metric", "value", "standard error"], rows)
+    Screen().table(["task", "metric", "value", "standard error"], rows, edge=True)

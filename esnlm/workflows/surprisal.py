@@ -13,6 +13,7 @@ from esnlm.loaded_run import Step
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
 from esnlm.runs.atomic import write_files
+from esnlm.runs.console import working
 
 
 def tabulate(
@@ -75,7 +76,8 @@ def tabulate(
             " give it another name",
         )
 
-    loaded = loaded_run.load(run, step)
+    with working(f"loading {run}"):
+        loaded = loaded_run.load(run, step)
     rows = loaded.surprisal(
         [sentences[number] for number in kept],
         by,
@@ -86,6 +88,7 @@ def tabulate(
         whitespace=whitespace,
         eos=eos,
         scoring=scoring,
+        progress="brief",
     )
     for row in rows:
         row["sentence"] = kept[row["sentence"]]

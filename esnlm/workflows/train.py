@@ -15,7 +15,7 @@ from esnlm.errors import InputError, require
 from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn
+from esnlm.runs.console import say, tell, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
@@ -86,7 +86,7 @@ def train_run(
 def _stopped() -> int:
     """Says that the run was stopped before there was anything to save, and returns the exit status."""
     line = "stopped; the same command resumes"
-    say(line)  # of several processes in one that was asked, or in process 0
+    tell(line)  # of several processes in one that was asked, or in process 0
     group.fail(INTERRUPTED, line)
     return INTERRUPTED
 
@@ -133,7 +133,7 @@ def _train_run(
         if interruption:
             if group.writes():
                 write_json(directory.summary, {"status": "interrupted", "step": state.step})
-            say(f"stopped at update {state.step} and saved; the same command resumes")
+            tell(f"stopped at update {state.step} and saved; the same command resumes")
             return INTERRUPTED
 
         if not group.writes():

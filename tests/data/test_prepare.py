@@ -317,16 +317,16 @@ def test_the_summary(tmp_path, spelling, capfd):
     assert re.fullmatch(r"  time       \d+\.\d s for 0\.0 MB: \d+\.\d MB/s", last)
 
 
-def test_progress_without_a_terminal_is_a_line_every_ten_seconds(monkeypatch, capfd):
+def test_progress_without_a_terminal_is_a_line_every_fifteen_seconds(monkeypatch, capfd):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with prepare_module._progress(5_000_000, True) as advance:
-        for seconds in (4, 4, 4, 4, 4, 4):
-            now[0] += seconds
-            advance(500_000)
+    advance = prepare_module._show_progress(5_000_000, True)
+    for _ in range(10):
+        now[0] += 4
+        advance(500_000)
     assert capfd.readouterr().err.splitlines() == [
-        "1.5 MB of 5.0 MB, 0.1 MB/s, 28 s left",
-        "3.0 MB of 5.0 MB, 0.1 MB/s, 16 s left",
+        "2.0 MB of 5.0 MB  0.1 MB/s  0:24 left",
+        "4.0 MB of 5.0 MB  0.1 MB/s  0:08 left",
     ]
 
 

@@ -30,7 +30,7 @@ def test_the_state_of_an_optimizer_is_cut_as_its_arrays_are():
 
 
 def test_a_model_that_reads_its_own_predictions_takes_one_device(monkeypatch):
-    monkeypatch.setattr(meshes.jax, "devices", lambda: EIGHT)
+    monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
     assert JaegerConfig().mesh(ComputeConfig()) is None
     assert JaegerConfig().mesh(ComputeConfig(mesh={"vocabulary": 1})) is None
     with pytest.raises(InputError) as caught:

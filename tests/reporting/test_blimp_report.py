@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.reporting import blimp_plot, blimp_report, blimp_text
+from esnlm.runs.screen import Screen
 from tests.evaluation.fake_run import fake_run
 
 WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)
@@ -99,7 +99,7 @@ def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid):
 def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
     found = evaluation(tmp_path, [WIN] * 573 + [LOSE] * 427, "determiner_noun_agreement_1", "determiner_noun_agreement")
     text = io.StringIO()
-    blimp_text.show(found.result, Console(file=text, width=80))
+    blimp_text.show(found.result, Screen(text, width=80))
     assert "accuracy 57.30 % [54.21, 60.33], one paradigm" in text.getvalue()
     [overall] = [line for line in text.getvalue().splitlines() if line.startswith(" overall")]
     assert overall.split() == ["overall", "57.3", "54.2,", "60.3", "0", "50.0", "50.0", "98.8", "95.8"]
@@ -116,7 +116,7 @@ def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
 def test_a_run_without_an_accuracy_says_that_it_is_not_compared(tmp_path):
     result = evaluation(tmp_path, [(-1.0, -1.0)]).result | {"comparison": None}
     text = io.StringIO()
-    blimp_text.show(result, Console(file=text, width=80))
+    blimp_text.show(result, Screen(text, width=80))
     assert "collapsed: 1 of the 1 pairs of different sentences have equal log-probabilities" in text.getvalue()
     assert text.getvalue().endswith("no comparison: the accuracy is collapsed\n")
     assert "\n- no comparison: the accuracy is collapsed\n" in blimp_text.markdown(result)
@@ -131,12 +131,12 @@ def test_an_interval_without_width_is_explained_below_the_table(tmp_path):
     result = evaluate(run, [*sure, *tied]).result
     assert (result["status"], result["overall"]["accuracy"], result["overall"]["interval"]) == ("ok", 50, [50, 50])
     text = io.StringIO()
-    blimp_text.show(result, Console(file=text, width=1000))
+    blimp_text.show(result, Screen(text, width=1000))
     assert text.getvalue().endswith(f"{blimp_text.NO_WIDTH}\n")
     assert f"\nNote: {blimp_text.NO_WIDTH}.\n" in blimp_text.markdown(result)
 
     varied = evaluation(tmp_path, [WIN, LOSE, WIN, WIN]).result
-    blimp_text.show(varied, Console(file=(text := io.StringIO()), width=1000))
+    blimp_text.show(varied, Screen((text := io.StringIO()), width=1000))
     assert "without width" not in text.getvalue() + blimp_text.markdown(varied)
 
 

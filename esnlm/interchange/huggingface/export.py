@@ -22,6 +22,7 @@ from esnlm.interchange.revisions import revision_name, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
+from esnlm.runs.console import working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import fetch_every_step
 
@@ -53,7 +54,8 @@ def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = Fals
     """
     _require_packages()
     _require_free(out, overwrite)
-    loaded = load(run, step)
+    with working(f"loading {run}"):
+        loaded = load(run, step)
     with _new_folder(out, overwrite) as folder:
         _write(loaded, folder)
     return loaded
@@ -72,7 +74,8 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
     _require_packages()
     _require_free(out, overwrite)
     fetch_every_step(run)
-    newest = load(run)
+    with working(f"loading {run}"):
+        newest = load(run)
     directory = RunDirectory(newest.directory)
     words = {step: read for step, read in words_of_checkpoints(directory).items() if _is_permanent(directory, step)}
     require(
@@ -84,7 +87,11 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
     with _new_folder(out, overwrite) as folder:
         for name, step in ({revision_name(step, words): step for step in sorted(words)} | {LAST: newest.step}).items():
             (folder / name).mkdir()
-            _write(newest if step == newest.step else load(run, step), folder / name)
+            its_run = newest
+            if step != newest.step:
+                with working(f"loading {run}, step {step}"):
+                    its_run = load(run, step)
+            _write(its_run, folder / name)
             found[name] = step
     return found
 
@@ -100,6 +107,7 @@ def _new_folder(out: Path, overwrite: bool) -> Iterator[Path]:
         raise InputError(f"{out}: cannot write the folder: {error.strerror}; choose another with --out") from None
 
 
+@working("writing the weights")
 def _write(run: Run, folder: Path) -> None:
     """Writes the files of a run into an empty folder."""
     import safetensors

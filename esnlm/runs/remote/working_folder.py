@@ -16,7 +16,7 @@ from pathlib import Path
 from esnlm.errors import InputError
 from esnlm.runs import sealed_folder
 from esnlm.runs.atomic import write_file, writing
-from esnlm.runs.console import say, warn
+from esnlm.runs.console import say, tell, warn
 from esnlm.runs.remote import address
 from esnlm.runs.remote.bucket import Bucket, Entry
 from esnlm.runs.remote.copies import named, require_whole
@@ -134,7 +134,7 @@ class _Sender:
                 self._failing = True
                 continue
             if self._failing:
-                say(f"{self._url}: uploads go on")
+                tell(f"{self._url}: uploads go on")
             self._failing, last = False, time.monotonic()
 
 
