@@ -126,17 +126,24 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
             backend == "gpu",
             f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
         )
+        require(
+            devices == 1,
+            f"compute.cross_entropy is fused: it is for one device, and the vocabulary is cut over {devices}; choose auto",
+        )
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
     window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,
-        cross_entropy=(
-            model.cross_entropy(backend, compute.precision)
-            if compute.cross_entropy == "auto"
-            else compute.cross_entropy
-        ),
+        cross_entropy=_cross_entropy(compute, model, backend, devices),
         batch_slots=compute.batch_slots or min(model.batch_slots(backend), max(8, window // STEPS)),
         window_tokens=compute.window_tokens or window * devices,
     )
+
+
+def _cross_entropy(compute: ComputeConfig, model: DeviceChoices, backend: str, devices: int) -> str:
+    """Returns the kernel of the cross-entropy. Where the vocabulary is cut over devices, there is the plain one only."""
+    if compute.cross_entropy != "auto":
+        return compute.cross_entropy
+    return model.cross_entropy(backend, compute.precision) if devices == 1 else "plain"

@@ -4,6 +4,7 @@ import pytest
 
 from esnlm.compute import STEPS, WINDOW_BYTES, ComputeConfig, choose_compute
 from esnlm.config import Experiment
+from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -23,3 +24,29 @@ def test_a_window_fits_its_memory_and_fills_its_slots(backend, size):
 def test_what_is_set_stays():
     chosen = choose_compute(ComputeConfig(kernel="ell", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu")
     assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("ell", 3, 77)
+
+
+def test_the_cross_entropy_is_chosen_for_the_device():
+    model = experiment(4096).model
+    found = [
+        choose_compute(ComputeConfig(precision="bf16"), model, backend, devices).cross_entropy
+        for backend, devices in (("cpu", 1), ("gpu", 1), ("gpu", 8), ("tpu", 1))
+    ]
+    assert found == ["plain", "fused", "plain", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices", "line"),
+    [
+        ("cpu", 1, "compute.cross_entropy is fused: it is for GPUs, and JAX computes on a cpu here; choose auto"),
+        (
+            "gpu",
+            8,
+            "compute.cross_entropy is fused: it is for one device, and the vocabulary is cut over 8; choose auto",
+        ),
+    ],
+)
+def test_the_fused_cross_entropy_is_for_one_gpu(backend, devices, line):
+    with pytest.raises(InputError) as caught:
+        choose_compute(ComputeConfig(cross_entropy="fused"), experiment(4096).model, backend, devices)
+    assert str(caught.value) == line
