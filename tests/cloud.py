@@ -55,7 +55,7 @@ class Cloud:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Any]:
     moto = pytest.importorskip("moto.server", reason="needs a server of S3's protocol: pip install 'moto[server]'")
-    pytest.importorskip("s3fs", reason="needs s3fs: pip install -e '.[cloud]'")
+    pytest.importorskip("s3fs", reason="needs s3fs: pip install -e '.[s3]'")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -93,7 +93,7 @@ def s3(s3_server: Any, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -
 def gs(tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     """A bucket of Google's protocol."""
     emulator = pytest.importorskip("gcp_storage_emulator.server", reason="needs it: pip install gcp-storage-emulator")
-    pytest.importorskip("gcsfs", reason="needs gcsfs: pip install -e '.[cloud]'")
+    pytest.importorskip("gcsfs", reason="needs gcsfs: pip install -e '.[gcs]'")
     import fsspec
 
     server = emulator.create_server("127.0.0.1", 0, in_memory=True)

@@ -1463,7 +1463,7 @@ TABLE = {
         Row(
             "no package for it",
             f"{TRAIN} --run s3://bucket/run",
-            "s3://bucket/run: s3fs is not installed, which reads and writes there: pip install 'esnlm[cloud]'",
+            "s3://bucket/run: s3fs is not installed, which reads and writes there: pip install s3fs",
             lambda: sys.modules.update(s3fs=None),
         ),
         Row(

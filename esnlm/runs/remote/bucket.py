@@ -50,7 +50,7 @@ class Bucket:
             import fsspec
         except ImportError:
             raise InputError(
-                f"{address.url}: {package} is not installed, which reads and writes there: pip install 'esnlm[cloud]'"
+                f"{address.url}: {package} is not installed, which reads and writes there: pip install {package}"
             ) from None
         # They log each failed try, some with its traceback. The last one is told below, in a line.
         for logger in (package, "google.auth"):

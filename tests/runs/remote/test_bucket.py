@@ -90,7 +90,7 @@ def test_a_package_that_is_not_installed(s3, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(InputError) as caught:
         s3.bucket()
-    line = f"{s3.url()}: s3fs is not installed, which reads and writes there: pip install 'esnlm[cloud]'"
+    line = f"{s3.url()}: s3fs is not installed, which reads and writes there: pip install s3fs"
     assert str(caught.value) == line
 
 
