@@ -27,8 +27,7 @@ DENSE = ReservoirConfig(state_size=N, mean_degree=N - 0.01)  # XLA counts no spa
 # What XLA does otherwise than `flops_per_token` says, for a token: products of V x R, V x N and N x N cost 2 each.
 FAMILIES = {
     "esn": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(R)), 0),
-    # The gradient in the states is made though nothing below the readout is trained.
-    "esn, full rank": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None)), 2 * V * N),
+    "esn, full rank": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None)), 0),
     # In sentences of one token, nothing flows back to a state before.
     "esn+i": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), train_input=True), -2 * N * N),
     "lstm": (LstmConfig(width=N), -2 * 4 * N * N),
