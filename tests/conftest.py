@@ -2,6 +2,7 @@
 
 import csv
 import os
+import signal
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,10 @@ import jax
 import pytest
 
 from tests import peers
+
+# A shell without job control lets what it starts in the background ignore SIGINT, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
