@@ -66,11 +66,52 @@ def fastest_layout(matrix: BCOO, device: str, slots: int) -> tuple[str, str]:
     return best, f"torch.sparse in {best} ({_times(found)} a product with {slots} columns)"
 
 
-class Readout(nn.Module):
-    """nn.Linear(N, r, bias=False) and nn.Linear(r, V), from the arrays of esnlm's readout."""
+class OneDnnLinear(torch.autograd.Function):
+    """x W^T + b and its gradient by oneDNN.
 
-    def __init__(self, params: dict, device: str):
+    It uses AVX-512 on every CPU that has it, while MKL, PyTorch's own choice for float32, uses it on Intel's alone.
+    """
+
+    @staticmethod
+    def product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return OneDnnLinear.product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        of_x = OneDnnLinear.product(gradient, weight.T) if ctx.needs_input_grad[0] else None
+        of_bias = gradient.sum(0) if ctx.has_bias else None
+        return of_x, OneDnnLinear.product(gradient.T, x.T), of_bias
+
+
+def fastest_products(device: str, precision: str, shape: tuple[int, int, int]) -> tuple[bool, str]:
+    """Returns whether oneDNN is faster than PyTorch's own choice at the logits (rows, rank, vocabulary), and a line that says so."""
+    if device != "cpu" or precision != "float32" or not torch.backends.mkldnn.is_available():
+        return False, "products: PyTorch's own choice"
+    rows, rank, vocab_size = shape
+    x, weight, bias = torch.rand(rows, rank), torch.rand(vocab_size, rank), torch.rand(vocab_size)
+    found = {"PyTorch's own choice": _seconds(lambda: F.linear(x, weight, bias))}
+    found["oneDNN"] = _seconds(lambda: OneDnnLinear.product(x, weight, bias))
+    best = min(found, key=found.get)
+    return best == "oneDNN", f"products of (b): {best} ({_times(found)} the logits)"
+
+
+class Readout(nn.Module):
+    """nn.Linear(N, r, bias=False) and nn.Linear(r, V), from the arrays of esnlm's readout.
+
+    Args:
+        onednn: the products are oneDNN's.
+    """
+
+    def __init__(self, params: dict, device: str, onednn: bool = False):
         super().__init__()
+        self.onednn = onednn
         a, b, bias = (torch.from_numpy(np.array(params[name])) for name in ("a", "b", "bias"))
         self.b = nn.utils.skip_init(nn.Linear, b.shape[1], b.shape[0], bias=False, device=device)
         self.a = nn.utils.skip_init(nn.Linear, a.shape[1], a.shape[0], device=device)
@@ -78,7 +119,10 @@ class Readout(nn.Module):
             self.b.weight.copy_(b), self.a.weight.copy_(a), self.a.bias.copy_(bias)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return self.a(self.b(features))
+        if not self.onednn:
+            return self.a(self.b(features))
+        inner = OneDnnLinear.apply(features, self.b.weight, None)
+        return OneDnnLinear.apply(inner, self.a.weight, self.a.bias)
 
 
 class PaperWay:
@@ -126,6 +170,7 @@ class PackedWay:
 
     Args:
         shares_first_row: the features after BOS, the same in every sentence, are read once.
+        onednn: the readout's products are oneDNN's.
     """
 
     def __init__(
@@ -136,9 +181,10 @@ class PackedWay:
         adamw: dict,
         compiled: bool = False,
         shares_first_row: bool = False,
+        onednn: bool = False,
     ):
         self.reservoir, self.precision, self.device = reservoir, precision, reservoir.leak.device.type
-        self.readout = Readout(params, self.device)
+        self.readout = Readout(params, self.device, onednn)
         self.optimizer = torch.optim.AdamW(self.readout.parameters(), **adamw)
         self.shares_first_row = shares_first_row
         loss = self._shared_loss if shares_first_row else self._loss

@@ -5,16 +5,16 @@
 
     esnlm        PrecomputedUpdates, as training/loop.py runs them: features of a prefetch window, then its updates
     torch (a)    the papers' way: torch.sparse, a Python loop over time, everything on the padded batch
-    torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW
+    torch (b)    the best PyTorch we know how to write: real tokens only, the fastest AdamW, the faster products of MKL and oneDNN
     LSTM (c)     512 units in torch (cuDNN on a GPU), padding removed
 
     torch (b), BOS once   (b) with esnlm's idea too: the row of features after BOS, which all sentences share, is read once
 
 On a CPU all of them run with esnlm's allocator setting (esnlm/allocator.py: freed memory is kept), which is the best for
-all. "As it comes" is PyTorch without it, as it runs for somebody who does not know of it. PyTorch with the setting and
-PyTorch as it comes have a process of their own each, so that their threads and memory do not disturb esnlm's. esnlm takes
-turns with one of the two after the other, since all three may be more than the memory holds. Its ratio to each is of
-their own rounds, and its row of the table is of the first.
+all. "As it comes" is PyTorch without it and with its own choice of products, as it runs for somebody who does not know of
+them. PyTorch with the setting and PyTorch as it comes have a process of their own each, so that their threads and memory do
+not disturb esnlm's. esnlm takes turns with one of the two after the other, since all three may be more than the memory
+holds. Its ratio to each is of their own rounds, and its row of the table is of the first.
 
 A round is --updates updates of 32 sentences, the same for all. A prefetch window holds more updates than a round trains.
 esnlm's features are computed for the whole window, as in a run, and counted for the round's share of it. The first loss
@@ -260,14 +260,13 @@ class Peers:
         layout, first_note = peers.fastest_layout(reservoir.w_rec, device, slots=32)
         adamw, second_note = peers.fastest_adamw(params, device)
         frozen = peers.TorchReservoir(reservoir, device, layout)
-        self.notes = [first_note, second_note]
-        self.ways = {
-            "torch (a)": peers.PaperWay(frozen, params, args.precision),
-            "torch (b)": peers.PackedWay(frozen, params, args.precision, adamw),
-        }
+        onednn, third_note = peers.fastest_products(device, args.precision, (640, args.rank, args.vocab))
+        self.notes = [first_note, second_note, third_note]
+        packed = partial(peers.PackedWay, frozen, params, args.precision, adamw, onednn=onednn and not as_it_comes)
+        self.ways = {"torch (a)": peers.PaperWay(frozen, params, args.precision), "torch (b)": packed()}
         if as_it_comes:
             return
-        self.ways["torch (b), BOS once"] = peers.PackedWay(frozen, params, args.precision, adamw, shares_first_row=True)
+        self.ways["torch (b), BOS once"] = packed(shares_first_row=True)
         self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device)
         if args.compiled:
             self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)

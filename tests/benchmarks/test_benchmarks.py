@@ -92,16 +92,17 @@ def test_training(tmp_path, monkeypatch):
     assert not row["failures"]
 
 
-def test_the_peer_that_reads_the_row_after_bos_once_learns_the_same():
+@pytest.mark.parametrize("ways", [{"shares_first_row": True}, {"onednn": True}])
+def test_a_faster_peer_learns_the_same(ways: dict):
     pytest.importorskip("torch")
     import peers
 
     model = untrained.initialize(32, 60, 8).model
     frozen, params = peers.TorchReservoir(model.reservoir, "cpu", "csr"), model.params["readout"]
-    apart, shared = (peers.PackedWay(frozen, params, "float32", {}, shares_first_row=way) for way in (False, True))
+    plain, faster = (peers.PackedWay(frozen, params, "float32", {}, **way) for way in ({}, ways))
     for seed in range(4):  # a wrong gradient would show in the loss after it
         batch = sentences.draw(8, 60, seed)
-        assert float(shared.update(batch)) == pytest.approx(float(apart.update(batch)), rel=1e-6)
+        assert float(faster.update(batch)) == pytest.approx(float(plain.update(batch)), rel=1e-6)
 
 
 def test_what_runs_apart_raises_here():
