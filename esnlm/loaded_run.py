@@ -37,7 +37,7 @@ from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
-from esnlm.models.ngrams import BigramModel, UnigramModel
+from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, Shown
@@ -336,7 +336,7 @@ class Run:
         directory.verify(directory.unigram)
         return UnigramModel.from_counts(_read_counts(directory.unigram, self.tokenizer.vocab_size))
 
-    def bigram(self) -> BigramModel | None:
+    def bigram(self) -> WittenBellModel | None:
         """Returns the bigram model of the training corpus, to stand beside this one; None where the model was imported.
 
         It is made of the training store, which is looked for where the configuration says that it lies.
@@ -351,7 +351,7 @@ class Run:
         store = open_store(folder)
         directory.verify(directory.data)
         require_training_store(store, directory)
-        return BigramModel.fit(store, self.tokenizer.vocab_size)
+        return WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
 
     @property
     def longest(self) -> int | None:

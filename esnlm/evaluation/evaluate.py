@@ -105,7 +105,7 @@ def evaluate(
     unigram = run.unigram()
     models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines or {})
     guesses = {"length": [np.full(len(ids), -1.0) for ids in sequences]}
-    guesses |= {name: _token_log_probs(model, sequences) for name, model in models.items()}
+    guesses |= {name: model.token_log_probs_of(sequences) for name, model in models.items()}
 
     # From log-probabilities to outcomes and accuracies.
     outcome = judge.outcomes(log_prob, token_log_probs)
@@ -187,11 +187,6 @@ def _describe(run: ScorableRun, convention: Convention) -> dict:
 def _summary(result: dict) -> dict:
     """Returns what a comparison says of the other run."""
     return {"run": result["run"], "step": result["step"], "accuracy": result["overall"]["accuracy"]}
-
-
-def _token_log_probs(model: NgramModel, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns the log-probabilities of the tokens of each sequence under a baseline, (T - 1,), empty where T < 2."""
-    return [model.token_log_probs(ids) if len(ids) > 1 else np.empty(0) for ids in sequences]
 
 
 def _verdict(

@@ -103,11 +103,11 @@ def of_ngrams(model: NgramModel, text: TokenStore) -> Likelihood:
     for first, last in zip(edges, edges[1:], strict=False):
         bounds = np.asarray(text.offsets[first : last + 1])
         ids = np.asarray(text.tokens[bounds[0] : bounds[-1]]).astype(np.int64)
-        predicted = np.ones(len(ids), bool)
-        predicted[bounds[:-1] - bounds[0]] = False  # BOS
-        places, eos = np.flatnonzero(predicted), bounds[1:] - bounds[0] - 1
-        nats -= float(model.log_p_after(ids[places - 1], ids[places]).sum())
-        eos_nats -= float(model.log_p_after(ids[eos - 1], ids[eos]).sum())
+        begins = np.zeros(len(ids), bool)
+        begins[bounds[:-1] - bounds[0]] = True
+        log_p, eos = model.log_probs(ids, begins), bounds[1:] - bounds[0] - 1
+        nats -= float(log_p[~begins].sum())
+        eos_nats -= float(log_p[eos].sum())
     return _likelihood(text, nats, eos_nats)
 
 

@@ -1,27 +1,27 @@
-"""Unigram and bigram models: the baselines beside every trained model.
+"""Models that count sequences of n tokens: the baselines beside every trained model.
 
 They are fitted on sentences of token ids that begin with BOS and end with EOS; BOS is context only, every token after
-it is predicted. Only the pairs that occur are stored, so a vocabulary of 50,257 is no obstacle.
+it is predicted, and no context reaches back over it. Only what occurs is stored, so a vocabulary of 50,257 is no obstacle.
 
-    bigram = BigramModel.fit(train, vocab_size)
+    bigram = WittenBellModel.fit(train, vocab_size, order=2)
     bigram.token_log_probs(sentence)        # (T-1,) nats
     bigram.nll(validation)                  # nats per predicted token
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 
 BLOCK_TOKENS = 1 << 22  # read at a time: bounds the memory that a large corpus takes
 
 
 class NgramModel(ABC):
-    """What a unigram and a bigram model have in common."""
+    """What all these models have in common."""
 
     @property
     @abstractmethod
@@ -29,20 +29,36 @@ class NgramModel(ABC):
         """V."""
 
     @abstractmethod
-    def log_p_after(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        """Returns ln p of tokens given the token before each, (n,) nats."""
+    def log_probs(self, ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        """Returns ln p of tokens of sequences that stand one after another, (T,) float64 in nats.
+
+        What stands at the beginning of a sequence is not predicted; the value there means nothing.
+
+        Args:
+            ids: of all sequences, (T,) int64.
+            begins: whether a sequence begins there, (T,) bool.
+        """
 
     def token_log_probs(self, ids: np.ndarray) -> np.ndarray:
         """Returns ln p of each token after BOS, (T-1,) float64 in nats, for (T,) ids."""
-        ids = _checked(np.asarray(ids), self.vocab_size)
-        return self.log_p_after(ids[:-1], ids[1:])
+        return self.token_log_probs_of([ids])[0]
+
+    def token_log_probs_of(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns ln p of each token after the first one of each sequence, (T-1,) float64 in nats; empty where T < 2."""
+        found = []
+        for block in _blocks(sequences):
+            ids, begins = _joined(block, self.vocab_size)
+            found += np.split(self.log_probs(ids, begins), np.flatnonzero(begins)[1:])
+        each = iter(found)
+        return [next(each)[1:] if len(sequence) else np.empty(0) for sequence in sequences]
 
     def nll(self, sequences: Iterable[np.ndarray]) -> float:
         """Returns the total negative log-likelihood / number of predicted tokens, in nats."""
         total, tokens = 0.0, 0
-        for previous, predicted in _bigrams(sequences, self.vocab_size):
-            total -= self.log_p_after(previous, predicted).sum()
-            tokens += len(predicted)
+        for block in _blocks(sequences):
+            ids, begins = _joined(block, self.vocab_size)
+            total -= self.log_probs(ids, begins)[~begins].sum()
+            tokens += int((~begins).sum())
         if not tokens:
             raise InputError("n-gram model: no predicted token to score: give sentences that hold at least BOS and EOS")
         return float(total / tokens)
@@ -61,87 +77,134 @@ class UnigramModel(NgramModel):
         Raises InputError for an id outside 0 .. vocab_size - 1, and where there is no predicted token.
         """
         counts = np.zeros(vocab_size, np.int64)
-        for _, predicted in _bigrams(sequences, vocab_size):
-            counts += np.bincount(predicted, minlength=vocab_size)
+        for block in _blocks(sequences):
+            ids, begins = _joined(block, vocab_size)
+            counts += np.bincount(ids[~begins], minlength=vocab_size)
         return cls.from_counts(counts)
 
     @classmethod
     def from_counts(cls, counts: np.ndarray) -> Self:
         """Returns the model of (V,) counts of how often each token is predicted."""
-        return cls(_add_one(counts))
+        if not counts.any():
+            raise InputError("n-gram model: no predicted token to count: give sentences that hold at least BOS and EOS")
+        return cls(np.log((counts + 1) / (counts.sum() + len(counts))))
 
     @property
     def vocab_size(self) -> int:
         return len(self.log_p)
 
-    def log_p_after(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        return self.log_p[predicted]
+    def log_probs(self, ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        return self.log_p[ids]
+
+
+class Grams(NamedTuple):
+    """The sequences of k tokens that occur, numbered in ascending order of their codes: P of them, after Q contexts.
+
+    A context is a sequence of k - 1 tokens. Its number q is that among the sequences of k - 1 tokens, which for k = 2 is the
+    token's id. The code of a context and the token w after it is q V + w: no two have the same, and none is hashed.
+    """
+
+    codes: np.ndarray  # (P,) int64, ascending
+    counts: np.ndarray  # (P,) float64, exact below 2^53
+    total: np.ndarray  # (Q,) float64, how many tokens followed each context
+    types: np.ndarray  # (Q,) int64, how many different ones
 
 
 @dataclass(frozen=True)
-class BigramModel(NgramModel):
-    """Predicts from the token before, with Witten-Bell smoothing (Witten and Bell 1991, method C).
+class WittenBellModel(NgramModel):
+    """Predicts from the n - 1 tokens before, with Witten-Bell smoothing (Witten and Bell 1991, method C).
 
-    It is interpolated with the add-one unigram model p1:
+    Each order is interpolated with the one below it, down to the add-one unigram model p_1. With v the k - 1 tokens before w,
+    and v' all of them but the first:
 
-        p(w | v) = (c(v, w) + t(v) p1(w)) / (c(v) + t(v)),      t(v) = how many different tokens followed v
+        p_k(w | v) = (c(v w) + t(v) p_{k-1}(w | v')) / (c(v) + t(v)),      t(v) = how many different tokens followed v
 
-    and p(w | v) = p1(w) for a v that was never a context.
+    and p_k(w | v) = p_{k-1}(w | v') for a v that was never a context. Near the beginning of a sentence v is as much as
+    there is since BOS.
     """
 
-    pairs: np.ndarray  # (P,) int64, the pairs seen, as v V + w, ascending
-    log_p: np.ndarray  # (P,) float64, their ln p(w | v)
-    log_backoff: np.ndarray  # (V,) float64, ln of the weight of p1 after v
-    log_unigram: np.ndarray  # (V,) float64, ln p1
+    unigram: UnigramModel
+    levels: tuple[Grams, ...]  # of the orders 2 .. n
 
     @classmethod
-    def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int) -> Self:
-        """Fits the model on integer arrays that include BOS and EOS (a token store, a list), read once.
+    def fit(cls, sequences: Iterable[np.ndarray], vocab_size: int, order: int) -> Self:
+        """Fits the model on integer arrays that include BOS and EOS (a token store, a list), read `order` - 1 times.
 
-        Raises InputError for an id outside 0 .. vocab_size - 1, and where there is no predicted token.
+        Args:
+            sequences: of token ids.
+            vocab_size: V.
+            order: n, at least 2.
+
+        Raises:
+            InputError: an id is outside 0 .. vocab_size - 1, there is no predicted token, or the order is below 2.
         """
-        codes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        for previous, predicted in _bigrams(sequences, vocab_size):
-            block_codes, block_counts = np.unique(previous * vocab_size + predicted, return_counts=True)
-            codes.append(block_codes)
-            counts.append(block_counts)
-        pairs, place = np.unique(np.concatenate(codes), return_inverse=True)
-        c_vw = np.bincount(place, weights=np.concatenate(counts))  # (P,) float64, exact below 2^53
+        require(order >= 2, f"n-gram model: order {order}: give 2 (a bigram model) or more")
+        again = list(sequences) if isinstance(sequences, Iterator) else sequences
+        pairs = _count(again, vocab_size, ())
+        # Every predicted token stands at the end of one pair, so the pairs have the counts of the tokens, too.
+        tokens = np.bincount(pairs.codes % vocab_size, weights=pairs.counts, minlength=vocab_size)
+        levels: tuple[Grams, ...] = (pairs,)
+        unigram = UnigramModel.from_counts(tokens)
+        while len(levels) < order - 1:
+            levels = (*levels, _count(again, vocab_size, levels))
+        return cls(unigram, levels)
 
-        v, w = np.divmod(pairs, vocab_size)
-        c_v = np.bincount(v, weights=c_vw, minlength=vocab_size)
-        t_v = np.bincount(v, minlength=vocab_size)
-        log_unigram = _add_one(np.bincount(w, weights=c_vw, minlength=vocab_size))
-        p = (c_vw + t_v[v] * np.exp(log_unigram[w])) / (c_v + t_v)[v]
-        backoff = np.divide(t_v, c_v + t_v, out=np.ones(vocab_size), where=t_v > 0)
-        return cls(pairs, np.log(p), np.log(backoff), log_unigram)
+    @property
+    def order(self) -> int:
+        """n."""
+        return len(self.levels) + 1
 
     @property
     def vocab_size(self) -> int:
-        return len(self.log_unigram)
+        return self.unigram.vocab_size
 
-    def log_p_after(self, previous: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        codes = previous * self.vocab_size + predicted
-        place = np.searchsorted(self.pairs, codes).clip(max=len(self.pairs) - 1)
-        unseen = self.log_backoff[previous] + self.log_unigram[predicted]
-        return np.where(self.pairs[place] == codes, self.log_p[place], unseen)
+    def log_probs(self, ids: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        p, context = np.exp(self.unigram.log_p)[ids], ids  # (T,)
+        for level in self.levels:
+            if not len(level.codes):
+                break  # no sequence of the text is as long
+            before = _before(context, begins)
+            place = _numbers(level, before, ids, self.vocab_size)
+            count = np.where(place >= 0, level.counts[place], 0.0)
+            total, types = (np.where(before >= 0, column[before], 0) for column in (level.total, level.types))
+            p = np.divide(count + types * p, total + types, out=p, where=total > 0)
+            context = place
+        return np.log(p)
 
 
-def _add_one(counts: np.ndarray) -> np.ndarray:
-    if not counts.any():
-        raise InputError("n-gram model: no predicted token to count: give sentences that hold at least BOS and EOS")
-    return np.log((counts + 1) / (counts.sum() + len(counts)))
-
-
-def _bigrams(sequences: Iterable[np.ndarray], vocab_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields blocks of (previous, predicted), int64. No pair spans two sequences."""
+def _count(sequences: Iterable[np.ndarray], vocab_size: int, levels: Sequence[Grams]) -> Grams:
+    """Returns the sequences that are one token longer than those of the last level."""
+    codes, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for block in _blocks(sequences):
-        ids = _checked(np.concatenate(block), vocab_size)
-        last = np.cumsum([len(sequence) for sequence in block]) - 1
-        inside = np.ones(len(ids), bool)
-        inside[last] = False
-        previous = np.flatnonzero(inside)
-        yield ids[previous], ids[previous + 1]
+        ids, begins = _joined(block, vocab_size)
+        context = ids
+        for level in levels:
+            context = _numbers(level, _before(context, begins), ids, vocab_size)
+        before = _before(context, begins)
+        whole = before >= 0
+        block_codes, block_counts = np.unique(before[whole] * vocab_size + ids[whole], return_counts=True)
+        codes.append(block_codes)
+        counts.append(block_counts)
+    found, place = np.unique(np.concatenate(codes), return_inverse=True)
+    c = np.bincount(place, weights=np.concatenate(counts), minlength=len(found))
+    contexts = len(levels[-1].codes) if levels else vocab_size
+    of_context = found // vocab_size
+    total = np.bincount(of_context, weights=c, minlength=contexts)
+    return Grams(found, c, total, np.bincount(of_context, minlength=contexts))
+
+
+def _before(context: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Returns the number of the context before each place; -1 where a sequence begins, and where there is no such context."""
+    return np.where(begins, -1, np.roll(context, 1))
+
+
+def _numbers(level: Grams, before: np.ndarray, ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Returns the numbers of the sequences that end at each place, -1 for one that does not occur or is cut by a beginning."""
+    if not len(level.codes):
+        return np.full(len(ids), -1)
+    codes = before * vocab_size + ids
+    place = np.searchsorted(level.codes, codes).clip(max=len(level.codes) - 1)
+    return np.where((before >= 0) & (level.codes[place] == codes), place, -1)
 
 
 def _blocks(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
@@ -157,8 +220,12 @@ def _blocks(sequences: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
         yield block
 
 
-def _checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+def _joined(block: list[np.ndarray], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of the sequences one after another, (T,) int64, and where each begins, (T,) bool."""
+    ids = np.concatenate([np.asarray(sequence) for sequence in block])
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
         wrong = ids.max() if ids.min() >= 0 else ids.min()
         raise InputError(f"n-gram model: token id {wrong} is outside the vocabulary of {vocab_size}")
-    return ids.astype(np.int64)
+    begins = np.zeros(len(ids), bool)
+    begins[np.cumsum([0, *map(len, block[:-1])])] = True
+    return ids.astype(np.int64), begins

@@ -8,7 +8,7 @@ from esnlm.data.sources import DataSource
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.evaluation.likelihood import perplexity
-from esnlm.models.ngrams import BigramModel, UnigramModel
+from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.reporting.loss_plot import plot_loss
 from esnlm.runs.console import clock, working
@@ -33,7 +33,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         f" {summary['total_params']:,} parameters{_usage(summary)}"
     )
     if directory.minimal_pairs.exists():
-        bigram = BigramModel.fit(corpus.train, corpus.tokenizer.vocab_size)
+        bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
         blimp_report.write(evaluation, directory.evaluation / "blimp-paper.json")
@@ -62,7 +62,7 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
         return {}
     return {
         "unigram model": UnigramModel.fit(corpus.train, vocab_size).nll(store),
-        "bigram model": BigramModel.fit(corpus.train, vocab_size).nll(store),
+        "bigram model": WittenBellModel.fit(corpus.train, vocab_size, order=2).nll(store),
         **source.reference_nlls(store, corpus.tokenizer),
     }
 

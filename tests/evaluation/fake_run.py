@@ -35,5 +35,5 @@ def fake_run(directory, token_log_probs_of, unigram=no_unigram, encode=character
             encode_batch=lambda texts: [encode(text) for text in texts],
         ),
         token_log_probs_of=lambda sequences, progress=False: token_log_probs_of(sequences),
-        unigram=lambda: SimpleNamespace(token_log_probs=unigram),
+        unigram=lambda: SimpleNamespace(token_log_probs_of=lambda sequences: list(map(unigram, sequences))),
     )

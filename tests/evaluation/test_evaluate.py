@@ -107,7 +107,10 @@ def test_baselines_are_scored_on_the_same_ids(tmp_path):
         seen.append(ids.tolist())
         return np.array([frequency[i] for i in ids[1:].tolist()])
 
-    bigram = SimpleNamespace(token_log_probs=lambda ids: np.append(np.zeros(len(ids) - 2), -float(ids[1])))
+    def by_first_token(sequences):
+        return [np.append(np.zeros(len(ids) - 2), -float(ids[1])) for ids in sequences]
+
+    bigram = SimpleNamespace(token_log_probs_of=by_first_token)
     model = says({"ab": -1.0, "bb": -2.0, "abab": -1.0, "bbaa": -3.0})
     pairs = [pair("x", "ab", "bb"), pair("y", "abab", "bbaa")]
     run = fake_run(tmp_path, model, unigram)

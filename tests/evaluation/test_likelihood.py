@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from esnlm.data.tokenizer import word_tokenizer
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.ngrams import BigramModel, UnigramModel
+from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from tests import oracle
@@ -68,11 +69,11 @@ def test_a_model_s_figures_are_the_oracle_s(text):
 
 
 @pytest.mark.parametrize("block", [1, 7, 50, 1 << 20])
-@pytest.mark.parametrize("kind", [UnigramModel, BigramModel])
-def test_the_figures_of_ngrams_do_not_depend_on_the_blocks(text, kind, block, monkeypatch):
+@pytest.mark.parametrize("fit", [UnigramModel.fit, partial(WittenBellModel.fit, order=3)])
+def test_the_figures_of_ngrams_do_not_depend_on_the_blocks(text, fit, block, monkeypatch):
     monkeypatch.setattr(likelihood, "BLOCK_TOKENS", block)
     train = encode_sentences(list(grammar.sentences(200, seed=2)), TOKENIZER)
-    model = kind.fit(train, TOKENIZER.vocab_size)
+    model = fit(train, TOKENIZER.vocab_size)
     found = likelihood.of_ngrams(model, text)
     assert figures(found) == pytest.approx(by_hand([model.token_log_probs(ids) for ids in text]), rel=1e-12)
     assert found.nll == pytest.approx(model.nll(text), rel=1e-12)

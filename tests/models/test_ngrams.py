@@ -1,16 +1,17 @@
-"""Unigram and bigram models against counts kept in plain dictionaries."""
+"""The unigram and the Witten-Bell models against counts kept in plain dictionaries."""
 
 import math
-from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 
 from esnlm.errors import InputError
 from esnlm.models import ngrams
-from esnlm.models.ngrams import BigramModel, UnigramModel
+from esnlm.models.ngrams import UnigramModel, WittenBellModel
 
 V, EOS = 7, 6  # token 5 never occurs; BOS is EOS, as in GPT-2
+FITS = {1: UnigramModel.fit} | {order: partial(WittenBellModel.fit, order=order) for order in (2, 3, 5)}
 
 
 @pytest.fixture
@@ -19,90 +20,112 @@ def corpus():
     return [np.array([EOS, *rng.integers(0, 5, rng.integers(0, 8)), EOS], np.uint16) for _ in range(40)]
 
 
-def plain_unigram(corpus, word):
-    predicted = [w for sentence in corpus for w in sentence[1:].tolist()]
-    return (predicted.count(word) + 1) / (len(predicted) + V)
-
-
-def plain_bigram(corpus, previous, word):
-    follows = Counter(
-        w
+def plain(corpus, order, before, word):
+    """Returns p(word | before) by Witten and Bell's method C, from the definition: nothing is numbered, all is counted anew."""
+    if order == 1:
+        predicted = [w for sentence in corpus for w in sentence[1:].tolist()]
+        return (predicted.count(word) + 1) / (len(predicted) + V)
+    if len(before) < order - 1:
+        return plain(corpus, order - 1, before, word)
+    context = list(before[len(before) - order + 1 :])
+    follows = [
+        sentence[i + len(context)].item()
         for sentence in corpus
-        for v, w in zip(sentence[:-1].tolist(), sentence[1:].tolist(), strict=False)
-        if v == previous
-    )
-    count, types = sum(follows.values()), len(follows)
-    if not count:
-        return plain_unigram(corpus, word)
-    return (follows[word] + types * plain_unigram(corpus, word)) / (count + types)
+        for i in range(len(sentence) - len(context))
+        if sentence[i : i + len(context)].tolist() == context
+    ]
+    lower = plain(corpus, order - 1, before, word)
+    if not follows:
+        return lower
+    return (follows.count(word) + len(set(follows)) * lower) / (len(follows) + len(set(follows)))
 
 
-def test_unigram_is_add_one_over_the_predicted_tokens(corpus):
-    model = UnigramModel.fit(corpus, V)
-    np.testing.assert_allclose(np.exp(model.log_p), [plain_unigram(corpus, w) for w in range(V)], rtol=1e-13)
-    assert np.exp(model.log_p).sum() == pytest.approx(1, rel=1e-13)
+@pytest.mark.parametrize("order", FITS)
+def test_probabilities_are_those_of_the_definition(corpus, order):
+    model = FITS[order](corpus[:25], V)
+    for sentence in corpus[25:]:  # with sequences that never occurred, and the token 5
+        strange = np.array([*sentence[:-1], 5, *sentence[1:]])
+        for ids in (sentence, strange):
+            expected = [math.log(plain(corpus[:25], order, ids[:t].tolist(), ids[t])) for t in range(1, len(ids))]
+            np.testing.assert_allclose(model.token_log_probs(ids), expected, rtol=1e-12)
 
 
-def test_bigram_is_witten_bell(corpus):
-    model = BigramModel.fit(corpus, V)
-    p = np.array([[math.exp(model.token_log_probs(np.array([v, w]))[0]) for w in range(V)] for v in range(V)])
-    np.testing.assert_allclose(p, [[plain_bigram(corpus, v, w) for w in range(V)] for v in range(V)], rtol=1e-13)
-    np.testing.assert_allclose(p.sum(axis=1), np.ones(V), rtol=1e-13)
+@pytest.mark.parametrize("order", FITS)
+def test_probabilities_of_all_tokens_sum_to_one(corpus, order):
+    model = FITS[order](corpus, V)
+    for before in ([EOS], [EOS, 3], [EOS, 3, 2, 4, 1], [EOS, 5, 5], corpus[0][:-1].tolist()):
+        p = [math.exp(model.token_log_probs(np.array([*before, w]))[-1]) for w in range(V)]
+        assert sum(p) == pytest.approx(1, rel=1e-13)
 
 
-@pytest.mark.parametrize("kind", [UnigramModel, BigramModel])
-def test_each_token_after_bos_is_predicted(corpus, kind):
-    model = kind.fit(corpus, V)
+@pytest.mark.parametrize("order", FITS)
+def test_each_token_after_bos_is_predicted(corpus, order):
+    model = FITS[order](corpus, V)
     log_p = model.token_log_probs(np.array([EOS, 3, 5, EOS]))
     assert log_p.shape == (3,) and log_p.dtype == np.float64
-    pairs = [(EOS, 3), (3, 5), (5, EOS)]
-    if kind is UnigramModel:
-        expected = [math.log(plain_unigram(corpus, w)) for _, w in pairs]
-    else:
-        expected = [math.log(plain_bigram(corpus, v, w)) for v, w in pairs]
-    np.testing.assert_allclose(log_p, expected, rtol=1e-13)
     assert model.token_log_probs(np.array([EOS])).shape == (0,)
+    assert model.token_log_probs(np.array([], int)).shape == (0,)
 
 
-@pytest.mark.parametrize("kind", [UnigramModel, BigramModel])
-def test_nll_is_total_over_predicted_tokens(corpus, kind):
-    model = kind.fit(corpus[:30], V)
+@pytest.mark.parametrize("order", FITS)
+def test_no_context_reaches_back_over_a_beginning(corpus, order):
+    model = FITS[order](corpus, V)
+    alone = [model.token_log_probs(sentence) for sentence in corpus]
+    for together in (model.token_log_probs_of(corpus), model.token_log_probs_of([*corpus, np.array([EOS])])):
+        for one, other in zip(alone, together, strict=False):
+            np.testing.assert_array_equal(one, other)
+    # A sentence counted beside others has no sequence that spans two of them.
+    apart = FITS[order]([np.array([EOS, 1, EOS]), np.array([EOS, 2, EOS])], V)
+    assert [level.counts.sum() for level in getattr(apart, "levels", ())] == [4, 2, 0, 0][: order - 1]
+
+
+@pytest.mark.parametrize("order", FITS)
+def test_nll_is_total_over_predicted_tokens(corpus, order):
+    model = FITS[order](corpus[:30], V)
     scores = np.concatenate([model.token_log_probs(sentence) for sentence in corpus[30:]])
     assert model.nll(iter(corpus[30:])) == pytest.approx(-scores.mean(), rel=1e-13)
 
 
-@pytest.mark.parametrize("kind", [UnigramModel, BigramModel])
-def test_a_corpus_read_in_blocks_gives_the_same_model(corpus, kind, monkeypatch):
-    whole = kind.fit(corpus, V)
+@pytest.mark.parametrize("order", FITS)
+def test_a_corpus_read_in_blocks_gives_the_same_model(corpus, order, monkeypatch):
+    whole = FITS[order](corpus, V)
     monkeypatch.setattr(ngrams, "BLOCK_TOKENS", 10)
-    blocks = kind.fit((sentence for sentence in corpus), V)
-    for name in vars(whole):
-        np.testing.assert_array_equal(getattr(blocks, name), getattr(whole, name))
+    blocks = FITS[order]((sentence for sentence in corpus), V)
+    for sentence in corpus:
+        np.testing.assert_array_equal(blocks.token_log_probs(sentence), whole.token_log_probs(sentence))
     assert blocks.nll(corpus) == pytest.approx(whole.nll(corpus), rel=1e-13)
 
 
-def test_bigram_keeps_only_the_pairs_that_occur_and_ids_do_not_overflow():
-    vocab_size = 100_000  # v V + w passes 2^31
-    model = BigramModel.fit([np.array([99_999, 99_998, 99_999], np.uint32)], vocab_size)
-    assert len(model.pairs) == 2
+def test_only_what_occurs_is_kept_and_numbers_do_not_overflow():
+    vocab_size = 100_000  # the code of a pair passes 2^31
+    model = WittenBellModel.fit([np.array([99_999, 99_998, 99_999], np.uint32)], vocab_size, order=5)
+    assert [len(level.codes) for level in model.levels] == [2, 1, 0, 0] and model.order == 5
     p1 = 2 / (2 + vocab_size)
-    expected = math.log((1 + p1) / 2)
-    np.testing.assert_allclose(model.token_log_probs(np.array([99_999, 99_998, 99_999])), [expected] * 2, rtol=1e-13)
+    p2 = (1 + p1) / 2
+    expected = [math.log(p2), math.log((1 + p2) / 2)]
+    np.testing.assert_allclose(model.token_log_probs(np.array([99_999, 99_998, 99_999])), expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("kind", [UnigramModel, BigramModel])
-def test_bad_input_is_named(corpus, kind):
+@pytest.mark.parametrize("order", FITS)
+def test_bad_input_is_named(corpus, order):
+    fit = FITS[order]
     with pytest.raises(InputError) as error:
-        kind.fit([np.array([6, 7, 6])], V)
+        fit([np.array([6, 7, 6])], V)
     assert str(error.value) == "n-gram model: token id 7 is outside the vocabulary of 7"
     with pytest.raises(InputError) as error:
-        kind.fit(corpus, V).token_log_probs(np.array([6, -1, 6]))
+        fit(corpus, V).token_log_probs(np.array([6, -1, 6]))
     assert str(error.value) == "n-gram model: token id -1 is outside the vocabulary of 7"
     nothing = "n-gram model: no predicted token to {}: give sentences that hold at least BOS and EOS"
     for sequences in ([], [np.array([6])], [np.array([], np.int64)]):
         with pytest.raises(InputError) as error:
-            kind.fit(sequences, V)
+            fit(sequences, V)
         assert str(error.value) == nothing.format("count")
     with pytest.raises(InputError) as error:
-        kind.fit(corpus, V).nll([])
+        fit(corpus, V).nll([])
     assert str(error.value) == nothing.format("score")
+
+
+def test_an_order_below_two_is_refused(corpus):
+    with pytest.raises(InputError) as error:
+        WittenBellModel.fit(corpus, V, order=1)
+    assert str(error.value) == "n-gram model: order 1: give 2 (a bigram model) or more"
