@@ -339,7 +339,16 @@ class Run:
     def bigram(self) -> WittenBellModel | None:
         """Returns the bigram model of the training corpus, to stand beside this one; None where the model was imported.
 
-        It is made of the training store, which is looked for where the configuration says that it lies.
+        Raises:
+            InputError: as in `training_store`.
+        """
+        store = self.training_store()
+        return None if store is None else WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
+
+    def training_store(self) -> TokenStore | None:
+        """Returns the token store that the run was trained on; None where the model was imported.
+
+        It is looked for where the configuration says that it lies.
 
         Raises:
             InputError: the store is missing or damaged, or it is not the one that the run was trained on.
@@ -351,7 +360,7 @@ class Run:
         store = open_store(folder)
         directory.verify(directory.data)
         require_training_store(store, directory)
-        return WittenBellModel.fit(store, self.tokenizer.vocab_size, order=2)
+        return store
 
     @property
     def longest(self) -> int | None:

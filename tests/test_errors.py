@@ -138,6 +138,7 @@ IMPORT = "python -m esnlm import gpt2 --out new"
 EXPORT = "python -m esnlm export --run run --out new"
 SETTINGS = ", ".join(field.name for field in dataclasses.fields(config.TrainingConfig))
 LIKELIHOOD = "python -m esnlm likelihood --run run"
+CURVE = "python -m esnlm curve --run run --store run/stores/validation"
 TOKENS = "python -m esnlm score --run run --tokens"
 BLIMP = "python eval_blimp.py --run run --data pairs.jsonl"
 ZORRO = "python eval_blimp.py --run run --data case-pronoun.txt"
@@ -882,6 +883,25 @@ TABLE = {
             "figures in no JSON file",
             f"{LIKELIHOOD} --text text.txt --out table.md",
             "table.md: no name for a JSON file; give one such as dev.json",
+        ),
+    ],
+    "Learning curves": [
+        Row("an order of nothing", f"{CURVE} --order 1", "--order 1: give 2 (a bigram model) or more"),
+        Row(
+            "no such pairs",
+            f"{CURVE} --data none.jsonl",
+            "none.jsonl: no such file or folder of minimal pairs",
+        ),
+        Row(
+            "the figures would replace something else",
+            f"{CURVE} --out old.json",
+            "old.json: holds something else than this curve; name another file with --out, or give --overwrite",
+            write("old.json", "{}"),
+        ),
+        Row(
+            "figures in no JSON file",
+            f"{CURVE} --out curve.md",
+            "curve.md: no name for a JSON file; give one such as curve.json",
         ),
     ],
     "Surprisals": [

@@ -28,6 +28,7 @@ COMMANDS = {
     "prepare": "esnlm.commands.prepare",
     "score": "esnlm.commands.score",
     "likelihood": "esnlm.commands.likelihood",
+    "curve": "esnlm.commands.curve",
     "generate": "esnlm.commands.generate",
     "study": "esnlm.commands.study",
     "lm-eval": "esnlm.commands.lm_eval",

@@ -1,0 +1,227 @@
+"""The learning curve of a run, from its checkpoints to the figures, the page and the picture."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from esnlm import loaded_run
+from esnlm.compute import in_float32
+from esnlm.config import TrainingConfig
+from esnlm.data.store import TokenStore, open_store
+from esnlm.errors import InputError, require
+from esnlm.evaluation import conventions, minimal_pairs
+from esnlm.evaluation.evaluate import config_sha256, evaluate
+from esnlm.evaluation.likelihood import Likelihood, of_ngrams
+from esnlm.evaluation.minimal_pairs import Item
+from esnlm.interchange.revisions import words_of_checkpoints
+from esnlm.loaded_run import Run
+from esnlm.models.ngrams import NgramModel, UnigramModel, WittenBellModel
+from esnlm.reporting import learning_curve
+from esnlm.runs.atomic import write_file
+from esnlm.runs.console import stage, working
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import parse_json, write_json
+from esnlm.training import batches
+from esnlm.workflows.provenance import provenance
+
+FORMAT = {"format": "esnlm learning curve", "format_version": 1}
+CLOSE = 0.01  # [ours] a checkpoint that has read at most this share more than another is at the same point of the curve
+
+
+@in_float32
+def measure_curve(
+    run: str | Path,
+    store: Path,
+    data: Sequence[str | Path] | None = None,
+    scoring: str = "paper",
+    order: int = 5,
+    out: Path | None = None,
+    overwrite: bool = False,
+    command: str | None = None,
+) -> dict:
+    """Measures every saved checkpoint of a run, and writes the figures (.json), the page (.md) and the picture (.png).
+
+    The figures are written after each checkpoint. Called again with the same arguments, it goes on where it was broken off.
+
+    Args:
+        run: the run directory.
+        store: the token store whose NLL is measured.
+        data: minimal pairs; None: none are scored.
+        scoring: the name of their convention.
+        order: n of the largest n-gram model, at least 2.
+        out: the JSON file; None: RUN/evaluation/curve.json.
+        overwrite: whether to replace figures of another run, store or data.
+        command: what the figures name as their origin.
+
+    Returns:
+        The figures, as the JSON file has them.
+
+    Raises:
+        InputError: the run, its training store, the text, the pairs or the place of the figures is not usable.
+    """
+    conventions.get(scoring)
+    require(order >= 2, f"--order {order}: give 2 (a bigram model) or more")
+    with working(f"loading {run}"):
+        newest = loaded_run.load(run)
+    directory = RunDirectory(newest.directory)
+    words = _checkpoints(newest, directory)
+    validation = open_store(store)
+    newest.require_store(validation)
+    text = newest.training_store()
+    assert text is not None  # `_checkpoints` has refused a run without one
+    pairs = minimal_pairs.load(data) if data else []
+    path = out or directory.evaluation / "curve.json"
+    result = {
+        **FORMAT,
+        "run": newest.name,
+        "config_sha256": config_sha256(newest),
+        "order": order,
+        "validation": {
+            "path": str(validation.folder),
+            "sha256": validation.manifest["sha256"]["tokens.bin"],
+            "tokens": len(validation.tokens) - len(validation),
+            "words": int(validation.words.sum(dtype=np.int64)),
+        },
+        "pairs": {"scoring": scoring, "pairs": len(pairs), "sha256": minimal_pairs.digest(pairs)} if pairs else None,
+        "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
+    }
+    known = _known_points(path, result, overwrite)
+    result["points"] = points = [point for point in known if point["step"] in words]
+    for step, count in words.items():
+        if step not in {point["step"] for point in points}:
+            points.append(_measure(newest, step, count, validation, text, pairs, scoring, order))
+            points.sort(key=lambda point: point["words"])
+            result["provenance"] = provenance(command)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, result)
+    write_file(path.with_suffix(".md"), learning_curve.markdown(result))
+    picture, note = learning_curve.plot(result)
+    if picture is not None:
+        write_file(path.with_suffix(".png"), picture)
+    learning_curve.show(result)
+    print(f"written: {path} (and .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
+    return result
+
+
+def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, step: int) -> np.ndarray:
+    """Returns the numbers of the sentences that a run has read after `step` updates, ascending.
+
+    Args:
+        lengths: tokens of each sentence of the training store, (sentences,).
+        training: the settings of the training.
+        seed: the run's seed.
+        step: updates since the beginning of the run.
+    """
+    if step * training.batch_size >= len(lengths):
+        return np.arange(len(lengths))
+    plan = batches.plan_epoch(lengths, seed, 0, training.batch_size, 1, training.order)
+    return np.sort(np.concatenate(plan.updates[:step]))
+
+
+def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
+    """Returns the words that each saved checkpoint has read, by step and ascending. Raises InputError where there is no curve."""
+    require(
+        run.config.data.has_corpus,
+        f"{run.directory}: this run was imported: it has no training text and no learning curve",
+    )
+    kind = run.config.training.kind
+    require(
+        isinstance(run.config.training, TrainingConfig),
+        f"{run.directory}: its readout was fitted by {kind}: a learning curve needs a run that was trained by updates",
+    )
+    saved = [(step, count) for step, count in sorted(words_of_checkpoints(directory).items()) if count]
+    following = [count for _, count in saved[1:]] + [None]
+    # The last checkpoint of a run may stand right behind one that was asked for: of two such points the last is enough.
+    words = {
+        step: count
+        for (step, count), after in zip(saved, following, strict=True)
+        if after is None or after > (1 + CLOSE) * count
+    }
+    require(
+        len(words) > 0, f"{directory.checkpoints}: no checkpoint after an update: train on, or restore one from a copy"
+    )
+    return words
+
+
+def _known_points(path: Path, header: dict, overwrite: bool) -> list[dict]:
+    """Returns the points that a file has of the same measurement. Raises InputError where it has something else, unasked."""
+    require(
+        path.suffix == ".json" and not path.is_dir(), f"{path}: no name for a JSON file; give one such as curve.json"
+    )
+    if not os.path.lexists(path) or overwrite:
+        return []
+    try:
+        found = parse_json(path.read_bytes())
+        same = {key: found[key] for key in header} == json.loads(json.dumps(header))
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise InputError(
+            f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
+        )
+    return found["points"]
+
+
+def _measure(
+    newest: Run,
+    step: int,
+    words: int,
+    validation: TokenStore,
+    text: TokenStore,
+    pairs: Sequence[Item],
+    scoring: str,
+    order: int,
+) -> dict:
+    """Returns one point of the curve."""
+    with stage(f"counting the {words:,} words that the run has read"):
+        baselines = _ngrams(newest, text, step, order)
+    run = loaded_run.load(newest.directory, step=step)
+    found = {"model": run.likelihood(validation, progress=True)}
+    found |= {name: of_ngrams(model, validation) for name, model in baselines.items()}
+    point = {"step": step, "words": words, "nll": _nll(found, "nll"), "nll_without_eos": _nll(found, "nll_without_eos")}
+    if pairs:
+        evaluation = evaluate(run, pairs, scoring, baselines, progress=True).result
+        kept = ("length", *baselines)
+        point["pairs"] = {
+            "status": evaluation["status"],
+            "model": _accuracies(evaluation),
+            **{name: _accuracies(evaluation["baselines"][name]) for name in kept},
+        }
+    return point
+
+
+def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, NgramModel]:
+    """Returns n-gram models of what the run has read after `step` updates, by name."""
+    training = run.config.training
+    assert isinstance(training, TrainingConfig)
+    read = [text.sentence(i) for i in sentences_read(text.lengths, training, run.config.seed, step)]
+    vocab_size = run.tokenizer.vocab_size
+    found: dict[str, NgramModel] = {"unigram": UnigramModel.fit(read, vocab_size)}
+    for n in sorted({2, order}):
+        found["bigram" if n == 2 else f"{n}-gram"] = WittenBellModel.fit(read, vocab_size, n)
+    return found
+
+
+def _nll(found: Mapping[str, Likelihood], figure: str) -> dict[str, float]:
+    return {name: getattr(likelihood, figure) for name, likelihood in found.items()}
+
+
+def _accuracies(tree: dict) -> dict:
+    """Returns accuracies with their intervals, and by how much the run is above a baseline, overall and by phenomenon."""
+    above = tree.get("run_above")
+
+    def entry(found: dict, difference: dict | None) -> dict:
+        kept = {name: found[name] for name in ("accuracy", "interval")}
+        return (
+            kept if difference is None else kept | {"run_above": {k: difference[k] for k in ("difference", "interval")}}
+        )
+
+    return {
+        "overall": entry(tree["overall"], above and above["overall"]),
+        "phenomena": {
+            name: entry(found, above and above["phenomena"][name]) for name, found in tree["phenomena"].items()
+        },
+    }

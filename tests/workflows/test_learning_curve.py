@@ -1,0 +1,159 @@
+"""`esnlm curve`, from the checkpoints to the figures, the page and the picture."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import commands, config_io
+from esnlm.config import TrainingConfig
+from esnlm.data.store import open_store
+from esnlm.errors import InputError
+from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.reporting.learning_curve import first_ahead, millions
+from esnlm.training import batches
+from esnlm.workflows import learning_curve
+from esnlm.workflows.learning_curve import measure_curve, sentences_read
+from esnlm.workflows.train import train_run
+
+SMALL = """
+data: {kind: grammar, sentences: 300, validation_sentences: 60, pairs: 4}
+model: {reservoir: {state_size: 32, mean_degree: 4}, readout: {rank: 4}}
+training: {learning_rate: 0.02, epochs: 2, checkpoint_words: [800, 1600, 3200]}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "small.yaml").write_text(f"run: {folder / 'small'}\n{SMALL}")
+    assert train_run(config_io.read(folder / "small.yaml")) == 0
+    return folder / "small"
+
+
+@pytest.fixture(scope="module")
+def curve(run):
+    measure_curve(run, run / "stores" / "validation", [run / "minimal_pairs"], order=3)
+    return json.loads((run / "evaluation" / "curve.json").read_text())
+
+
+def test_each_point_is_a_checkpoint_measured_as_by_the_other_commands(run, curve):
+    validation = open_store(run / "stores" / "validation")
+    assert [point["step"] for point in curve["points"]] == [
+        4,
+        7,
+        13,
+        20,
+    ]  # the first with 800, 1,600, 3,200 words, the last
+    first = curve["points"][0]
+    loaded = esnlm.load(run, step=first["step"])
+    likelihood = loaded.likelihood(validation)
+    assert (first["nll"]["model"], first["nll_without_eos"]["model"]) == (likelihood.nll, likelihood.nll_without_eos)
+    pairs = [json.loads(line) for file in (run / "minimal_pairs").iterdir() for line in file.read_text().splitlines()]
+    good, bad = (loaded.log_probs([pair[side] for pair in pairs]) for side in ("sentence_good", "sentence_bad"))
+    accuracy = first["pairs"]["model"]["overall"]["accuracy"]
+    assert accuracy == pytest.approx(100 * np.mean(good > bad))  # as many pairs in each paradigm
+
+
+def test_n_gram_models_are_counted_on_what_the_run_has_read_by_then(run, curve):
+    store, validation = (open_store(run / "stores" / name) for name in ("train", "validation"))
+    config = esnlm.load(run).config
+    plan = batches.plan_epoch(store.lengths, config.seed, 0, config.training.batch_size, 1)
+    for point in curve["points"]:
+        read = [store.sentence(i) for update in plan.updates[: point["step"]] for i in update]
+        if len(read) < len(store):
+            words = sum(int(store.words[i]) for update in plan.updates[: point["step"]] for i in update)
+            assert point["words"] == words
+        models = {"unigram": UnigramModel.fit(read, store.tokenizer().vocab_size)}
+        for name, n in (("bigram", 2), ("3-gram", 3)):
+            models[name] = WittenBellModel.fit(read, store.tokenizer().vocab_size, n)
+        assert list(point["nll"]) == ["model", *models]
+        for name, model in models.items():
+            assert point["nll"][name] == pytest.approx(model.nll(validation), rel=1e-12)
+
+
+def test_the_sentences_read_are_those_of_the_updates():
+    lengths, training = np.full(10, 7), TrainingConfig(batch_size=4)
+    plan = batches.plan_epoch(lengths, 5, 0, 4, 1)
+    assert sentences_read(lengths, training, 5, 1).tolist() == sorted(plan.updates[0].tolist())
+    assert sentences_read(lengths, training, 5, 2).tolist() == sorted(np.concatenate(plan.updates[:2]).tolist())
+    for whole_epoch in (3, 4, 9):
+        assert sentences_read(lengths, training, 5, whole_epoch).tolist() == list(range(10))
+    in_order = TrainingConfig(batch_size=4, order="corpus")
+    assert sentences_read(lengths, in_order, 5, 1).tolist() == [0, 1, 2, 3]
+
+
+def test_the_page_says_from_where_the_run_is_ahead(run, curve):
+    page = (run / "evaluation" / "curve.md").read_text()
+    assert page.startswith("# Learning curve of small\n")
+    rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
+    ahead = [point["nll"]["model"] < point["nll"]["unigram"] for point in curve["points"]]
+    words = [point["words"] for point in curve["points"]]
+    found = first_ahead(words, ahead)
+    assert rows["| NLL"].split(" | ")[1] == (millions(found) if found else f"not by {millions(words[-1])}")
+    assert "| all minimal pairs" in rows and "## Accuracy by phenomenon" in page
+
+
+def test_from_where_all_later_points_are_ahead():
+    assert first_ahead([1, 2, 4], [True, True, True]) == 1
+    assert first_ahead([1, 2, 4], [True, False, True]) == 4
+    assert first_ahead([1, 2, 4], [True, True, False]) is None
+    assert first_ahead([1, 2, 4], [None, True, True]) == 2
+    assert [millions(n) for n in (812, 300_122, 1_000_124, 24_567_000)] == ["1k", "300k", "1.0M", "24.6M"]
+
+
+def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):
+    arguments = {"store": run / "stores" / "validation", "data": [run / "minimal_pairs"], "order": 3}
+    steps, measure = [], learning_curve._measure
+
+    def breaks_off(newest, step, *others):
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        steps.append(step)
+        return measure(newest, step, *others)
+
+    monkeypatch.setattr(learning_curve, "_measure", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        measure_curve(run, out=tmp_path / "curve.json", **arguments)
+    monkeypatch.setattr(learning_curve, "_measure", lambda newest, step, *others: measure(newest, step, *others))
+    again = measure_curve(run, out=tmp_path / "curve.json", **arguments)
+    assert [point["step"] for point in again["points"]] == [point["step"] for point in curve["points"]]
+    assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
+
+
+def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys):
+    words = ["curve", "--run", str(run), "--store", str(run / "stores" / "validation")]
+    assert commands.main([*words, "--order", "2", "--out", str(tmp_path / "curve.json")]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split() == ["words", "NLL", "unigram", "bigram", "without", "EOS"]
+    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert "minimal pairs" not in (tmp_path / "curve.md").read_text()
+
+
+def test_figures_of_something_else_are_not_replaced_unasked(run, tmp_path):
+    out, validation = tmp_path / "curve.json", run / "stores" / "validation"
+    for content in ("{}", "no JSON", json.dumps({"run": "another"})):
+        out.write_text(content)
+        with pytest.raises(InputError) as error:
+            measure_curve(run, validation, out=out)
+        line = "holds something else than this curve; name another file with --out, or give --overwrite"
+        assert str(error.value) == f"{out}: {line}" and out.read_text() == content
+    assert measure_curve(run, validation, out=out, overwrite=True)["points"]
+
+
+def test_a_run_without_a_curve_is_refused(run, tmp_path):
+    (tmp_path / "ridge.yaml").write_text(
+        f"run: {tmp_path / 'ridge'}\n{SMALL}".replace(SMALL.splitlines()[3], "training: {kind: ridge}")
+    )
+    assert train_run(config_io.read(tmp_path / "ridge.yaml")) == 0
+    with pytest.raises(InputError) as error:
+        measure_curve(tmp_path / "ridge", run / "stores" / "validation")
+    line = "its readout was fitted by ridge: a learning curve needs a run that was trained by updates"
+    assert str(error.value) == f"{tmp_path / 'ridge'}: {line}"
+    moved = tmp_path / "small"
+    shutil.copytree(run, moved)
+    shutil.rmtree(moved / "stores" / "train")
+    with pytest.raises(InputError, match="not a token store"):
+        measure_curve(moved, run / "stores" / "validation")
