@@ -46,12 +46,11 @@ def same(one, two, tolerance=20 * EPSILON):
         )
 
 
-def test_the_rows_are_a_multiple_of_128_for_each_shard():
+def test_the_rows_are_a_multiple_of_128():
     assert padding.choose(50_257, "gpu") == VocabularyPadding(50_257, 50_304)
-    assert padding.choose(50_257, "tpu", shards=8) == VocabularyPadding(50_257, 51_200)
+    assert padding.choose(50_257, "tpu") == VocabularyPadding(50_257, 50_304)
     assert padding.choose(256, "gpu").rows == 256
     assert padding.choose(50_257, "cpu").rows == 50_257
-    assert padding.choose(50_257, "cpu", shards=8).rows == 51_200
     assert padding.choose(50_257, "gpu", can_be_padded=False).rows == 50_257
 
 
