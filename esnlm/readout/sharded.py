@@ -133,10 +133,7 @@ def group_log_probs(readout: dict, z: jax.Array, group: jax.Array, vocab_size: i
     padded = jnp.pad(group, (0, size * lax.axis_size(VOCABULARY) - vocab_size))
     own = lax.dynamic_slice_in_dim(padded, lax.axis_index(VOCABULARY) * size, size)
     valid = _valid(size, vocab_size)
-    top = lax.pmax(jnp.where(valid, logits, -jnp.inf).max(axis=1), VOCABULARY)[:, None]
-    e = jnp.exp(logits - top)
-    sums = lax.psum((jnp.where(valid & own, e, 0).sum(axis=1), jnp.where(valid, e, 0).sum(axis=1)), VOCABULARY)
-    return jnp.log(sums[0]) - jnp.log(sums[1])
+    return _log_sum_exp(logits, valid & own) - _log_sum_exp(logits, valid)
 
 
 def own_targets(targets: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
@@ -190,6 +187,15 @@ def _cross_entropy(
 def _valid(size: int, vocab_size: int) -> jax.Array:
     """Returns which of the device's `size` tokens are tokens and no padding, (V/M,) bool."""
     return lax.axis_index(VOCABULARY) * size + jnp.arange(size) < vocab_size
+
+
+def _log_sum_exp(logits: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Returns the logarithm of the sum of the exponentials of all wanted tokens, (C,), of which a device has `wanted` (V/M,)."""
+    # Relative to their own maximum, or all of them might be 0 beside a token that is not wanted.
+    top = lax.pmax(jnp.where(wanted, logits, -jnp.inf).max(axis=1), VOCABULARY)
+    base = jnp.where(jnp.isfinite(top), top, 0)
+    e = jnp.where(wanted, jnp.exp(logits - base[:, None]), 0)
+    return base + jnp.log(lax.psum(e.sum(axis=1), VOCABULARY))
 
 
 def _relative(logits: jax.Array, bias: jax.Array, base: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -18,13 +18,19 @@ ROOT = Path(__file__).resolve().parents[2]
 LOSS, SCORE = 2e-5, 2e-5
 
 
-def on_eight_devices(folder, updates, *names):
-    """What tests/parallel/many_devices.py prints, in a process of its own: how many devices there are is decided once."""
-    command = [sys.executable, "-m", "tests.parallel.many_devices", str(folder), str(updates), *names]
+def run_on_eight_devices(module, *arguments):
+    """What a module prints in a process of its own: how many devices there are is decided once in a process."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
+    return done.stdout
+
+
+def on_eight_devices(folder, updates, *names):
+    """What tests/parallel/many_devices.py says of each run."""
+    printed = run_on_eight_devices("tests.parallel.many_devices", folder, updates, *names)
+    return [json.loads(line) for line in printed.splitlines() if line.startswith('{"name"')]
 
 
 def assert_same(found, updates):
