@@ -84,16 +84,12 @@ from esnlm.training.batches import PackedTargets, WindowTargets
 VOCAB_SIZE, RANK, SENTENCES = 50_257, 512, 32  # V, r, and the sentences of an update
 SIZES = (4096, 65_536)  # N of the sparse ESN
 ESN_I_SIZES = (512, 2048)  # N of the dense ESN+i
-ROWS, SMALLER_BUCKET = (
-    656,
-    528,
-)  # of features in an update: 32 sentences like the corpus's, which share the row after BOS
+# Rows of features in an update: 32 sentences like the corpus's, which share the row after BOS.
+ROWS, SMALLER_BUCKET = 656, 528
 CHOICES = ("window", "update", "scoring")  # programs of which a run chooses one
 STEPS = 128  # time steps that a window has room for
-LENGTH, PACKED_SLOTS = (
-    96,
-    8,
-)  # of an update of the ESN+i: its longest sentence, padded, and what 32 of them are packed into
+# Of an update of the ESN+i: its longest sentence, padded, and the slots that its 32 sentences are packed into.
+LENGTH, PACKED_SLOTS = 96, 8
 
 Shapes = Any  # a tree of jax.ShapeDtypeStruct
 Needed = Sequence[tuple[float, dict[str, float]]]
