@@ -91,6 +91,8 @@ def test_the_average_of_a_run_is_the_weighted_mean_of_its_checkpoints(tmp_path, 
         expected = np.average([np.float64(each[name]) for each in saved], axis=0, weights=weights)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # a few roundings of numbers of about 1
         assert np.abs(found - saved[-1][name]).max() > 1e-3
+    nll = esnlm.load(run).likelihood(open_store(run / "stores" / "validation")).nll
+    assert validations(run)[12] == pytest.approx(nll, rel=1e-6), "features, too, are those of the average"
 
 
 def test_early_stopping_is_replayed_from_the_validations(stopped_early):
