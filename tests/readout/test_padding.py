@@ -179,3 +179,10 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         same(plain, mixed, 1e-4)
     summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in runs]
     assert summaries[0]["val_nll"] == pytest.approx(summaries[1]["val_nll"], rel=1e-5)
+
+    # Where a process was killed after its last checkpoint, the next one validates before an update has moved the average.
+    (tmp_path / "mixed" / "summary.json").unlink()
+    monkeypatch.setattr(padding, "choose", lambda vocab_size, _, **settings: choose(vocab_size, "gpu", **settings))
+    assert train_run(config_io.read(runs["mixed"])) == 0
+    again = json.loads((tmp_path / "mixed" / "summary.json").read_text())
+    assert again["val_nll"] == pytest.approx(summaries[1]["val_nll"], rel=1e-5)
