@@ -164,7 +164,11 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         runs[name] = tmp_path / f"{name}.yaml"
         runs[name].write_text(f"run: {tmp_path / name}\n{SMALL % FAMILIES[model]}")
     assert train_run(config_io.read(runs["plain"])) == 0
-    processes = 0
+    processes, held, hold = 0, [], VocabularyPadding.hold
+
+    def watched_hold(self, optimizer):
+        held.append(self.rows > self.vocab_size)
+        return hold(self, optimizer)
 
     def every_other(vocab_size, backend, **settings):
         nonlocal processes
@@ -172,8 +176,10 @@ def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeyp
         return choose(vocab_size, "gpu" if processes % 2 else "cpu", **settings)
 
     monkeypatch.setattr(padding, "choose", every_other)
+    monkeypatch.setattr(VocabularyPadding, "hold", watched_hold)
     train_with_stops(runs["mixed"], monkeypatch, every=2, updates_per_call=2)
     assert processes > 2
+    assert held == [bool((number + 1) % 2) for number in range(processes)], "no update moves a padded row"
     for averaged in (True, False):
         plain, mixed = (esnlm.load(tmp_path / name, averaged=averaged).arrays() for name in runs)
         same(plain, mixed, 1e-4)
