@@ -41,9 +41,9 @@ def assert_same(found, updates):
     assert found["scores"] < SCORE
 
 
-def test_a_run_on_eight_devices_is_the_run_on_one(tmp_path):
-    (found,) = on_eight_devices(tmp_path, 20, "esn")
-    assert_same(found, 20)
+def test_a_run_that_goes_on_with_other_devices_is_the_run_on_one(tmp_path):
+    (found,) = on_eight_devices(tmp_path, 18, "three meshes")
+    assert_same(found, 18)
     assert found["saved"] < 1e-4, "the largest array has steps of 1e-3"
     assert found["mesh"] == {"data": 2, "vocabulary": 4}
 
@@ -61,9 +61,3 @@ def test_every_regression(tmp_path, name):
     (found,) = on_eight_devices(tmp_path, 200, name)
     np.testing.assert_allclose(found["many"], found["one"], rtol=0, atol=LOSS)
     assert found["scores"] < SCORE
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_with_the_devices_that_are_there(tmp_path):
-    (found,) = on_eight_devices(tmp_path, 60, "three meshes")
-    assert_same(found, 60)

@@ -21,12 +21,8 @@ from tests import oracle
 
 V, N, C, R = 300, 50, 21, 6  # of 512 rows and 56 units with padding, for 4 and 8 parts; 2 devices do not divide 21 rows
 KEY, ROWS, GROUP = dropout.epoch_key(0, 0), np.arange(C, dtype=np.int32), np.arange(V) % 3 == 0
-CASES = {
-    "few": (R, 1.0, 0.0),
-    "far": (R, 40.0, 0.0),
-    "full": (None, 1.0, 0.0),
-    "dropped": (R, 1.0, 0.3),
-}  # rank, scale of the readout, and dropout
+# Rank, scale of the readout, and dropout. At a scale of 40 some losses are above 69 nats.
+CASES = {"far": (R, 40.0, 0.0), "full": (None, 1.0, 0.0), "dropped": (R, 1.0, 0.3)}
 
 
 def problem(rank: int | None, scale: float) -> tuple[dict, np.ndarray, PackedTargets]:
@@ -64,8 +60,6 @@ def main(file: Path) -> None:
         )
         found[f"{name}.loss"] = np.asarray(loss)
         found |= {f"{name}.{key}": array for key, array in placement.fetch(gradient)["readout"].items()}
-        if rate:
-            continue
         asked = pairs(oracle.logits(readout, features).argmax(axis=1))
         scored = sharded_scoring.pair_log_probs(
             params["readout"], buffer, ROWS, *asked, "float32", placement=placement, with_likeliest=True
