@@ -84,16 +84,12 @@ from esnlm.training.batches import PackedTargets, WindowTargets
 VOCAB_SIZE, RANK, SENTENCES = 50_257, 512, 32  # V, r, and the sentences of an update
 SIZES = (4096, 65_536)  # N of the sparse ESN
 ESN_I_SIZES = (512, 2048)  # N of the dense ESN+i
-ROWS, SMALLER_BUCKET = (
-    656,
-    528,
-)  # of features in an update: 32 sentences like the corpus's, which share the row after BOS
+# Rows of features in an update: 32 sentences like the corpus's, which share the row after BOS.
+ROWS, SMALLER_BUCKET = 656, 528
 CHOICES = ("window", "update", "scoring")  # programs of which a run chooses one
 STEPS = 128  # time steps that a window has room for
-LENGTH, PACKED_SLOTS = (
-    96,
-    8,
-)  # of an update of the ESN+i: its longest sentence, padded, and what 32 of them are packed into
+# Of an update of the ESN+i: its longest sentence, padded, and the slots that its 32 sentences are packed into.
+LENGTH, PACKED_SLOTS = 96, 8
 
 Shapes = Any  # a tree of jax.ShapeDtypeStruct
 Needed = Sequence[tuple[float, dict[str, float]]]
@@ -545,22 +541,36 @@ def markdown(record: dict, target: Target) -> list[str]:
         "us an item [b]",
         "compiled in s",
     ]
-    rows, failed = [], []
-    for name, found in record["programs"].items():
-        if "failed" in found:
-            failed.append(f"- {name}: does not compile. {found['failed']}")
-            continue
-        memory = found["held_bytes"] + found["temporary_bytes"]
+    rows = []
+    for name, found in compiled(record):
         mark = " *" if name.startswith(CHOICES) and found["chosen"] else ""
         rows.append(
             [name + mark, found["unit"], *(found[key] / 1e9 for key in ("held_bytes", "temporary_bytes"))]
-            + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
+            + [of_memory(found, target), round(found["launches"])]
             + [*(found[key] / 1e9 for key in ("bytes_read", "bytes_written", "bytes_cached"))]
             + [sum(found["flops"].values()) / 1e9]
             + [1e3 * found["bound_s"], 1e3 * found["needed_s"], f"{found['needed_s'] / found['bound_s']:.0%}"]
             + [1e6 * found["bound_s"] / found["items"], found["compile_s"]]
         )
-    return lines + measure.table(head, rows) + [""] * bool(failed) + failed
+    return lines + measure.table(head, rows) + failures(record)
+
+
+def compiled(record: dict) -> list[tuple[str, dict]]:
+    """Returns the programs that were compiled, each with what was found."""
+    return [(name, found) for name, found in record["programs"].items() if "failed" not in found]
+
+
+def failures(record: dict) -> list[str]:
+    """Returns the lines below a table about the programs that were not."""
+    programs = record["programs"].items()
+    failed = [f"- {name}: does not compile. {found['failed']}" for name, found in programs if "failed" in found]
+    return ["", *failed] if failed else []
+
+
+def of_memory(found: dict, target: Target) -> str:
+    """Returns how much of the device's memory a program takes, and whether that is too much."""
+    memory = found["held_bytes"] + found["temporary_bytes"]
+    return f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}"
 
 
 if __name__ == "__main__":

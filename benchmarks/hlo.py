@@ -313,7 +313,7 @@ def collectives(module: Module, body: str | None = None) -> list[Collective]:
     return found
 
 
-def _collective(module: Module, where: Computation, own: Instruction, times: float) -> Collective | None:
+def _collective(where: Computation, own: Instruction, times: float) -> Collective | None:
     kind = own.opcode.removesuffix("-start")
     if kind not in KINDS:
         return None
@@ -365,7 +365,7 @@ def _launched(module: Module, name: str, times: float, exchanged: list[Collectiv
             found += _launched(module, inner, times, exchanged)
         elif not (own.opcode in NO_KERNEL or own.opcode.endswith("-done") or _names_only(own)):
             found.append(_kernel(module, module.computations[name], own, times))
-            exchange = _collective(module, module.computations[name], own, times)
+            exchange = _collective(module.computations[name], own, times)
             if exchange is not None and exchanged is not None:
                 exchanged.append(exchange)
     return found

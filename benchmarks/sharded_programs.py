@@ -225,19 +225,15 @@ def markdown(record: dict, target: Target) -> list[str]:
     ]
     head = ["program", "devices", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]"]
     head += ["moved GB [c]", "bound ms [b]", "needed ms [b]", "exchanges [c]", "received MB [c]", "compiled in s"]
-    rows, failed = [], []
-    for name, found in record["programs"].items():
-        if "failed" in found:
-            failed.append(f"- {name}: does not compile. {found['failed']}")
-            continue
-        memory = found["held_bytes"] + found["temporary_bytes"]
+    rows = []
+    for name, found in compile_for.compiled(record):
         rows.append(
             [name, found["devices"], found["unit"], found["held_bytes"] / 1e9, found["temporary_bytes"] / 1e9]
-            + [f"{memory / target.memory:.0%}{' TOO MUCH' * (memory > target.memory)}", round(found["launches"])]
+            + [compile_for.of_memory(found, target), round(found["launches"])]
             + [(found["bytes_read"] + found["bytes_written"]) / 1e9, 1e3 * found["bound_s"], 1e3 * found["needed_s"]]
             + [exchanges(found["collectives"]), received(found["collectives"]) / 1e6, found["compile_s"]]
         )
-    return lines + measure.table(head, rows) + [""] * bool(failed) + failed
+    return lines + measure.table(head, rows) + compile_for.failures(record)
 
 
 def exchanges(found: list[dict]) -> str:

@@ -29,9 +29,8 @@ class Target:
     topology: str  # the smallest: of a GPU partitions x hosts x devices of a host, of TPUs KIND:CHIPS
     memory: int  # bytes
     bandwidth: float  # bytes a second, of the main memory
-    cache_bandwidth: (
-        float  # bytes a second, of a GPU's second-level cache: an estimate for random rows; of a TPU no limit
-    )
+    # Bytes a second of a GPU's second-level cache, an estimate for random rows; of a TPU no limit.
+    cache_bandwidth: float
     flops: dict[
         str, float
     ]  # products a second, twice, by precision; "default" is what JAX does where nothing is asked for

@@ -244,8 +244,10 @@ class Run:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
         """
         groups = _documents(sentences, context, documents)
-        options: dict[str, Any] = {"by": by, "unit": unit, "punctuation": punctuation, "whitespace": whitespace}
-        rows = surprisal.surprisals(self, groups, **options, eos=eos, scoring=scoring, progress=progress)
+        options = surprisal.Options(
+            by=by, unit=unit, punctuation=punctuation, whitespace=whitespace, eos=eos, scoring=scoring
+        )
+        rows = surprisal.surprisals(self, groups, options, progress)
         sums = [0.0] * len(sentences)
         for row in rows:
             sums[row["sentence"]] -= row[f"surprisal_{unit}"]

@@ -105,7 +105,7 @@ def _end(status: int, message: str) -> int:
 
 def _fault(error: Exception) -> int:
     """Shows an error that is a fault of the program, or the end of another process that was behind it."""
-    if (cause := group.reason(error)) is None:
+    if (cause := group.reason()) is None:
         end_status()
         traceback.print_exception(error)
         return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from esnlm.errors import InputError, require
+from esnlm.errors import require
 from esnlm.library.reservoir import Reservoir
 from esnlm.regression.solvers import solve_centred
 
@@ -34,9 +34,11 @@ Sequences = list[np.ndarray]
 
 
 class _ReservoirEstimator(BaseEstimator):
-    """What the two estimators share. Their arguments are described at ReservoirRegressor."""
+    """What the two estimators share. Their arguments are described at ReservoirRegressor.
 
-    _default_predicts = "steps"
+    scikit-learn reads names and defaults from the signature of each estimator's own `__init__`, so ReservoirClassifier, which
+    has one other default, names them all again.
+    """
 
     def __init__(
         self,
@@ -70,8 +72,6 @@ class _ReservoirEstimator(BaseEstimator):
         self.predicts = predicts
         self.carry_state = carry_state
         self.random_state = random_state
-
-    # ---- what scikit-learn's conventions need ----
 
     def states(self, X: Any) -> Any:
         """Returns the states x of each step, (n, N) float64, or a list of such for a list of sequences.
@@ -228,8 +228,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         return float(r2_score(y, found, sample_weight=sample_weight))
 
     def _targets(self, y: Any, sequences: Sequences) -> Sequences:
-        if y is None or len(y) != len(sequences):
-            raise InputError(f"y must have a target for each of the {len(sequences)} sequences of X")
+        _require_as_many(y, sequences)
         arrays = [np.asarray(each, np.float64) for each in y]
         require(all(np.isfinite(each).all() for each in arrays), "y holds a number that is not finite")
         steps = self.predicts == "steps"
@@ -299,23 +298,22 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         Raises:
             ValueError: X or y has the wrong shape, or holds a number that is not finite.
         """
+        ends: Any = []  # of the steps of each sequence but the last
         if _is_several(X):
-            sequences, alone = self._sequences(X, reset=True)
-            if y is None or len(y) != len(sequences):
-                raise InputError(f"y must have a target for each of the {len(sequences)} sequences of X")
+            sequences, _ = self._sequences(X, reset=True)
+            _require_as_many(y, sequences)
             steps = self.predicts == "steps"
             labels = np.concatenate([np.asarray(each) for each in y]) if steps else np.asarray(y)
-            ends = np.cumsum([len(each) for each in y])[:-1] if steps else None
+            ends = np.cumsum([len(each) for each in y])[:-1] if steps else []
         else:
-            sequences, alone, labels = self._sequences(X, True, y)
-            ends = np.array([], int)
+            sequences, _, labels = self._sequences(X, True, y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         one_hot = np.eye(len(self.classes_))[numbers]
         if self.predicts == "sequences":
             targets = list(one_hot[:, None])
         else:
-            targets = np.split(one_hot, ends if ends is not None else [])
+            targets = np.split(one_hot, ends)
             fits = all(len(u) == len(each) for u, each in zip(sequences, targets, strict=True))
             require(fits, "y must have a class for each step of each sequence of X")
         self._fit(sequences, targets)
@@ -354,6 +352,13 @@ def _is_several(X: Any) -> bool:
     if isinstance(X, list | tuple):
         return len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 2
     return isinstance(X, np.ndarray) and X.ndim == 3
+
+
+def _require_as_many(y: Any, sequences: Sequences) -> None:
+    require(
+        y is not None and len(y) == len(sequences),
+        f"y must have a target for each of the {len(sequences)} sequences of X",
+    )
 
 
 def _with_bias(u: np.ndarray) -> np.ndarray:

@@ -41,9 +41,8 @@ class Row(NamedTuple):
     wrong: str
     command: str
     line: str  # "…" stands for anything
-    begin: Callable[[], object] = lambda: (
-        None
-    )  # in a folder that holds tokenizer/, store/, run/, gpt2/, small.yaml, store.yaml, text.txt
+    # What is done before, in a folder that holds tokenizer/, store/, run/, gpt2/, small.yaml, store.yaml and text.txt.
+    begin: Callable[[], object] = lambda: None
     begins_a_run: bool = False  # what is wrong shows only where all of the text was read
 
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from esnlm import loaded_run
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment
 from esnlm.data.store import npy_header
 from esnlm.errors import InputError
 
@@ -37,3 +39,11 @@ def test_counts_of_tokens_are_whole_or_refused(tmp_path, counts):
         loaded_run._read_counts(file, 2)
     file.write_bytes(npy_header("<i8", 2) + np.array([1, 1 << 48], "<i8").tobytes())
     assert loaded_run._read_counts(file, 2).tolist() == [1, 1 << 48]
+
+
+def test_what_was_chosen_for_eight_gpus_is_chosen_anew():
+    gpus = ComputeConfig("tf32", "plain", "fused", "bf16", 4096, 1 << 19, 512, {"data": 2, "vocabulary": 4})
+    found = loaded_run._for_this_machine(Experiment(compute=gpus)).compute
+    assert (found.precision, found.kernel, found.mesh) == ("float32", "csr", None)
+    assert found.batch_slots < 4096 and found.window_tokens < 1 << 19
+    assert (found.state_precision, found.chunk_tokens) == ("bf16", 512), "which is the run's own choice"

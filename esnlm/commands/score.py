@@ -44,29 +44,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_const", const=True, help="replace these files")
 
 
-# The options that --tokens alone takes: each is None where it is not given.
-TABLE = [
-    "by",
-    "unit",
-    "column",
-    "context",
-    "document",
-    "punctuation",
-    "whitespace",
-    "eos",
-    "out",
-    "format",
-    "plot",
-    "overwrite",
-]
+# The options that --tokens alone takes: each is None where it is not given. Those of ROWS say what a row of the table is.
+ROWS = ["by", "unit", "punctuation", "whitespace", "eos"]
+TABLE = ["by", "unit", "column", "context", "document", "punctuation", "whitespace", "eos"]
+TABLE += ["out", "format", "plot", "overwrite"]
 
 
 def run(options: argparse.Namespace) -> None:
     given = {name: getattr(options, name) for name in TABLE if getattr(options, name) is not None}
     if options.tokens:
+        from esnlm.evaluation.surprisal import Options
         from esnlm.workflows.surprisal import tabulate
 
-        table = tabulate(options.run, options.input, step=options.step, scoring=options.scoring, **given)
+        rows = Options(scoring=options.scoring, **{name: given.pop(name) for name in ROWS if name in given})
+        table = tabulate(options.run, options.input, rows, step=options.step, **given)
         print(table or "", end="")
         return
     names = ["--no-eos" if name == "eos" else f"--{name}" for name in given]

@@ -24,9 +24,7 @@ from typing import Any
 from esnlm.errors import InputError
 
 STOPPED = 75  # the exit status of a run that was stopped and can be resumed
-PROCESS_LOST = (
-    76  # the exit status where another process was lost; EX_PROTOCOL of sysexits.h, an error of the other side
-)
+PROCESS_LOST = 76  # the exit status where another process was lost; EX_PROTOCOL in C, an error of the other side
 GRACE = 2.0  # seconds in which the main thread may come to a wait here, or to its own end
 MOST_GRACE = 40.0  # seconds, where it is about to finish something valuable
 FAREWELL = 5.0  # seconds that process 0 waits for the others to leave before it does

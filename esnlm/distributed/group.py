@@ -124,8 +124,11 @@ def fail(status: int, line: str) -> bool:
     return True
 
 
-def reason(error: BaseException) -> ProcessEnded | InputError | None:
-    """Returns the end of another process where that is behind an error of JAX; it may be known a little later only."""
+def reason() -> ProcessEnded | InputError | None:
+    """Returns the end of another process, which may be behind an error of JAX; None where all live on.
+
+    It may be known a little later than the error, and is waited for.
+    """
     if _channel is None:
         return None
     try:

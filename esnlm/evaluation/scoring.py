@@ -96,8 +96,7 @@ def token_log_probs(
         One float32 array (T - 1,) a sequence; with `with_likeliest` (T - 1, 2), where the second column is 1 for a token
         that no other one is more probable than (the first of several), and 0 otherwise.
     """
-    readout = _readout_of(stream, cross_entropy)
-    score = readout.pair_log_probs_with_likeliest if with_likeliest else readout.pair_log_probs
+    readout = _readout_of(stream, cross_entropy, with_likeliest)
     shape = (0, 2) if with_likeliest else (0,)
     keys = [tuple(np.asarray(sequence).tolist()) for sequence in sequences]
     distinct = sorted(key for key in set(keys) if len(key) > 1)
@@ -109,7 +108,8 @@ def token_log_probs(
         if block is not None:
             ids = [np.array(key, np.int32) for key in block]
             buffer, rows = stream.read([sequence[:-1] for sequence in ids], prefix_tree=True)
-            launched = block, _launch(params, readout.features(buffer), rows, ids, precision, chunk, score)
+            features = readout.features(buffer)
+            launched = block, _launch(params, features, rows, ids, precision, chunk, readout.pair_log_probs)
         if previous is not None:
             found |= zip(previous[0], _collect(previous[1]), strict=True)
             done += len(previous[0])
@@ -172,26 +172,25 @@ class _Readout(NamedTuple):
 
     features: Callable[[jax.Array], jax.Array]  # makes of a stream's buffer what the others read
     pair_log_probs: Callable[..., jax.Array]
-    pair_log_probs_with_likeliest: Callable[..., jax.Array]
     group_log_probs: Callable[..., jax.Array]
 
 
-def _readout_of(stream: FeatureStream | PackedStream, cross_entropy: str = "plain") -> _Readout:
+def _readout_of(
+    stream: FeatureStream | PackedStream, cross_entropy: str = "plain", with_likeliest: bool = False
+) -> _Readout:
     """Returns the functions for the devices of a stream."""
     if stream.placement is None:
         return _Readout(
             features=lambda buffer: buffer,
-            pair_log_probs=partial(_pair_log_probs, cross_entropy=cross_entropy),
-            pair_log_probs_with_likeliest=partial(_pair_log_probs_with_likeliest, cross_entropy=cross_entropy),
+            pair_log_probs=partial(_pair_log_probs, cross_entropy=cross_entropy, with_likeliest=with_likeliest),
             group_log_probs=_group_log_probs,
         )
-    functions = (
-        sharded_scoring.pair_log_probs,
-        sharded_scoring.pair_log_probs_with_likeliest,
-        sharded_scoring.group_log_probs,
+    placement = stream.placement
+    return _Readout(
+        features=partial(by_unit, mesh=placement.mesh),
+        pair_log_probs=partial(sharded_scoring.pair_log_probs, placement=placement, with_likeliest=with_likeliest),
+        group_log_probs=partial(sharded_scoring.group_log_probs, placement=placement),
     )
-    placed = [partial(function, placement=stream.placement) for function in functions]
-    return _Readout(partial(by_unit, mesh=stream.placement.mesh), *placed)
 
 
 class _Launched(NamedTuple):
@@ -246,7 +245,7 @@ def _chunk_size(rows: int, chunk: int) -> int:
     return min(chunk, -(-even // step) * step)
 
 
-@partial(jax.jit, static_argnames=("precision", "cross_entropy"))
+@partial(jax.jit, static_argnames=("precision", "cross_entropy", "with_likeliest"))
 def _pair_log_probs(
     params: dict,
     buffer: jax.Array,
@@ -255,29 +254,20 @@ def _pair_log_probs(
     targets: jax.Array,
     precision: str,
     cross_entropy: str = "plain",
+    with_likeliest: bool = False,
 ) -> jax.Array:
-    return linear.pair_log_probs(params, xla.gathered(buffer, rows), sources, targets, precision, cross_entropy)  # (P,)
+    """Returns the log-probabilities (P,); with `with_likeliest` (P, 2), as `token_log_probs` has them."""
+    features = xla.gathered(buffer, rows)
+    log_probs = linear.pair_log_probs(params, features, sources, targets, precision, cross_entropy)
+    if not with_likeliest:
+        return log_probs
+    likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
+    return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)
 
 
 @partial(jax.jit, static_argnames="precision")
 def _group_log_probs(params: dict, buffer: jax.Array, rows: jax.Array, group: jax.Array, precision: str) -> jax.Array:
     return linear.group_log_probs(params, buffer[rows], group, precision)  # (C,)
-
-
-@partial(jax.jit, static_argnames=("precision", "cross_entropy"))
-def _pair_log_probs_with_likeliest(
-    params: dict,
-    buffer: jax.Array,
-    rows: jax.Array,
-    sources: jax.Array,
-    targets: jax.Array,
-    precision: str,
-    cross_entropy: str,
-) -> jax.Array:
-    features = xla.gathered(buffer, rows)
-    likeliest = linear.logits(params, features, precision).argmax(axis=1)  # (C,)
-    log_probs = linear.pair_log_probs(params, features, sources, targets, precision, cross_entropy)
-    return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)  # (P, 2)
 
 
 def _collect(launched: _Launched) -> list[np.ndarray]:

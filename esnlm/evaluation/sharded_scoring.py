@@ -16,7 +16,7 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import sharded
 
 
-@partial(jax.jit, static_argnames=("precision", "placement"))
+@partial(jax.jit, static_argnames=("precision", "placement", "with_likeliest"))
 def pair_log_probs(
     params: dict,
     buffer: jax.Array,
@@ -26,12 +26,17 @@ def pair_log_probs(
     precision: str,
     *,
     placement: Placement,
+    with_likeliest: bool = False,
 ) -> jax.Array:
     def here(readout: dict, h: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array) -> jax.Array:
         z = sharded.project(readout, h[rows], placement.feature_size, precision)
-        return sharded.pair_log_probs(readout, z, sources, targets, placement.vocab_size, precision)
+        log_probs = sharded.pair_log_probs(readout, z, sources, targets, placement.vocab_size, precision)
+        if not with_likeliest:
+            return log_probs
+        likeliest = sharded.likeliest(readout, z, placement.vocab_size, precision)  # (C,)
+        return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)
 
-    return _on_mesh(here, placement, params, buffer, rows, sources, targets)  # (P,)
+    return _on_mesh(here, placement, params, buffer, rows, sources, targets)  # (P,) or (P, 2)
 
 
 @partial(jax.jit, static_argnames=("precision", "placement"))
@@ -43,26 +48,6 @@ def group_log_probs(
         return sharded.group_log_probs(readout, z, group, placement.vocab_size, precision)
 
     return _on_mesh(here, placement, params, buffer, rows, group)  # (C,)
-
-
-@partial(jax.jit, static_argnames=("precision", "placement"))
-def pair_log_probs_with_likeliest(
-    params: dict,
-    buffer: jax.Array,
-    rows: jax.Array,
-    sources: jax.Array,
-    targets: jax.Array,
-    precision: str,
-    *,
-    placement: Placement,
-) -> jax.Array:
-    def here(readout: dict, h: jax.Array, rows: jax.Array, sources: jax.Array, targets: jax.Array) -> jax.Array:
-        z = sharded.project(readout, h[rows], placement.feature_size, precision)
-        likeliest = sharded.likeliest(readout, z, placement.vocab_size, precision)  # (C,)
-        log_probs = sharded.pair_log_probs(readout, z, sources, targets, placement.vocab_size, precision)
-        return jnp.stack([log_probs, likeliest[sources] == targets], axis=1)
-
-    return _on_mesh(here, placement, params, buffer, rows, sources, targets)  # (P, 2)
 
 
 def _on_mesh(here: Callable, placement: Placement, params: dict, buffer: jax.Array, *others: jax.Array) -> jax.Array:

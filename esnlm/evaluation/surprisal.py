@@ -34,6 +34,42 @@ class Reader(Protocol):
     def group_log_probs_of(self, sequences: list[np.ndarray], group: np.ndarray) -> list[np.ndarray]: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the rows of a table are; `loaded_run.Run.surprisal` describes each argument."""
+
+    by: str = "word"
+    unit: str = "bits"
+    punctuation: str = "attached"
+    whitespace: str = "leading"
+    eos: bool = True
+    scoring: str = "paper"
+
+    def check(self) -> None:
+        """Raises InputError for a value that is not known, or a convention that cannot be used."""
+        for name, value, choices in (
+            ("by", self.by, BY),
+            ("unit", self.unit, UNITS),
+            ("punctuation", self.punctuation, alignment.PUNCTUATION),
+            ("whitespace", self.whitespace, WHITESPACE),
+        ):
+            require(value in choices, f"{name} is {value!r}: choose {' or '.join(choices)}")
+        require(
+            self.by == "word" or self.punctuation == "attached",
+            f"punctuation is {self.punctuation!r}: it says what a word is, and a row is a {self.by}; choose by 'word', or"
+            " leave it out",
+        )
+        require(
+            conventions.get(self.scoring).bos,
+            f"scoring {self.scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
+            + " or ".join(name for name, convention in conventions.CONVENTIONS.items() if convention.bos),
+        )
+
+    def columns(self) -> list[str]:
+        """Returns the names of the columns of the table, in order."""
+        return ["sentence", "position", self.by, "start", "end", f"surprisal_{self.unit}"]
+
+
 @dataclass(frozen=True)
 class Sentence:
     """A sentence and what a model makes of its n tokens, EOS not among them."""
@@ -52,59 +88,28 @@ class Sentence:
 def surprisals(
     run: Reader,
     documents: Sequence[Sequence[str]],
-    *,
-    by: str = "word",
-    unit: str = "bits",
-    punctuation: str = "attached",
-    whitespace: str = "leading",
-    eos: bool = True,
-    scoring: str = "paper",
+    options: Options,
     progress: Shown = False,
 ) -> list[dict]:
-    """Computes the table of surprisals; see `loaded_run.Run.surprisal`, which documents its rows and arguments.
+    """Computes the table of surprisals; see `loaded_run.Run.surprisal`, which documents its rows.
 
     Args:
         run: as from `esnlm.load`.
         documents: sentences; those of one document are read one after another. Sentences are counted across all of them.
-        by, unit, punctuation, whitespace, eos, scoring: as there.
+        options: what the rows are.
         progress: whether to show how far the scoring is.
 
     Raises:
-        InputError: an argument is unknown, or a sequence is too long for the model or for the memory.
+        InputError: an option is unknown, or a sequence is too long for the model or for the memory.
     """
-    require_known(by=by, unit=unit, punctuation=punctuation, whitespace=whitespace, scoring=scoring)
-    sentences = read(run, documents, scoring, progress=progress, trailing=whitespace == "trailing")
-    rows, names = [], columns(by, unit)
+    options.check()
+    sentences = read(run, documents, options.scoring, progress=progress, trailing=options.whitespace == "trailing")
+    rows, names = [], options.columns()
     for number, sentence in enumerate(sentences):
-        for position, (text, (start, end), nats) in enumerate(_parts(sentence, by, punctuation, eos)):
-            row = (number, position, text, start, end, nats / UNITS[unit])
+        for position, (text, (start, end), nats) in enumerate(_parts(sentence, options)):
+            row = (number, position, text, start, end, nats / UNITS[options.unit])
             rows.append(dict(zip(names, row, strict=True)))
     return rows
-
-
-def columns(by: str, unit: str) -> list[str]:
-    """Returns the names of the columns of the table, in order."""
-    return ["sentence", "position", by, "start", "end", f"surprisal_{unit}"]
-
-
-def require_known(*, by: str, unit: str, punctuation: str, whitespace: str, scoring: str) -> None:
-    """Raises InputError for an argument that `surprisals` does not know, or a convention that it cannot use."""
-    for name, value, choices in (
-        ("by", by, BY),
-        ("unit", unit, UNITS),
-        ("punctuation", punctuation, alignment.PUNCTUATION),
-        ("whitespace", whitespace, WHITESPACE),
-    ):
-        require(value in choices, f"{name} is {value!r}: choose {' or '.join(choices)}")
-    require(
-        by == "word" or punctuation == "attached",
-        f"punctuation is {punctuation!r}: it says what a word is, and a row is a {by}; choose by 'word', or leave it out",
-    )
-    require(
-        conventions.get(scoring).bos,
-        f"scoring {scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
-        + " or ".join(name for name, convention in conventions.CONVENTIONS.items() if convention.bos),
-    )
 
 
 def read(
@@ -233,18 +238,18 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
     return moved
 
 
-def _parts(sentence: Sentence, by: str, punctuation: str, eos: bool) -> Iterator[tuple[str, Span, float]]:
+def _parts(sentence: Sentence, options: Options) -> Iterator[tuple[str, Span, float]]:
     """Yields text, span and surprisal in nats of each word or token of a sentence, and of its end."""
     tokens = sentence.nats[: len(sentence.ids)]
-    if by == "token":
+    if options.by == "token":
         for (start, end), nats in zip(sentence.spans, tokens, strict=True):
             yield sentence.text[start:end], (start, end), float(nats)
     elif len(tokens):
-        words = alignment.word_spans(sentence.text, punctuation) or [(0, len(sentence.text))]
+        words = alignment.word_spans(sentence.text, options.punctuation) or [(0, len(sentence.text))]
         words = alignment.join_words(sentence.spans, words)
         owner = np.array(alignment.owners(sentence.spans, words))
         for number, (start, end) in enumerate(words):
             yield sentence.text[start:end], (start, end), sum_nats(tokens[owner == number])
-    if eos and sentence.has_end:
+    if options.eos and sentence.has_end:
         length = len(sentence.text)
         yield END, (length, length), float(sentence.nats[-1])

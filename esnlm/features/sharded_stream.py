@@ -6,6 +6,7 @@ devices, in which each state travels once.
 """
 
 import heapq
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,9 +16,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from esnlm.features import layout as layouts
 from esnlm.features import recurrence
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import FeatureStream, Reading
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.mesh import ALL, EVERYWHERE
 from esnlm.parallel.placement import Placement
@@ -42,62 +42,42 @@ class ShardedStream(FeatureStream):
         self.cell, self.slots, self.dropout = placement.everywhere(cell), slots * placement.devices, dropout
         self._make_buffer(capacity // placement.devices + capacity // placement.devices // 8)
 
-    def read(
-        self,
-        sentences: list[np.ndarray],
-        prefix_tree: bool = False,
-        corpus_positions: list[np.ndarray] | None = None,
-        key: jax.Array | None = None,
-    ) -> tuple[jax.Array, list[np.ndarray]]:
-        """Computes the features after each token of each sentence, as FeatureStream.read does."""
-        dropped = self.dropout > 0 and corpus_positions is not None
-        firsts = {int(sentence[0]) for sentence in sentences}
-        shares_first_token = len(firsts) == 1 and not prefix_tree and not dropped
-        if prefix_tree:  # neighbours share prefixes
-            shares = np.array_split(np.arange(len(sentences)), self.placement.devices)
+    def _read(self, reading: Reading) -> tuple[jax.Array, list[np.ndarray]]:
+        if reading.prefix_tree:  # neighbours share prefixes
+            shares = np.array_split(np.arange(len(reading.sentences)), self.placement.devices)
         else:
-            shares = share_out([len(sentence) for sentence in sentences], self.placement.devices)
+            shares = share_out([len(sentence) for sentence in reading.sentences], self.placement.devices)
         # A device without a share reads the first sentence, too. Nothing comes of it.
-        texts = [[sentences[s] for s in share] or sentences[:1] for share in shares]
-        if prefix_tree:
-            found = [layouts.as_prefix_tree(text, self.own_slots) for text in texts]
-        else:
-            found = [layouts.in_sequence(text, self.own_slots, int(shares_first_token)) for text in texts]
+        laid_out = [reading.only(share if len(share) else [0]).lay_out(self.own_slots) for share in shares]
+        found, corpus_positions = zip(*laid_out, strict=True)
         if (rows := max(each.total for each in found)) + self.own_slots > self.rows:
             self._make_buffer(-(-rows // 1024) * 1024)
         steps = 1 << max(0, max(each.steps for each in found) - 1).bit_length()  # few sizes, so few compilations
 
-        def stack(arrays: list[Any]) -> np.ndarray | None:
+        def stack(arrays: Sequence[Any]) -> np.ndarray | None:
             if arrays[0] is None:
                 return None
             padding = [(0, 0)] * (arrays[0].ndim - 1)
             return np.stack([np.pad(array, [(0, steps - len(array)), *padding]) for array in arrays])
 
-        corpus: list[Any] = [None]
-        if dropped:
-            assert corpus_positions is not None
-            corpus = [
-                each.spread([corpus_positions[s] for s in (share if len(share) else [0])])
-                for each, share in zip(found, shares, strict=True)
-            ]
         laid = _Laid(
             tokens=stack([each.tokens for each in found]),
             starts=stack([each.starts for each in found]),
             parents=stack([each.parents for each in found]),
             first_rows=stack([each.first_rows for each in found]),
             steps=np.array([each.steps for each in found], np.int32),
-            corpus_positions=stack(corpus),
+            corpus_positions=stack(corpus_positions),
         )
         self.buffer = run(
             self.cell,
             jax.tree.map(lambda array: meshes.place(array, self.placement.mesh, BY_SENTENCE), laid),
             self.buffer,
-            np.int32(firsts.pop()) if shares_first_token else None,
-            key if dropped else None,
+            reading.first_token,
+            reading.key,
             mesh=self.placement.mesh,
-            rate=self.dropout if dropped else 0.0,
+            rate=reading.rate,
         )
-        rows_of = [np.empty(0, np.int32)] * len(sentences)
+        rows_of = [np.empty(0, np.int32)] * len(reading.sentences)
         for device, (share, each) in enumerate(zip(shares, found, strict=True)):
             for s, own in zip(share, each.rows, strict=False):
                 rows_of[s] = own + np.int32(device * self.rows)

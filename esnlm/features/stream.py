@@ -1,6 +1,7 @@
 """Features of many sentences at once, without a gradient, in one buffer that is used again and again."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
+from esnlm.features.layout import Layout
 from esnlm.parallel.placement import Placement
 
 # The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
@@ -20,6 +22,31 @@ def default_batch_slots(state_size: int, backend: str) -> int:
     widest = CPU_CACHE // (4 * state_size) if backend == "cpu" else (1 << 28) // (4 * state_size)
     most = CPU_SLOTS if backend == "cpu" else 4096
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))
+
+
+class Reading(NamedTuple):
+    """Sentences to read, and how."""
+
+    sentences: list[np.ndarray]
+    prefix_tree: bool  # whether each distinct prefix is read once
+    first_token: np.int32 | None  # what all sentences begin with, where that is read once
+    corpus_positions: list[np.ndarray] | None  # None: nothing is dropped, and there is no key
+    key: jax.Array | None
+    rate: float  # of dropout
+
+    def only(self, which: Iterable[int]) -> "Reading":
+        """Returns the same for some of the sentences."""
+        sentences = [self.sentences[s] for s in which]
+        positions = None if self.corpus_positions is None else [self.corpus_positions[s] for s in which]
+        return self._replace(sentences=sentences, corpus_positions=positions)
+
+    def lay_out(self, slots: int) -> tuple[Layout, np.ndarray | None]:
+        """Returns the sentences in slots, and the corpus positions in the same places."""
+        if self.prefix_tree:
+            layout = layouts.as_prefix_tree(self.sentences, slots)
+        else:
+            layout = layouts.in_sequence(self.sentences, slots, int(self.first_token is not None))
+        return layout, None if self.corpus_positions is None else layout.spread(self.corpus_positions)
 
 
 class FeatureStream:
@@ -59,13 +86,15 @@ class FeatureStream:
             (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32. The next call
             overwrites the buffer.
         """
-        dropped = self.dropout > 0 and corpus_positions is not None
+        if self.dropout > 0 and corpus_positions is not None:
+            return self._read(Reading(sentences, prefix_tree, None, corpus_positions, key, self.dropout))
         firsts = {int(sentence[0]) for sentence in sentences}
-        shares_first_token = len(firsts) == 1 and not prefix_tree and not dropped
-        if prefix_tree:
-            layout = layouts.as_prefix_tree(sentences, self.slots)
-        else:
-            layout = layouts.in_sequence(sentences, self.slots, int(shares_first_token))
+        first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree else None
+        return self._read(Reading(sentences, prefix_tree, first_token, None, None, 0.0))
+
+    def _read(self, reading: Reading) -> tuple[jax.Array, list[np.ndarray]]:
+        """Does what `read` promises, on the devices of the stream."""
+        layout, corpus_positions = reading.lay_out(self.slots)
         if layout.total + self.slots > len(self.buffer):
             self.buffer = None  # freed before its successor is made
             rows = -(-layout.total // 1024) * 1024 + self.slots
@@ -83,9 +112,9 @@ class FeatureStream:
             pad(layout.first_rows),
             layout.steps,
             self.buffer,
-            np.int32(firsts.pop()) if shares_first_token else None,
-            pad(layout.spread(corpus_positions or [])) if dropped else None,
-            key if dropped else None,
-            self.dropout if dropped else 0.0,
+            reading.first_token,
+            pad(corpus_positions),
+            reading.key,
+            reading.rate,
         )
         return self.buffer, layout.rows

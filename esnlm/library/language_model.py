@@ -100,7 +100,7 @@ class LanguageModel:
         """Fits the readout anew, and returns the model.
 
         Args:
-            sentences: texts to learn from. A readout fit holds a tenth of them at most out, to choose and calibrate by.
+            sentences: texts to learn from. A readout fit holds out a tenth of them at most, to choose and calibrate by.
             validation: texts to measure it on while it learns.
             callbacks: see `esnlm.train`.
             progress: whether to print what `esnlm train` prints.

@@ -109,7 +109,7 @@ def _forward(
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
     e, total = _relative(logits, bias, base)
     from_exponentials = partial(
-        _loss_and_gradient, z=z, w=w, targets=targets, weights=weights, rows=rows, precision=precision, with_dz=with_dz
+        loss_and_gradient, z=z, w=w, targets=targets, weights=weights, rows=rows, precision=precision, with_dz=with_dz
     )
 
     def about_maximum() -> tuple[jax.Array, *Gradient]:
@@ -138,34 +138,41 @@ def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Ar
 weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
 
 
-def _loss_and_gradient(
+def loss_and_gradient(
     e: jax.Array,
     total: jax.Array,
     excess: jax.Array,
+    *,
     z: jax.Array,
     w: jax.Array,
     targets: jax.Array,
     weights: jax.Array,
     rows: jax.Array,
     precision: str,
-    with_dz: bool,
+    with_dz: bool = True,
+    own_weights: jax.Array | None = None,
 ) -> tuple[jax.Array, *Gradient]:
     """Returns (loss, dz, dw, dbias), or None in place of dz.
 
     Args:
-        e: E = exp(O - base), (C, V), where `base` (C,) is any number for each row.
-        total: the row sums of E, (C,).
+        e: E = exp(O - base), (C, V), where `base` (C,) is any number for each row. A device that has some of the tokens only
+            gives their columns, and gets their part of dz, and of dw and dbias their rows.
+        total: the row sums of all of E, (C,).
         excess: base - O_y for each target, (P,).
+        z, w, targets, weights, rows, precision: as in `weighted_nll`; the targets as rows of w.
+        with_dz: whether dz is asked for.
+        own_weights: of such a device, the weights of the targets that are rows of its w, and 0 for all others, (P,).
     """
+    own_weights = weights if own_weights is None else own_weights
     loss = _dot(weights, excess + jnp.log(total)[rows])
     scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
     dz = None
     if with_dz:
         mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
-        dz = (scale[:, None] * mean).at[rows].add(-weights[:, None] * w[targets])
+        dz = (scale[:, None] * mean).at[rows].add(-own_weights[:, None] * w[targets])
         scale = xla.after(scale, mean)  # one large product after the other
-    dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-weights[:, None] * z[rows])  # (V, r)
-    dbias = _dot(scale, e).at[targets].add(-weights)  # (V,)
+    dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-own_weights[:, None] * z[rows])  # (V, r)
+    dbias = _dot(scale, e).at[targets].add(-own_weights)  # (V,)
     return loss, dz, dw, dbias
 
 

@@ -2,8 +2,8 @@
 
 GPT-2's vocabulary has V = 50,257 tokens, an odd number. On a GPU each row of the logits then begins somewhere else in a
 line of memory, and XLA pads copies of the logits and of A at every update, for products whose sizes must be multiples of
-a tile. Where the readout is split by vocabulary over devices, their number must divide its rows. So rows are added while
-the arrays are on a device, and taken away before anything is saved: no file knows of them.
+a tile. So rows are added while the arrays are on a device, and taken away before anything is saved: no file knows of them.
+Where several devices divide the vocabulary, parallel/placement.py pads in place of this.
 
 An added row is no token. Its weights are 0 and its bias is PADDING_BIAS, so that its probability is exactly 0 in every
 softmax, and so are its gradients and the moments of an optimizer. Losses, gradients, norms of gradients and what is not
@@ -64,7 +64,6 @@ class VocabularyPadding:
 
         def update(gradient: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
             steps, state = optimizer.update(gradient, state, params)
-            # By its bias, a device that holds some of the rows knows which of them are padding.
             is_padding = params["readout"]["bias"] <= PADDING_BIAS / 2  # (rows,)
 
             def still(name: str, step: jax.Array) -> jax.Array:
@@ -85,19 +84,17 @@ class VocabularyPadding:
         return _map_vocabulary(pad, tree)
 
 
-def choose(vocab_size: int, backend: str, shards: int = 1, can_be_padded: bool = True) -> VocabularyPadding:
+def choose(vocab_size: int, backend: str, can_be_padded: bool = True) -> VocabularyPadding:
     """Returns the padding for a backend.
 
     Args:
         vocab_size: V.
-        backend: cpu, gpu or tpu. A single CPU device gains nothing from padding, so nothing is padded there.
-        shards: devices over which the rows are split evenly, each with a multiple of MULTIPLE.
+        backend: cpu, gpu or tpu. A CPU gains nothing from padding, so nothing is padded there.
         can_be_padded: False for a model in which something else than readout/linear.py reads the readout.
     """
-    if not can_be_padded or (backend == "cpu" and shards == 1):
+    if not can_be_padded or backend == "cpu":
         return VocabularyPadding(vocab_size, vocab_size)
-    multiple = MULTIPLE * shards
-    return VocabularyPadding(vocab_size, -(-vocab_size // multiple) * multiple)
+    return VocabularyPadding(vocab_size, -(-vocab_size // MULTIPLE) * MULTIPLE)
 
 
 def _map_vocabulary(function: Any, tree: Tree) -> Tree:

@@ -12,7 +12,6 @@ of its factors are there. Of full rank, z is h, and h travels in place of the tw
 Along `data` each device takes a part of the rows, and the gradients of w and bias are summed over it.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ from jax import lax
 from esnlm.ops import xla
 from esnlm.ops.matmul import matmul
 from esnlm.parallel.mesh import ALL, DATA, VOCABULARY
+from esnlm.readout import cross_entropy
 from esnlm.readout.cross_entropy import LARGEST_SUM
 
 
@@ -133,10 +133,7 @@ def group_log_probs(readout: dict, z: jax.Array, group: jax.Array, vocab_size: i
     padded = jnp.pad(group, (0, size * lax.axis_size(VOCABULARY) - vocab_size))
     own = lax.dynamic_slice_in_dim(padded, lax.axis_index(VOCABULARY) * size, size)
     valid = _valid(size, vocab_size)
-    top = lax.pmax(jnp.where(valid, logits, -jnp.inf).max(axis=1), VOCABULARY)[:, None]
-    e = jnp.exp(logits - top)
-    sums = lax.psum((jnp.where(valid & own, e, 0).sum(axis=1), jnp.where(valid, e, 0).sum(axis=1)), VOCABULARY)
-    return jnp.log(sums[0]) - jnp.log(sums[1])
+    return _log_sum_exp(logits, valid & own) - _log_sum_exp(logits, valid)
 
 
 def own_targets(targets: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
@@ -148,7 +145,7 @@ def own_targets(targets: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
 
 def _cross_entropy(
     z: jax.Array, w: jax.Array, bias: jax.Array, found: Targets, vocab_size: int, precision: str
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, ...]:
     """Returns (loss, dL/dz, dL/dw, dL/dbias) of rows z (C, r), with w and bias cut by token.
 
     The equations are those of readout/cross_entropy.py. Of E a device has the columns of its own tokens. The logits of the
@@ -161,9 +158,22 @@ def _cross_entropy(
     picked = lax.psum(jnp.where(mine, logits[rows, own] + bias[own], 0), VOCABULARY)  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
     own_weights = jnp.where(mine, weights, 0)
-    finish = partial(_finish, z=z, w=w, own=own, own_weights=own_weights, found=found, precision=precision)
 
-    def about_maximum() -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def finish(*exponentials: jax.Array) -> tuple[jax.Array, ...]:
+        loss, dz, dw, dbias = cross_entropy.loss_and_gradient(
+            *exponentials,
+            z=z,
+            w=w,
+            targets=own,
+            weights=weights,
+            rows=rows,
+            precision=precision,
+            own_weights=own_weights,
+        )
+        assert dz is not None  # it is asked for
+        return loss, lax.psum(dz, VOCABULARY), dw, dbias
+
+    def about_maximum() -> tuple[jax.Array, ...]:
         e, total, top = _about_maximum(matmul(z, w, (1, 1), precision), bias, valid)
         return finish(e, total, top[rows] - picked)
 
@@ -174,40 +184,18 @@ def _cross_entropy(
     return xla.or_else(value, good, about_maximum)
 
 
-def _finish(
-    e: jax.Array,
-    total: jax.Array,
-    excess: jax.Array,
-    *,
-    z: jax.Array,
-    w: jax.Array,
-    own: jax.Array,
-    own_weights: jax.Array,
-    found: Targets,
-    precision: str,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns (loss, dz, dw, dbias) of the exponentials; see cross_entropy._loss_and_gradient.
-
-    Args:
-        e: the device's columns of E, (C, V/M).
-        total: the row sums of all of E, (C,).
-        excess: base - O_y for each target, (P,).
-        own, own_weights: each target as a row of w, and its weight, 0 where the target is another device's, (P,).
-    """
-    _, weights, rows = found
-    loss = _dot(weights, excess + jnp.log(total)[rows])
-    scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
-    mean = matmul(e, w, (1, 0), precision)  # (C, r): E W
-    dz = (scale[:, None] * mean).at[rows].add(-own_weights[:, None] * w[own])
-    scale = xla.after(scale, mean)
-    dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[own].add(-own_weights[:, None] * z[rows])  # (V/M, r)
-    dbias = _dot(scale, e).at[own].add(-own_weights)  # (V/M,)
-    return loss, lax.psum(dz, VOCABULARY), dw, dbias
-
-
 def _valid(size: int, vocab_size: int) -> jax.Array:
     """Returns which of the device's `size` tokens are tokens and no padding, (V/M,) bool."""
     return lax.axis_index(VOCABULARY) * size + jnp.arange(size) < vocab_size
+
+
+def _log_sum_exp(logits: jax.Array, wanted: jax.Array) -> jax.Array:
+    """Returns the logarithm of the sum of the exponentials of all wanted tokens, (C,), of which a device has `wanted` (V/M,)."""
+    # Relative to their own maximum, or all of them might be 0 beside a token that is not wanted.
+    top = lax.pmax(jnp.where(wanted, logits, -jnp.inf).max(axis=1), VOCABULARY)
+    base = jnp.where(jnp.isfinite(top), top, 0)
+    e = jnp.where(wanted, jnp.exp(logits - base[:, None]), 0)
+    return base + jnp.log(lax.psum(e.sum(axis=1), VOCABULARY))
 
 
 def _relative(logits: jax.Array, bias: jax.Array, base: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -220,7 +208,3 @@ def _about_maximum(logits: jax.Array, bias: jax.Array, valid: jax.Array) -> tupl
     """Returns E relative to the maximum of each row, its row sums over all tokens and the maxima."""
     top = lax.pmax(jnp.where(valid, logits + bias, -jnp.inf).max(axis=1), VOCABULARY)
     return *_relative(logits, bias, top, valid), top
-
-
-def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.dot(x, y, precision=lax.Precision.HIGHEST)

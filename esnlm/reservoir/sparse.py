@@ -51,11 +51,11 @@ FEWEST_COLUMNS = 8
 # mean of 32 entries a row the bounds are equal at 800 units, but a program of `fused` waits for one read after another, which
 # no bound has: with some 20 us for that, dense products are no slower up to 2,048 units.
 DENSE_ENTRIES = 24
-# Up to so many units. On a TPU, which has no kernel that gathers, the compiled dense product of 8,192 units is bound by its six
+# The most units of a matrix that is made dense whatever its entries. On a TPU, which has no kernel that gathers, the compiled dense product of 8,192 units is bound by its six
 # passes of bfloat16, and above that those cost more than the bytes of a gather that XLA makes (results/compile_for.md).
 DENSE_UNITS = {"gpu": 2048, "tpu": 8192}
 
-# Padded rows may have at most this many places for each entry. It is an estimate, since no GPU was measured. At N 65,536
+# Padded rows may have at most this many places for each entry. It is an estimate, since no TPU was measured. At N 65,536
 # and a mean of 32 entries a row, Bernoulli rows come to 2 places an entry and those of a scale-free network to 50.
 MOST_PADDING = 4
 

@@ -59,7 +59,8 @@ class ReservoirConfig:
     # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
     continuous: ContinuousTime | None = None
     activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
-    # The leak fades the output; leaky_membrane: the argument of f; or a name registered by esnlm.update_rule (Fujimaki 2026).
+    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026); or a name registered by
+    # esnlm.update_rule.
     update_rule: str = "leaky_output"
     # Width of a frozen random embedding in front of W_in; null: W_in reads tokens (Fujimaki 2026) [D_emb].
     embedding: int | None = None

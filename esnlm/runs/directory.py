@@ -1,7 +1,6 @@
 """What lies where in a run directory, who may write there, and the number of its format."""
 
 import contextlib
-import fcntl
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
+from esnlm.runs import file_lock
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
 from esnlm.runs.small_file import read_small
@@ -155,15 +155,10 @@ class RunDirectory:
                 f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run"
             ) from None
         with handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{self.path}: another training is writing to this run directory; choose another with --run"
-                ) from None
-            except OSError as error:
+            taken = f"{self.path}: another training is writing to this run directory; choose another with --run"
+            if (missing := file_lock.lock(handle, taken)) is not None:
                 warnings.warn(
-                    f"{self.path}: no lock ({error.strerror}): see to it that no other training writes there",
+                    f"{self.path}: no lock ({missing.strerror}): see to it that no other training writes there",
                     stacklevel=3,
                 )
             yield

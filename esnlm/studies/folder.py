@@ -1,11 +1,11 @@
 """The folder of a study: whose it is, and which of several processes writes its table at a moment."""
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
 from esnlm.errors import InputError
+from esnlm.runs import file_lock
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import read_small
 
@@ -39,8 +39,7 @@ def held(folder: Path) -> Iterator[None]:
     locks, nobody waits.
     """
     with open(folder / LOCK, "a") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+        file_lock.lock(file)
         yield
 
 
@@ -52,13 +51,9 @@ def held_alone(folder: Path) -> Iterator[None]:
         InputError: Another process holds it.
     """
     with open(folder / LOCK_ALONE, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = "another process is at this search; wait for it, or choose another folder with --out"
-            raise InputError(f"{folder}: {message}") from None
-        except OSError:  # no locks here
-            pass
+        file_lock.lock(
+            file, f"{folder}: another process is at this search; wait for it, or choose another folder with --out"
+        )
         yield
 
 

@@ -63,8 +63,8 @@ class Profile:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self.tracing:
-            warn(f"the profile ends before update {self.span.last}" if self.span else "")
+        if self.tracing and self.span is not None:
+            warn(f"the profile ends before update {self.span.last}")
             self.end()
 
     def require_updates(self, updates: int) -> None:
@@ -98,9 +98,7 @@ class Profile:
         if not group.writes():
             return
         options = ProfileOptions()
-        options.python_tracer_level = (
-            0  # Python's own calls would be most of the file, and take longer as they are traced.
-        )
+        options.python_tracer_level = 0  # Python's own calls would be most of the file, and slower for being traced.
         try:
             self.folder.mkdir(exist_ok=True)
             jax.profiler.start_trace(self.folder, profiler_options=options)

@@ -35,9 +35,9 @@ class Call:
 class Schedule:
     """The calls of a run.
 
-    A call ends where its window ends, where anything is due, and at `ends_of_calls`. Every epoch has the same number of updates, and its end
-    makes a line of metrics, a checkpoint and a validation due. Every validation, wherever
-    it is due, makes the other two due before it.
+    A call ends where its window ends, where anything is due, and at `ends_of_calls`. Every epoch has the same number of
+    updates, and its end makes a line of metrics, a checkpoint and a validation due. Every validation, wherever it is due, makes
+    the other two due before it.
 
     Example:
         >>> schedule = Schedule([[range(0, 4), range(4, 5)]], log_every=2, checkpoint_every=100)

@@ -1,5 +1,6 @@
 """A table of the surprisals of a text under a run, from the run directory and the text to the written files."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from esnlm import loaded_run
 from esnlm.data.tables import read_table
 from esnlm.data.text_files import read_lines
 from esnlm.errors import InputError, require
-from esnlm.evaluation.surprisal import columns, require_known
+from esnlm.evaluation.surprisal import Options
 from esnlm.loaded_run import Step
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
@@ -18,7 +19,8 @@ from esnlm.runs.console import working
 
 def tabulate(
     run: str | Path,
-    text: Path | None = None,
+    text: Path | None,
+    options: Options,
     *,
     column: str | None = None,
     document: str | None = None,
@@ -28,26 +30,21 @@ def tabulate(
     plot: Path | None = None,
     overwrite: bool = False,
     step: Step = None,
-    by: str = "word",
-    unit: str = "bits",
-    punctuation: str = "attached",
-    whitespace: str = "leading",
-    eos: bool = True,
-    scoring: str = "paper",
 ) -> str | None:
     """Scores the words of a text and writes their table. All input is checked before anything is scored.
 
     Args:
         run: the run directory.
         text: one sentence a line, where a blank line ends a document; with `column` a TSV or CSV; None: standard input.
+        options: what the rows are.
         column: the column of the sentences. The other columns are repeated in each row.
         document: the column that tells documents apart, for context "document".
+        context: as in `Run.surprisal`.
         out: the table's file; None: the table is returned.
         format: of the table: "tsv", "csv" or "jsonl"; None: by the suffix of `out`.
         plot: a PNG file to draw the surprisals in.
         overwrite: whether to replace files.
         step: the checkpoint of this step; None: the newest.
-        context, by, unit, punctuation, whitespace, eos, scoring: as in `Run.surprisal`.
 
     Returns:
         The text of the table, or None where it went to `out`.
@@ -56,7 +53,7 @@ def tabulate(
         InputError: the text, the run, a column or a file is not usable.
     """
     kind = table_format(out, format)
-    require_known(by=by, unit=unit, punctuation=punctuation, whitespace=whitespace, scoring=scoring)
+    options.check()
     require(plot is None or plot.suffix.lower() == ".png", f"{plot}: the plot's name must end in .png")
     for file in (out, plot):
         if file is not None and file.exists() and not overwrite:
@@ -68,7 +65,7 @@ def tabulate(
     sentences, documents, others = _read(text, column, document)
     kept = [number for number, sentence in enumerate(sentences) if sentence.strip()]
     require(bool(kept), f"{text or 'standard input'}: no sentence to score: all of it is white space")
-    own = columns(by, unit)
+    own = options.columns()
     for name in others[0]:
         require(
             name not in own,
@@ -80,24 +77,15 @@ def tabulate(
         loaded = loaded_run.load(run, step)
     rows = loaded.surprisal(
         [sentences[number] for number in kept],
-        by,
-        unit,
         context=context,
         documents=[documents[number] for number in kept],
-        punctuation=punctuation,
-        whitespace=whitespace,
-        eos=eos,
-        scoring=scoring,
         progress="brief",
+        **dataclasses.asdict(options),
     )
     for row in rows:
         row["sentence"] = kept[row["sentence"]]
-    for name in others[0]:
-        require(
-            name not in rows[0], f"{text or 'standard input'}: column {name!r} would stand twice: give it another name"
-        )
     table = table_text([row | others[row["sentence"]] for row in rows], kind)
-    return _write(table, out, plot, rows, f"{loaded.name}, step {loaded.step}: surprisal in {unit}")
+    return _write(table, out, plot, rows, f"{loaded.name}, step {loaded.step}: surprisal in {options.unit}")
 
 
 def _read(

@@ -11,6 +11,7 @@ from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
 from esnlm.distributed import group
+from esnlm.distributed.channel import STOPPED
 from esnlm.errors import InputError, require
 from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
@@ -30,7 +31,7 @@ from esnlm.training.settings import require_same, require_validation, resolve
 from esnlm.training.state import note_changes, warn_of_damage
 from esnlm.training.summary import summarize
 
-INTERRUPTED = 75  # the exit status of a run that was stopped and can be resumed
+INTERRUPTED = STOPPED  # the exit status of a run that was stopped and can be resumed
 
 Listener = Callable[[dict[str, Any]], Any]
 

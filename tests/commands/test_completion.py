@@ -50,7 +50,7 @@ def test_bash(words, expected, script, capsys):
 @pytest.mark.parametrize("words, expected", CASES, ids=NAMES)
 def test_fish(words, expected, script, capsys, tmp_path):
     if shutil.which("fish") is None:
-        pytest.skip("needs fish")
+        pytest.skip("needs the shell fish: apt-get install fish, or brew install fish")
     program = f"source {script('fish', capsys)}; complete -C '{' '.join(['esnlm', *words])}'"
     assert asked(["fish", "--no-config", "-c", program]) == expected
 
@@ -59,7 +59,7 @@ def test_fish(words, expected, script, capsys, tmp_path):
 def test_zsh(words, expected, script, capsys):
     """Functions of the test stand in for those of zsh that filter and show what is offered."""
     if shutil.which("zsh") is None:
-        pytest.skip("needs zsh")
+        pytest.skip("needs the shell zsh: apt-get install zsh, or brew install zsh")
     program = """
 compdef() { }
 _describe() { print -rl -- ${(P)2}; }

@@ -139,9 +139,8 @@ def kill_all(folder: Path, args: argparse.Namespace, rng: random.Random, deadlin
         once(folder, [*train, run.name])
     for one in of_training:
         if one["phase"] == "updates" and one["logged"] in edges:
-            one["phase"] = (
-                "features"  # of the window that begins there, or its first update: the device works, Python waits
-            )
+            # Features of the window that begins there, or its first update: the device works, and Python waits.
+            one["phase"] = "features"
 
     evaluate = ["eval_blimp.py", "--data", "pairs", "--run", "undisturbed", "--out"]
     span, others = once(folder, [*evaluate, "reports/once.json"]), []

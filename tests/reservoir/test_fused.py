@@ -6,6 +6,7 @@ tests/features/test_recurrence.py and tests/reservoir/test_cell.py.
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,51 @@ def test_steps_are_those_of_the_oracle(name, precision):
     assert (worst > 100 * EPSILON) == (
         precision == "bf16"
     )  # float32 is not what is called bf16, nor the other way round
+
+
+class Watched:
+    """An array of which every place that is read or written must be there, as a GPU does not see to it."""
+
+    def __init__(self, array):
+        self.array, self.shape = np.array(array), np.shape(array)
+
+    def load(self, places, mask=None):
+        at, wanted = self._at(places, mask)
+        return jnp.where(wanted, self.array[at], 0)
+
+    def store(self, places, value, mask=None):
+        at, wanted = self._at(places, mask)
+        self.array[tuple(place[wanted] for place in at)] = np.broadcast_to(value, wanted.shape)[wanted]
+
+    def _at(self, places, mask):
+        at = np.broadcast_arrays(*places) if places else []
+        wanted = np.broadcast_to(True if mask is None else mask, at[0].shape if at else ())
+        for place, size in zip(at, self.shape, strict=True):
+            assert (~wanted | ((place >= 0) & (place < size))).all()
+        return tuple(np.where(wanted, place, 0) for place in at), wanted
+
+
+def launch_on_the_host(name, compute, inputs, outputs, in_place, programs):
+    """Runs one program after another in Python."""
+    arrays = {own: Watched(array) for own, array in inputs.items()}
+    arrays |= {own: Watched(np.zeros(each.shape, each.dtype)) for own, each in outputs.items()}
+    arrays |= {new: arrays[own] for own, new in in_place.items()}
+    for program in range(programs):
+        compute(SimpleNamespace(program=jnp.int32(program), **arrays))
+    return [jnp.asarray(arrays[own].array) for own in outputs]
+
+
+def test_no_program_reads_or_writes_outside_of_an_array(monkeypatch):
+    """Neither units nor slots fill their tiles, and the buckets of W_in's columns are of unequal size."""
+    monkeypatch.setattr(fused, "_launch", launch_on_the_host)
+    frozen, texts = reservoir(state_size=75, mean_degree=3.0), sentences(3, longest=4)
+    ready = frozen.for_device("fused")
+    assert -(-75 // fused.ROWS) % (ready.input.buckets.shape[1] - 1)
+    with jax.disable_jit():
+        found = read(ready, texts, slots=2)
+    for states, text in zip(found, texts, strict=True):
+        exact, bound = states_and_bound(frozen, text)
+        assert (np.abs(states - exact) <= bound).all()
 
 
 def test_plain_kernels_round_what_is_read_too():

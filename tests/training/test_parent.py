@@ -16,6 +16,7 @@ from esnlm import commands, config_io
 from esnlm.config import Experiment, ParentConfig, TrainingConfig, flatten
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
+from esnlm.training import parent
 from esnlm.training.log import TrainingLog
 from esnlm.training.parent import with_moments
 from esnlm.training.summary import hash_config
@@ -32,12 +33,15 @@ training: {epochs: 1, batch_size: 8, learning_rate: 0.02, order: corpus, log_eve
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the finished run `parent`, and `child`, which goes on from it with the moments of its optimizer."""
+    """A folder with the finished run `parent`, and `child`, which goes on from it with the moments of its optimizer.
+
+    The parent has averaged weights, from which nobody goes on.
+    """
     folder = tmp_path_factory.mktemp("runs")
     (folder / "small.yaml").write_text(SMALL)
     with pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
-        assert train_run(config_io.read("small.yaml", ["--run", "parent"])) == 0
+        assert train_run(config_io.read("small.yaml", ["--run", "parent", "--training.ema", "0.6"])) == 0
         settings = ["--run", "child", "--parent.run", "parent", "--parent.keep_optimizer", "true"]
         assert train_run(config_io.read("small.yaml", settings)) == 0
     return folder
@@ -55,7 +59,7 @@ def test_going_on_with_the_optimizer_is_one_longer_training(folder):
     """The text has the same order in every epoch, so two epochs are one epoch and another one from there."""
     settings = ["--run", str(folder / "longer"), "--training.epochs", "2"]
     assert train_run(config_io.read(folder / "small.yaml", settings)) == 0
-    found, expected, before = (params(folder / name) for name in ("child", "longer", "parent"))
+    found, expected, before = (params(folder / name, averaged=False) for name in ("child", "longer", "parent"))
     for name in expected:
         # The paddings of an update may differ, and with them a rounding of the gradient: a part of 12 steps of 0.02.
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=12 * 0.02 * 1e-4)
@@ -63,18 +67,36 @@ def test_going_on_with_the_optimizer_is_one_longer_training(folder):
 
 
 def test_a_child_is_its_parent_before_the_first_update(folder):
-    assert same(params(folder / "child", untrained=True), params(folder / "parent"))
+    assert same(params(folder / "child", untrained=True), params(folder / "parent", averaged=False))
+    assert not same(params(folder / "parent", averaged=False), params(folder / "parent"))
     digests = [checkpoint.digest(checkpoint.restore(folder / run / "frozen")[0]) for run in ("child", "parent")]
     manifests = [json.loads((folder / run / "manifest.json").read_text()) for run in ("child", "parent")]
     assert digests == [manifest["frozen_sha256"] for manifest in manifests] and digests[0] == digests[1]
 
 
+def updates_of_moments(run):
+    """How many gradients the moments of AdamW have taken up."""
+    optimizer = checkpoint.restore(run / "checkpoints" / str(esnlm.load(run).step))[0]["optimizer"]
+    return int(parent._find(optimizer, {"count", "mu", "nu"})["count"])
+
+
+def test_another_seed_keeps_the_reservoir_and_moments_begin_anew(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    settings = ["--run", "other", "--parent.run", "parent", "--seed", "7", "--data.sentences", "32"]
+    assert train_run(config_io.read("small.yaml", settings)) == 0
+    assert same(params(folder / "other", untrained=True), params(folder / "parent", averaged=False))
+    assert not same(params(folder / "other"), params(folder / "parent", averaged=False))
+    of_parent, of_other = (esnlm.load(folder / run).model.reservoir.arrays() for run in ("parent", "other"))
+    jax.tree.map(np.testing.assert_array_equal, of_other, of_parent)
+    assert [updates_of_moments(folder / run) for run in ("other", "parent", "child")] == [4, 12, 24]
+
+
 def test_the_summary_and_the_configuration_name_the_parent(folder):
-    parent = json.loads((folder / "parent" / "summary.json").read_text())
+    theirs = json.loads((folder / "parent" / "summary.json").read_text())
     child = json.loads((folder / "child" / "summary.json").read_text())
-    expected = {"run": "parent", "step": 12, "keep_optimizer": True, "config_sha256": parent["config_sha256"]}
-    assert child["parent"] == expected and "parent" not in parent
-    assert child["step"] == 12 and child["config_sha256"] != parent["config_sha256"]
+    expected = {"run": "parent", "step": 12, "keep_optimizer": True, "config_sha256": theirs["config_sha256"]}
+    assert child["parent"] == expected and "parent" not in theirs
+    assert child["step"] == 12 and child["config_sha256"] != theirs["config_sha256"]
     assert vars(esnlm.load(folder / "child").config.parent) == expected
 
 
@@ -82,7 +104,7 @@ def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatc
     """Begun by the command line, stopped, resumed by the same command and, when the parent is gone, by its own file."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(folder / "parent", "parent")
-    command = ["--from", "parent", "--run", "again", "--parent.keep_optimizer", "true"]
+    command = ["--from", "parent", "--run", "again", "--parent.keep_optimizer", "true", "--training.ema", "null"]
     push = TrainingLog.push
 
     def push_and_stop(self, *arguments):
@@ -97,7 +119,7 @@ def test_a_stopped_child_goes_on_without_its_parent(folder, tmp_path, monkeypatc
     shutil.rmtree("parent")
     assert commands.run_command("train", ["--config", "again/config.yaml"], "train.py") == 0
     same_run(folder / "child", tmp_path / "again")
-    assert same(params("again", untrained=True), params(folder / "parent"))
+    assert same(params("again", untrained=True), params(folder / "parent", averaged=False))
 
 
 def test_a_child_whose_first_arrays_are_lost_is_not_begun_from_others(folder, tmp_path):

@@ -1,6 +1,8 @@
 """The operations that the MFU counts, against XLA's own count of the compiled gradient; and how it is said."""
 
+import dataclasses
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -9,6 +11,7 @@ from flax import nnx
 
 from esnlm import devices
 from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment
 from esnlm.features.layout import PackedBatch
 from esnlm.memory import MemoryUse
 from esnlm.models.echo_state import EchoStateConfig
@@ -17,10 +20,11 @@ from esnlm.models.jaeger import JaegerConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.ops import xla
 from esnlm.readout.linear import ReadoutConfig
+from esnlm.regression.ridge import Ridge
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import end_to_end, usage
 from esnlm.training.batches import PackedTargets
-from esnlm.training.usage import Usage
+from esnlm.training.usage import Usage, usage_of
 
 V, N, R, TOKENS = 512, 128, 64, 256
 DENSE = ReservoirConfig(state_size=N, mean_degree=N - 0.01)  # XLA counts no sparse product, so W_rec is dense
@@ -72,6 +76,16 @@ def test_the_share_of_a_known_device_is_worked_out_by_hand(monkeypatch):
         "peak_memory_bytes": 34_560_000_000,
     }
     assert Usage(flops, "bf16", devices=8).mfu(speed) == pytest.approx(found.mfu(speed) / 8)
+
+
+def test_a_run_tells_its_devices_its_precision_and_its_model(monkeypatch):
+    monkeypatch.setattr(EchoStateConfig, "mesh", lambda self, compute: SimpleNamespace(size=8))
+    monkeypatch.setattr(usage, "find_device", lambda kind: devices.DEVICES["h100"])
+    experiment = Experiment(compute=ComputeConfig(precision="bf16"))
+    found = usage_of(experiment, 5000)
+    flops = experiment.model.flops_per_token(5000)
+    assert (found.speed, found.flops_per_token, found.devices) == (989.4e12, flops, 8)
+    assert usage_of(dataclasses.replace(experiment, training=Ridge()), 5000).mfu(1.0) is None
 
 
 def test_no_share_is_told_of_a_cpu_or_of_a_regression(monkeypatch):

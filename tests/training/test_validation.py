@@ -12,6 +12,7 @@ from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
+from esnlm.training import loop, update
 from esnlm.training.state import State
 from esnlm.workflows.train import train_run
 from tests.training.stopped import train_with_stops
@@ -54,8 +55,20 @@ def plain(folder):
 
 
 @pytest.fixture(scope="module")
-def stopped_early(folder):
-    return train(folder, "early", *EARLY, *AVERAGED)
+def words_of_schedule():
+    """The words of each update that the optimizer of `stopped_early` was made with."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def stopped_early(folder, words_of_schedule):
+    def make_optimizer(*arguments):
+        words_of_schedule[:] = [] if arguments[-1] is None else arguments[-1]
+        return update.make_optimizer(*arguments)
+
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(loop, "make_optimizer", make_optimizer)
+        return train(folder, "early", *EARLY, *AVERAGED)
 
 
 def validations(run):
@@ -91,6 +104,8 @@ def test_the_average_of_a_run_is_the_weighted_mean_of_its_checkpoints(tmp_path, 
         expected = np.average([np.float64(each[name]) for each in saved], axis=0, weights=weights)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # a few roundings of numbers of about 1
         assert np.abs(found - saved[-1][name]).max() > 1e-3
+    nll = esnlm.load(run).likelihood(open_store(run / "stores" / "validation")).nll
+    assert validations(run)[12] == pytest.approx(nll, rel=1e-6), "features, too, are those of the average"
 
 
 def test_early_stopping_is_replayed_from_the_validations(stopped_early):
@@ -106,6 +121,12 @@ def test_early_stopping_is_replayed_from_the_validations(stopped_early):
     assert 0 < best_step < ended == summary["step"] < 24
     assert (summary["best_step"], summary["best_val_nll"]) == (best_step, best)
     assert summary["ended_because"] == "3 validations without a new best (training.stop_after)"
+
+
+def test_a_schedule_by_words_counts_them_in_the_order_of_the_updates(stopped_early, words_of_schedule):
+    read = {line["step"]: line["words"] for line in metrics(stopped_early) if "words" in line}
+    assert len(words_of_schedule) == 24 and len(read) > 3
+    assert {step: sum(words_of_schedule[:step]) for step in read} == read
 
 
 def test_the_best_checkpoint_is_kept_and_loads_by_name(stopped_early):

@@ -5,7 +5,6 @@ small files, the reservoir and one checkpoint. The folder can be deleted at any 
 """
 
 import contextlib
-import fcntl
 import json
 import shutil
 import warnings
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs import sealed_folder
+from esnlm.runs import file_lock, sealed_folder
 from esnlm.runs.atomic import NewFolder, remove_folder, write_file, writing
 from esnlm.runs.console import say
 from esnlm.runs.json_file import parse_json, remove_seal
@@ -202,8 +201,7 @@ def _held(place: Address) -> Iterator[None]:
         place.folder.mkdir(parents=True, exist_ok=True)
         lock = open(place.folder / ".copy.lock", "a")  # noqa: SIM115  (closed below)
     with lock:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        file_lock.lock(lock)
         yield
 
 

@@ -28,12 +28,8 @@ from esnlm.runs.json_file import parse_json
 from esnlm.runs.remote.bucket import Bucket
 
 LOCK = "lock.json"
-RENEW, WATCH, LOOK, SETTLE = (
-    20.0,
-    120.0,
-    5.0,
-    2.0,
-)  # seconds: between renewals, of watching, between looks, after a takeover
+RENEW, WATCH = 20.0, 120.0  # seconds between renewals, and of watching a lock that another one holds
+LOOK, SETTLE = 5.0, 2.0  # seconds between looks at it, and after a takeover
 
 
 class Lock:

@@ -15,13 +15,8 @@ from esnlm.runs.remote.copies import RESULTS, named, note, read_notes, results_c
 from esnlm.runs.sealed_folder import MANIFEST
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-UNFINISHED = (
-    "tokens.bin",
-    "offsets.npy",
-    "words.npy",
-    "bytes.npy",
-    "tokenizer/",
-)  # what a store has before its manifest
+# What a store has before its manifest.
+UNFINISHED = ("tokens.bin", "offsets.npy", "words.npy", "bytes.npy", "tokenizer/")
 
 
 def uploads_results(work: Function) -> Function:

@@ -5,7 +5,6 @@ on, a thread sends what is saved; the training never waits for it. Before the pr
 """
 
 import contextlib
-import fcntl
 import shutil
 import signal
 import threading
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from esnlm.errors import InputError
-from esnlm.runs import sealed_folder
+from esnlm.runs import file_lock, sealed_folder
 from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.console import say, tell, warn
 from esnlm.runs.remote import address
@@ -145,14 +144,8 @@ def _held_here(place: address.Address) -> Iterator[None]:
         place.folder.mkdir(parents=True, exist_ok=True)
         lock = open(place.folder / ".lock", "a")  # noqa: SIM115  (closed below)
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{place.url}: another training on this machine is writing to this run; choose another with --run"
-            ) from None
-        except OSError:  # no locks here; the one in the cloud is left
-            pass
+        taken = f"{place.url}: another training on this machine is writing to this run; choose another with --run"
+        file_lock.lock(lock, taken)  # Where there are no locks, the one in the cloud is left.
         yield
 
 
