@@ -30,6 +30,7 @@ COMMANDS = {
     "likelihood": "esnlm.commands.likelihood",
     "generate": "esnlm.commands.generate",
     "study": "esnlm.commands.study",
+    "claims": "esnlm.commands.claims",
     "lm-eval": "esnlm.commands.lm_eval",
     "babylm": "esnlm.commands.babylm",
     "diagnose": "esnlm.commands.diagnose",
