@@ -145,7 +145,7 @@ def _parse_selection(file: Path, where: str, tree: Any) -> Selection:
     )
     require(right, f"{file}: {where}.cells is {cells!r}: it must be a list of names of cells")
     for key in ("along", "case"):
-        require(isinstance(tree.get(key, ""), str), f"{file}: {where}.{key} is {tree[key]!r}: it must be a text")
+        require(isinstance(tree.get(key, ""), str), f"{file}: {where}.{key} is {tree.get(key)!r}: it must be a text")
     bounds = (("from", -math.inf), ("to", math.inf))
     first, last = (_parse_number(file, f"{where}.{key}", tree[key]) if key in tree else no for key, no in bounds)
     return Selection(tuple(cells), tree.get("along", ""), tree.get("case", ""), first, last)
