@@ -125,7 +125,7 @@ def _label(part: Part, cell: Cell) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) or float(value).is_integer() else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) or float(value).is_integer() else f"{value:.10g}"
 
 
 def _summarize(values: Mapping[int, float], measure: str) -> str:

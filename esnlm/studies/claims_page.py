@@ -11,14 +11,15 @@ from esnlm.studies.claims import Finding, digits_of, examine
 from esnlm.studies.claims_file import Claim, read_claims
 from esnlm.studies.grid_table import format_value
 from esnlm.studies.outcomes import Outcome
-from esnlm.studies.verdict import Difference
+from esnlm.studies.verdict import Difference, Verdict
 
 RULES = """\
 A difference is taken seed by seed, and its interval is Student's t over seeds, of 95 %. A sentence **holds** if each of its
 differences has its interval on the side that it says. It **does not hold** if one of k differences has an interval of
 100 - 5 / k percent (Bonferroni) on the other side. Otherwise it is **not resolved**, and always with fewer than three seeds.
 Runs that are counted must all be as the sentence says; if none of a cell is, it does not hold. **Not tested** is what no
-study here can say. A claim holds if all of its parts do, and does not hold if one of them does not.
+study here can say. Of the sentences of a claim that were tested, all must hold for it to hold; one that does not is enough for
+it not to. Sentences are judged one by one, without a correction over them.
 """
 
 
@@ -57,10 +58,10 @@ def render(claims: Sequence[Claim], found: Mapping[str, Outcome], command: str) 
     verdicts = [verdict.combine([finding.verdict for finding in findings]) for findings in tested]
     lines = [TITLE, "", *_describe(list(found.values())), "", *RULES.splitlines(), ""]
     rows = [
-        [number, claim.says, f"**{word}**"]
-        for number, (claim, word) in enumerate(zip(claims, verdicts, strict=True), start=1)
+        [number, claim.says, f"**{word}**", f"{_count_tested(findings)} of {len(findings)}"]
+        for number, (claim, word, findings) in enumerate(zip(claims, verdicts, tested, strict=True), start=1)
     ]
-    lines += markdown_table(["", "claim", "verdict"], rows)
+    lines += markdown_table(["", "claim", "verdict", "sentences tested"], rows)
     for number, (claim, findings) in enumerate(zip(claims, tested, strict=True), start=1):
         lines += ["", f"## Claim {number}", "", f"{claim.says} ({claim.source})", ""]
         named = [(f"{number}{chr(ord('a') + i)}", finding) for i, finding in enumerate(findings)]
@@ -70,6 +71,10 @@ def render(claims: Sequence[Claim], found: Mapping[str, Outcome], command: str) 
         if differences:
             lines += ["", *markdown_table(["", "difference", "mean", "95 %", "seeds"], differences, align="llr")]
     return "\n".join([*lines, "", f"Made by `{command}`"]) + "\n"
+
+
+def _count_tested(findings: Sequence[Finding]) -> int:
+    return sum(finding.verdict != Verdict.NOT_TESTED for finding in findings)
 
 
 def _describe(studies: Sequence[Outcome]) -> list[str]:

@@ -104,10 +104,15 @@ def judge_slopes(intervals: Sequence[tuple[float, float]], within: float, seeds:
 
 
 def combine(verdicts: Sequence[Verdict]) -> Verdict:
-    """Returns the verdict on a claim from those on its parts: it holds if all do, and does not hold if any does not."""
-    if Verdict.DOES_NOT_HOLD in verdicts:
-        return Verdict.DOES_NOT_HOLD
-    return verdicts[0] if len(set(verdicts)) == 1 else Verdict.NOT_RESOLVED
+    """Returns the verdict on a claim from those on its parts.
+
+    Of those that were tested, all must hold for it to hold, and one that does not hold is enough for it not to.
+    """
+    tested = set(verdicts) - {Verdict.NOT_TESTED}
+    for decisive in (Verdict.DOES_NOT_HOLD, Verdict.NOT_RESOLVED, Verdict.HOLDS):
+        if decisive in tested:
+            return decisive
+    return Verdict.NOT_TESTED
 
 
 def _is_beyond_zero(interval: tuple[float, float] | None, side: int) -> bool:

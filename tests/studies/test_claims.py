@@ -206,8 +206,8 @@ def test_the_page_says_what_was_made_from_what_and_what_holds(claims, tmp_path, 
     assert "| size | 9 | 1,000 | 300 | 1 | 0.001 | 0, 1, 2 | 0.2 |" in page  # 9 runs of 90 s
     assert "\nAnother text than the paper's.\n" in page and "\n- on a CPU x 1, 2 cores\n" in page
     assert "\n- `esnlm study size.yaml`\n" in page
-    assert "| 1 | More units are better. | **not resolved** |" in page
-    assert "| 2 | Some radii blow up. | **not tested** |" in page
+    assert "| 1 | More units are better. | **not resolved** | 2 of 3 |" in page
+    assert "| 2 | Some radii blow up. | **not tested** | 0 of 1 |" in page
     se = math.sqrt(0.01 / 3)
     row = f"| 1a | The NLL falls. | 5.0, 4.9, 4.8 | size: 512: 5.000 ({se:.3f}); 1,024: 4.800 ({se:.3f}); "
     assert row in page and re.search(r"\| 1a \| The NLL falls. .* \| \*\*holds\*\* \|\n", page)

@@ -113,7 +113,9 @@ def test_the_verdict_of_slopes(intervals, seeds, flat, steep):
         ([HOLDS, HOLDS], HOLDS),
         ([HOLDS, DOES_NOT_HOLD, NOT_RESOLVED], DOES_NOT_HOLD),
         ([HOLDS, NOT_RESOLVED], NOT_RESOLVED),
-        ([HOLDS, Verdict.NOT_TESTED], NOT_RESOLVED),
+        ([HOLDS, Verdict.NOT_TESTED], HOLDS),
+        ([NOT_RESOLVED, Verdict.NOT_TESTED, HOLDS], NOT_RESOLVED),
+        ([Verdict.NOT_TESTED, DOES_NOT_HOLD], DOES_NOT_HOLD),
         ([Verdict.NOT_TESTED, Verdict.NOT_TESTED], Verdict.NOT_TESTED),
     ],
 )
