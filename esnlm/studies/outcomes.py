@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from esnlm.errors import InputError
 from esnlm.reporting.html import study
 from esnlm.runs.json_file import parse_json
+from esnlm.studies.grid import MEASURES
 
 SLOPES = "alignment.json"  # of a study of alignment, which experiments/bottleneck runs
 
@@ -66,9 +67,13 @@ def read(folder: Path) -> Outcome | None:
         return None
     try:
         cells = [Cell(cell["cell"], cell["case"], cell["values"], cell["runs"]) for cell in tree["cells"]]
-        for cell in cells:
-            cell.values.items(), [(run["seed"], run["seconds"]) for run in cell.runs]
-    except (AttributeError, KeyError, TypeError):
+        for cell in cells:  # What a damaged table lacks shows here.
+            (
+                cell.values.items(),
+                [float(run["seconds"]) for run in cell.runs],
+                [cell.measured(name) for name in MEASURES],
+            )
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise _damaged(folder / "table.json") from None
     return Outcome(folder.name, tree["note"], tree["command"], {cell.name: cell for cell in cells}, {}, None)
 

@@ -232,6 +232,12 @@ def test_a_folder_without_studies_and_a_file_of_something_else_are_refused(claim
     assert (tmp_path / "notes.md").read_text() == "mine\n"
 
 
+def test_a_table_with_another_value_than_a_number_is_refused(tmp_path):
+    write_study(tmp_path / "size", sizes(["many", 5.0, 5.0]))
+    line = refusal(outcomes.read, tmp_path / "size")
+    assert line == f"{tmp_path}/size/table.json: not as a study writes it now; the study's command makes it again"
+
+
 @pytest.mark.parametrize("damage", ["{", '{"format": "esnlm study"}', '{"format": "esnlm study", "cells": [{}]}'])
 def test_a_damaged_table_is_refused(claims, tmp_path, damage):
     write_study(tmp_path / "size", sizes(*FALLING))
