@@ -130,6 +130,10 @@ def damage_diagnosis() -> None:
 SEARCH = (
     "{kind: search, base: small.yaml, trials: 3, search: {training.learning_rate: {low: 0.001, high: 0.01, log: true}}}"
 )
+CLAIMS = (
+    "{kind: claims, claims: [{claim: a, source: b, parts:"
+    " [{says: c, paper: d, study: size, measure: val_nll, falls: {along: epochs}}]}]}"
+)
 PREPARE = "python -m esnlm prepare --input text.txt --out new --tokenizer tokenizer --sentences line"
 TRAIN = "python train.py --config small.yaml"
 STORE = "python train.py --config store.yaml"
@@ -557,6 +561,24 @@ TABLE = {
             "python -m esnlm study study.yaml --seed 3",
             "command line: --seed is for study.yaml to set: change it there",
             write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}}}\nseeds: [0]"),
+        ),
+        Row(
+            "no claims",
+            "python -m esnlm claims . --claims none.yaml",
+            "none.yaml: No such file or directory; name a file of claims, such as configs/studies/claims.yaml",
+        ),
+        Row(
+            "a claim that nothing tests",
+            "python -m esnlm claims . --claims claims.yaml",
+            "claims.yaml: claims.1.parts.1: it has no check: give one of falls, rises, below, above, under, over, flat, steep,"
+            " or why without one",
+            write("claims.yaml", CLAIMS.replace(", falls: {along: epochs}", "")),
+        ),
+        Row(
+            "claims without studies",
+            "python -m esnlm claims . --claims claims.yaml",
+            ".: has none of the studies size; name the folder in which their folders lie",
+            write("claims.yaml", CLAIMS),
         ),
         Row(
             "no number of jobs",

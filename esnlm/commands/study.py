@@ -1,4 +1,7 @@
-"""Trains the runs of a study file and prints their table. --section.key value is for all of them."""
+"""Trains the runs of a study file and prints their table. --section.key value is for all of them.
+
+Where the file lists the values of a setting, or seeds, --section.key '[A, B]' and --seed '[0, 1]' replace its list.
+"""
 
 import argparse
 from pathlib import Path
@@ -12,6 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="a study, such as those in configs/studies")
     add("--out", type=Path, metavar="DIR", help="where runs and table go (default: the file's out)")
+    stores = "token stores for every run, in place of data.train and data.validation"
+    add("--stores", nargs=2, metavar=("TRAIN", "VALIDATION"), default=(), help=stores)
     add("--blimp", type=Path, metavar="PATH", help="minimal pairs to score with each run (default: the file's blimp)")
     add("--plan", action="store_true", help="list the runs, what is done, and the time left; trains nothing")
     several = (
@@ -27,12 +32,14 @@ def run(options: argparse.Namespace) -> int:
     from esnlm.studies.shares import parse_jobs
     from esnlm.studies.study import parse_part, run_study
 
+    keys = ("--data.train", "--data.validation")
+    stores = [word for pair in zip(keys, options.stores, strict=False) for word in pair]
     return run_study(
         find_config(options.file),
         out=options.out,
         blimp=options.blimp,
         only_plan=options.plan,
-        overrides=options.settings,
+        overrides=[*stores, *options.settings],
         command=options.command,
         jobs=parse_jobs(options.jobs),
         part=parse_part(options.cell),

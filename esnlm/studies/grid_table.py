@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,19 @@ def read_measures(run: GridRun) -> dict[str, Any]:
     origin = f"{machine}; " + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy"))
     # float also reads "inf" and "nan", which are texts in JSON.
     measures = {name: None if number is None else float(number) for name, number in numbers.items()}
-    return {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin} | measures
+    made_from = {
+        "words": summary.get("words"),
+        "vocab_size": _vocab_size(run.directory),
+        "epochs": summary["epochs"],
+        "learning_rate": row["settings"]["training"].get("learning_rate"),
+    }
+    return {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin} | made_from | measures
+
+
+def _vocab_size(run: Path) -> int | None:
+    """Returns V of a run; None where the counts of its training text are not there."""
+    file = RunDirectory(run).unigram
+    return int(np.load(file, mmap_mode="r").shape[0]) if file.exists() else None
 
 
 def _rows(grid: Grid, cells: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -136,7 +149,7 @@ def _render(
         lines += ["", f"Diverged ({explanation}), and in the means above all the same:", ""]
         for run in diverged:
             told = [name for name in ("train_nll", "val_nll", "blimp") if run[name] is not None]
-            numbers = [f"{MEASURES[name][0]} {_format(run[name], 3)}" for name in told]
+            numbers = [f"{MEASURES[name][0]} {format_value(run[name], 3)}" for name in told]
             lines.append(f"- {run['run']}: {', '.join(numbers)}")
     lines += ["", f"![{grid.name}]({plot})"] if plot else []
     lines += ["", f"Published: {grid.source}"] if grid.source else []
@@ -165,9 +178,10 @@ def _format_row(grid: Grid, published: set[str], name: str, means: dict[str, Any
 
 def _format_with_error(mean: float, error: float | None, digits: int) -> str:
     if error is None or (error == 0 and digits == 0):  # most counts are the same in every run
-        return _format(mean, digits)
-    return f"{_format(mean, digits)} ({_format(error, digits)})"
+        return format_value(mean, digits)
+    return f"{format_value(mean, digits)} ({format_value(error, digits)})"
 
 
-def _format(value: float, digits: int) -> str:
+def format_value(value: float, digits: int) -> str:
+    """Returns a number with so many digits after the point, and one that is very large by its order."""
     return f"{value:,.{digits}f}" if digits == 0 or abs(value) < 1e5 else f"{value:.2e}"

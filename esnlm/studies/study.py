@@ -20,6 +20,7 @@ from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
 from esnlm.studies.grid_table import collect_cells, write_table
 from esnlm.studies.jobs import Ended, Job, Pool, run_in_process
+from esnlm.studies.lists import replace_lists
 from esnlm.studies.one_run import train_and_score
 from esnlm.studies.progress import StudyProgress
 from esnlm.studies.search_run import run_search
@@ -73,7 +74,7 @@ def run_study(
         out: its folder, instead of the file's own.
         blimp: minimal pairs to score with each run, instead of the file's own.
         only_plan: list the runs, what is done, and the time that the rest takes.
-        overrides: `--section.key value` for every run.
+        overrides: `--section.key value` for every run; a list, for what a grid's file lists, is in place of that list.
         command: the command, to stand in the table.
         jobs: how many runs to train side by side, or "auto"; None trains them one by one and shows what each says.
         part: the runs that are this process's to train, of all; None takes them all.
@@ -91,6 +92,7 @@ def run_study(
         message = f"{file}: a search builds on the results of all its trials: give --jobs in place of --cell"
         require(part is None, message)
         return run_search(tree | paths, file, only_plan, overrides, command, jobs)
+    tree, overrides = replace_lists(tree, overrides)
     grid = parse_grid(tree | paths, file)
     runs = make_runs(grid, overrides)
     folder.require_own(grid.out, grid.name)

@@ -41,6 +41,7 @@ NOT_RUN = {
     r"^esnlm import gpt2/": "no GPT-2 is here; tests/interchange has a small one",
     r"^esnlm babylm": "BabyLM's data is not here; tests/interchange has a small one",
     r"^esnlm lm-eval": "it needs all files of BLiMP, or the network; tests/interchange has some",
+    r"^esnlm claims": "it needs the results of studies; tests/studies/test_claims.py has some",
     r"--data number_prep.json": "the suite is not ours to ship; tests/evaluation has others",
     r"\bFILE\b": "a form, not a command",
     r"\{data: 2, vocabulary: 4\}": "eight devices",
@@ -55,7 +56,7 @@ SMALL = {
 SHRUNK = [
     (r"train:8192", "train:300"),
     (r"--tokenizer gpt2", "--tokenizer tokenizer"),
-    (r"(--model\.reservoir\.state_size) \d+", r"\1 16"),
+    (r"^(?!esnlm study)(.* --model\.reservoir\.state_size) \d+", r"\1 16"),  # of a study, the plan is enough
     (r"\bDIR\b", "stores/train"),
 ]
 NAMES = {file.stem: file for file in PAGES}
@@ -132,9 +133,12 @@ def is_setting(word: str) -> bool:
 def make_world(folder: Path) -> Path:
     """Fills a folder with a corpus, some minimal pairs under BLiMP's names, a text, and a tokenizer in place of GPT-2's."""
     sentences = list(grammar.sentences(1200, seed=1))
-    for name, some in {"train/book.txt": sentences[:1000], "dev/book.txt": sentences[1000:]}.items():
-        (folder / "corpus" / name).parent.mkdir(parents=True)
-        (folder / "corpus" / name).write_text("\n".join(some) + "\n")
+    train, dev = sentences[:1000], sentences[1000:]
+    texts = {"corpus/train/book.txt": train, "corpus/dev/book.txt": dev, "babylm_data/babylm_dev/cbt.dev": dev}
+    texts |= {f"babylm_data/babylm_{size}M/cbt.train": train for size in (10, 100)}
+    for name, some in texts.items():
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("\n".join(some) + "\n")
     (folder / "blimp").mkdir()
     good, bad = (
         ["The cats sleep.", "The dog jumps.", "My aunts wait."],

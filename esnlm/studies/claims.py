@@ -1,0 +1,150 @@
+"""Says of each part of a claim what a study has found: our numbers, and a verdict."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from esnlm.studies import verdict
+from esnlm.studies.claims_file import Part, Selection
+from esnlm.studies.grid import MEASURES
+from esnlm.studies.grid_table import format_value, mean_and_error
+from esnlm.studies.outcomes import Cell, Outcome
+from esnlm.studies.verdict import Count, Difference, Verdict
+
+
+class Finding(NamedTuple):
+    """What the studies say of a part."""
+
+    part: Part
+    verdict: Verdict
+    here: tuple[str, ...]  # our numbers, a text for each cell
+    reason: str  # why it was not tested, or not resolved; "" where the numbers say so
+    differences: tuple[Difference, ...]
+
+
+def examine(part: Part, outcome: Outcome | None) -> Finding:
+    """Returns what a study says of a part; `outcome` is None where there is no such study."""
+    if not part.check:
+        return Finding(part, Verdict.NOT_TESTED, (), part.why, ())
+    if outcome is None:
+        return Finding(part, Verdict.NOT_TESTED, (), f"no study {part.study}", ())
+    if part.check in ("flat", "steep"):
+        return _test_slopes(part, outcome)
+    chosen = [_select(selection, outcome) for selection in part.selections]
+    cells = [cell for cells in chosen for cell in cells]
+    here = tuple(f"{_label(part, cell)}: {_summarize(cell.measured(part.measure), part.measure)}" for cell in cells)
+    if missing := _find_missing(part, chosen, outcome):
+        return Finding(part, Verdict.NOT_TESTED, here, missing, ())
+    if part.check in ("under", "over"):
+        return _test_limit(part, cells)
+    wanted = -1 if part.check in ("falls", "below") else 1
+    if part.check in ("falls", "rises"):
+        pairs = [(second, first) for first, second in zip(cells, cells[1:], strict=False)]
+    else:
+        pairs = [(one, other) for one in chosen[0] for other in chosen[1]]
+    differences = tuple(
+        verdict.difference(
+            f"{_label(part, one)} - {_label(part, other)}",
+            one.measured(part.measure),
+            other.measured(part.measure),
+            wanted,
+        )
+        for one, other in pairs
+    )
+    return Finding(part, verdict.judge_differences(differences), here, _too_few(cells, part), differences)
+
+
+def _test_limit(part: Part, cells: Sequence[Cell]) -> Finding:
+    """Counts the runs of each cell whose measure is on the side of a limit that the sentence wants."""
+    counts, here = [], []
+    for cell in cells:
+        values = list(cell.measured(part.measure).values())
+        over = sum(not (math.isfinite(value) and value <= part.limit) for value in values)
+        counts.append(Count(cell.name, over if part.check == "over" else len(values) - over, len(values)))
+        here.append(f"{_label(part, cell)}: {over} of {len(values)} over {part.limit:g}, {_range(values)}")
+    return Finding(part, verdict.judge_counts(counts), tuple(here), _too_few(cells, part), ())
+
+
+def _test_slopes(part: Part, outcome: Outcome) -> Finding:
+    """Looks whether the slopes of a study of alignment are flat."""
+    slopes = outcome.slopes.get(part.case)
+    if not slopes:
+        return Finding(part, Verdict.NOT_TESTED, (), f"{part.study} has no case {part.case}", ())
+    here = tuple(
+        f"layer {number}: {slope.slope:+.2f} [{slope.low:+.2f}, {slope.high:+.2f}]"
+        for number, slope in enumerate(slopes, start=1)
+    )
+    intervals, seeds = [(slope.low, slope.high) for slope in slopes], outcome.seeds or 0
+    found = verdict.judge_slopes(intervals, part.limit, seeds, part.check == "flat")
+    reason = f"flat is between -{part.limit:g} and {part.limit:g}; {seeds} seeds"
+    return Finding(part, found, here, reason, ())
+
+
+def _select(selection: Selection, outcome: Outcome) -> list[Cell]:
+    """Returns the cells of a study that are there: those that are named, or those on an axis by their values."""
+    if not selection.along:
+        return [outcome.cells[name] for name in selection.cells if name in outcome.cells]
+    found = []
+    for cell in outcome.cells.values():
+        value = cell.on_axis(selection.along)
+        is_number = isinstance(value, int | float)
+        if is_number and cell.case == selection.case and selection.first <= value <= selection.last:
+            found.append((value, cell))
+    return [cell for _, cell in sorted(found, key=lambda pair: pair[0])]
+
+
+def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome) -> str:
+    """Returns what a check lacks, or ""."""
+    fewest = 2 if part.check in ("falls", "rises") and part.selections[0].along else 1
+    for selection, cells in zip(part.selections, chosen, strict=True):
+        for name in selection.cells:
+            if name not in outcome.cells:
+                return f"{part.study} has no cell {name}"
+        if len(cells) < fewest:
+            bounds = f" from {_number(selection.first)}" if selection.first > -math.inf else ""
+            bounds += f" to {_number(selection.last)}" if selection.last < math.inf else ""
+            which = f"{selection.case}, {selection.along}" if selection.case else selection.along
+            return f"{part.study} has {len(cells)} cells of {which}{bounds}"
+        for cell in cells:
+            if not cell.measured(part.measure):
+                return f"no {MEASURES[part.measure][0]} of {cell.name}"
+    return ""
+
+
+def _too_few(cells: Sequence[Cell], part: Part) -> str:
+    few = any(len(cell.measured(part.measure)) < verdict.FEWEST_SEEDS for cell in cells)
+    return f"fewer than {verdict.FEWEST_SEEDS} seeds" if few else ""
+
+
+def _label(part: Part, cell: Cell) -> str:
+    """Returns a short name of a cell: its value where all of a part lie on one axis."""
+    axes = {(selection.along, selection.case) for selection in part.selections}
+    axis = part.selections[0].along if len(axes) == 1 else ""
+    value = cell.on_axis(axis) if axis else None
+    return cell.name if value is None else _number(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) or float(value).is_integer() else f"{value:.10g}"
+
+
+def _summarize(values: Mapping[int, float], measure: str) -> str:
+    """Returns mean and standard error of the seeds' values."""
+    if not values:
+        return "none"
+    digits = digits_of(measure)
+    found = mean_and_error(list(values.values()))
+    mean = format_value(found["mean"], digits)
+    return mean if found["se"] is None else f"{mean} ({format_value(found['se'], digits)})"
+
+
+def digits_of(measure: str) -> int:
+    """Returns the digits after the point that tell two means of a measure apart."""
+    return 2 if measure == "blimp" else MEASURES[measure][1]
+
+
+def _range(values: Sequence[float]) -> str:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return "none of them finite"
+    return f"{min(finite):.3g} .. {max(finite):.3g}"

@@ -1,0 +1,121 @@
+"""The page of the papers' claims: each sentence beside the paper's numbers, ours, and a verdict."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from esnlm.errors import InputError
+from esnlm.reporting.tables import markdown_table
+from esnlm.runs.atomic import write_file
+from esnlm.studies import outcomes, verdict
+from esnlm.studies.claims import Finding, digits_of, examine
+from esnlm.studies.claims_file import Claim, read_claims
+from esnlm.studies.grid_table import format_value
+from esnlm.studies.outcomes import Outcome
+from esnlm.studies.verdict import Difference, Verdict
+
+RULES = """\
+A difference is taken seed by seed, and its interval is Student's t over seeds, of 95 %. A sentence **holds** if each of its
+differences has its interval on the side that it says. It **does not hold** if one of k differences has an interval of
+100 - 5 / k percent (Bonferroni) on the other side. Otherwise it is **not resolved**, and always with fewer than three seeds.
+Runs that are counted must all be as the sentence says; if none of a cell is, it does not hold. **Not tested** is what no
+study here can say. Of the sentences of a claim that were tested, all must hold for it to hold; one that does not is enough for
+it not to. Sentences are judged one by one, without a correction over them.
+"""
+
+
+def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
+    """Returns the page in Markdown.
+
+    Args:
+        folder: where the folders of the studies lie, each of the name that the claims call it by.
+        file: the claims.
+        out: a file to write the page to, which an earlier page there gives way to.
+        command: the command, to stand on the page.
+
+    Raises:
+        InputError: the claims or a study cannot be read, no study is there, or `out` cannot be written.
+    """
+    claims = read_claims(file)
+    names = list(dict.fromkeys(part.study for claim in claims for part in claim.parts if part.study))
+    found = {name: outcome for name in names if (outcome := outcomes.read(folder / name)) is not None}
+    if not found:
+        message = f"has none of the studies {', '.join(names)}; name the folder in which their folders lie"
+        raise InputError(f"{folder}: {message}")
+    page = render(claims, found, command)
+    if out is not None:
+        if out.exists() and not out.read_bytes().startswith(TITLE.encode()):
+            raise InputError(f"{out}: exists and is no page of claims; name another file with --out")
+        write_file(out, page)
+    return page
+
+
+TITLE = "# The papers' claims"
+
+
+def render(claims: Sequence[Claim], found: Mapping[str, Outcome], command: str) -> str:
+    """Returns the page for the studies that were found, by name."""
+    tested = [[examine(part, found.get(part.study)) for part in claim.parts] for claim in claims]
+    verdicts = [verdict.combine([finding.verdict for finding in findings]) for findings in tested]
+    lines = [TITLE, "", *_describe(list(found.values())), "", *RULES.splitlines(), ""]
+    rows = [
+        [number, claim.says, f"**{word}**", f"{_count_tested(findings)} of {len(findings)}"]
+        for number, (claim, word, findings) in enumerate(zip(claims, verdicts, tested, strict=True), start=1)
+    ]
+    lines += markdown_table(["", "claim", "verdict", "sentences tested"], rows)
+    for number, (claim, findings) in enumerate(zip(claims, tested, strict=True), start=1):
+        lines += ["", f"## Claim {number}", "", f"{claim.says} ({claim.source})", ""]
+        named = [(f"{number}{chr(ord('a') + i)}", finding) for i, finding in enumerate(findings)]
+        header = ["", "sentence", "the paper", "here", "verdict"]
+        lines += markdown_table(header, [_row(name, finding) for name, finding in named])
+        differences = [_difference_row(name, finding, each) for name, finding in named for each in finding.differences]
+        if differences:
+            lines += ["", *markdown_table(["", "difference", "mean", "95 %", "seeds"], differences, align="llr")]
+    return "\n".join([*lines, "", f"Made by `{command}`"]) + "\n"
+
+
+def _count_tested(findings: Sequence[Finding]) -> int:
+    return sum(finding.verdict != Verdict.NOT_TESTED for finding in findings)
+
+
+def _describe(studies: Sequence[Outcome]) -> list[str]:
+    """Returns what the studies were made from: text, vocabulary, epochs, seeds, hours and machines."""
+    header = ["study", "runs", "words", "vocabulary", "epochs", "learning rate", "seeds", "hours of training"]
+    rows = []
+    for study in studies:
+        runs = study.runs()
+        figures = [_several(study.known(key)) for key in ("words", "vocab_size", "epochs", "learning_rate", "seed")]
+        if study.seeds is not None:
+            figures[-1] = f"{study.seeds} of them"
+        hours = sum(float(run["seconds"]) for run in runs) / 3600
+        rows.append([study.name, len(runs) or "", *figures, f"{hours:.1f}" if runs else ""])
+    lines = markdown_table(header, rows, align="lr")
+    notes = dict.fromkeys(study.note for study in studies if study.note)
+    for note in notes:
+        lines += ["", note]
+    origins = dict.fromkeys(f"- on {run['origin']}" for study in studies for run in study.runs())
+    commands = [f"- `{study.command}`" for study in studies if study.command]
+    return [*lines, "", "Made by", "", *commands, *origins]
+
+
+def _several(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in values)
+
+
+def _row(name: str, finding: Finding) -> list[str]:
+    word = f"**{finding.verdict}**" + (f": {finding.reason}" if finding.reason else "")
+    here = "; ".join(finding.here)
+    if finding.part.measure and here:
+        here = f"{finding.part.study}: {here}"
+    return [name, finding.part.says, finding.part.paper, here, word]
+
+
+def _difference_row(name: str, finding: Finding, difference: Difference) -> list[str]:
+    digits = digits_of(finding.part.measure)
+    interval = difference.interval()
+    shown = "" if interval is None else f"{_signed(interval[0], digits)} .. {_signed(interval[1], digits)}"
+    return [name, difference.name, _signed(difference.mean, digits), shown, str(len(difference.values))]
+
+
+def _signed(value: float, digits: int) -> str:
+    text = format_value(value, digits)
+    return text if text.startswith(("-", "n")) else f"+{text}"
