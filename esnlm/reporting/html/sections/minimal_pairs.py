@@ -4,6 +4,7 @@ from esnlm.reporting.blimp_text import comparison_lines, entry_of
 from esnlm.reporting.html.charts import Bar, accuracy_chart
 from esnlm.reporting.html.markup import Cell, Html, ask, join, note, table, tag
 from esnlm.reporting.html.material import Material
+from esnlm.runs.console import counted
 
 PLACE = 30
 TITLE = "Minimal pairs"
@@ -33,8 +34,8 @@ def readable(name: str) -> str:
 def _headline(report: dict) -> str:
     data, scoring = report["data"], report["scoring"]
     return (
-        f"Step {report['step']:,}, {data['pairs']:,} pairs of {data['paradigms']} paradigms, {scoring['name']} scoring:"
-        f" {scoring['description']}."
+        f"Step {report['step']:,}, {counted(data['pairs'], 'pair')} of {counted(data['paradigms'], 'paradigm')},"
+        f" {scoring['name']} scoring: {scoring['description']}."
     )
 
 
