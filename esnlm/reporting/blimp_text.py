@@ -60,6 +60,11 @@ def entry_of(tree: dict, level: str, name: str) -> dict:
     return tree["overall"] if name == "overall" else tree[level][name]
 
 
+def readable(name: str) -> str:
+    """Returns the name of a phenomenon or a paradigm as words, as people write them."""
+    return " ".join("NPI" if word == "npi" else word for word in name.split("_"))
+
+
 def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
     """Returns the lines of a table of paired differences, with an empty line before it."""
     rows = [

@@ -1,6 +1,6 @@
 """Accuracies on minimal pairs by phenomenon, beside baselines, GPT-2 and people."""
 
-from esnlm.reporting.blimp_text import comparison_lines, entry_of
+from esnlm.reporting.blimp_text import comparison_lines, entry_of, readable
 from esnlm.reporting.html.charts import Bar, accuracy_chart
 from esnlm.reporting.html.markup import Cell, Html, ask, join, note, table, tag
 from esnlm.reporting.html.material import Material
@@ -24,11 +24,6 @@ def render(run: Material) -> Html:
     if len(run.reports) > 1:
         parts.append(_reports(run))
     return join(parts)
-
-
-def readable(name: str) -> str:
-    """Returns the name of a phenomenon or a paradigm as words."""
-    return name.replace("_", " ")
 
 
 def _headline(report: dict) -> str:

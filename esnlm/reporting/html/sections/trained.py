@@ -12,7 +12,7 @@ PLACE = 10
 TITLE = "The model"
 FIGURES = (  # of summary.json: its key, digits, name and unit
     ("val_nll", 3, "validation NLL", "nats per token"),
-    ("val_nll_without_eos", 3, "the same without EOS", "nats per token"),
+    ("val_nll_without_eos", 3, "NLL without EOS", "nats per token"),
     ("perplexity", 2, "perplexity", "per token"),
     ("val_bits_per_byte", 3, "bits per byte", "of the validation text"),
 )
