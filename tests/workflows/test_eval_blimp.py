@@ -207,7 +207,7 @@ def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
     [
         ([], "the following arguments are required: --run"),
         (["--run", "r", "--step", "1", "--untrained"], "argument --untrained: not allowed with argument --step"),
-        (["--run", "r", "--step", "last"], "argument --step: invalid int value: 'last'"),
+        (["--run", "r", "--step", "last"], "argument --step: 'last' is not the number of an update, nor best"),
     ],
 )
 def test_bad_arguments_are_one_line_and_status_2(arguments, message, capsys):

@@ -6,7 +6,7 @@ from esnlm.config import TrainingConfig
 from esnlm.data.sources.grammar import GrammarData
 from esnlm.reporting.html.markup import Child, Html, facts, join, note, tag
 from esnlm.reporting.html.material import Material
-from esnlm.runs.console import clock
+from esnlm.runs.console import clock, counted
 
 PLACE = 10
 TITLE = "The model"
@@ -72,7 +72,7 @@ def _facts(run: Material) -> list[tuple[str, Child]]:
     if experiment.data.has_corpus:
         found.append(("Seed", str(experiment.seed)))
     if device := summary.get("device"):
-        found.append(("Machine", f"{device['kind']} × {device['count']}, {device['cores']} cores"))
+        found.append(("Machine", f"{device['kind']} × {device['count']}, {counted(device['cores'], 'core')}"))
     if versions := summary.get("versions"):
         found.append(
             ("Versions", ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax") if name in versions))
