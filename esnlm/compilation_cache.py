@@ -68,7 +68,8 @@ class Savings:
 
     def __str__(self) -> str:
         programs = "1 compiled program was" if self.programs == 1 else f"{self.programs} compiled programs were"
-        return f"{programs} taken from the cache, which saved about {max(self.seconds, 0):.0f} s"
+        seconds = f"about {self.seconds:.0f}" if self.seconds >= 1 else "less than 1"
+        return f"{programs} taken from the cache, which saved {seconds} s"
 
 
 @contextlib.contextmanager

@@ -136,6 +136,10 @@ def setting_names() -> dict[str, tuple[str, ...]]:
     return found
 
 
+# Types as a configuration file has them, where that is not what Python calls them.
+_SPELLED = {"NoneType": "null", "tuple": "a list such as [a, b]", "dict": "a mapping such as {a: 1}"}
+
+
 @contextlib.contextmanager
 def readable_errors(where: str) -> Iterator[None]:
     """Turns what jsonargparse says of a value within it into an InputError of one line.
@@ -148,8 +152,25 @@ def readable_errors(where: str) -> Iterator[None]:
             yield
     except (jsonargparse.ArgumentError, TypeError, ValueError) as error:
         message = re.sub(r"\s+", " ", str(error)).strip()
-        wrong_type = r'Parser key "([^"]+)": Expected a <class \'(\w+)\'>. Got value: (.*)'
-        raise InputError(where + re.sub(wrong_type, r"\1 is \3: it must be \2", message)) from None
+        raise InputError(where + _of_wrong_type(message)) from None
+
+
+def _of_wrong_type(message: str) -> str:
+    """Returns what jsonargparse says of a value of a wrong type as "KEY is VALUE: it must be TYPE", any other as it is."""
+    one = re.search(
+        r'Parser key "(?P<key>[^"]+)": Expected a (?P<types><class \'\w+\'>). Got value: (?P<value>.*)', message
+    )
+    several = re.search(
+        r'Parser key "(?P<key>[^"]+)": Does not validate against any of the Union subtypes'
+        r" Subtypes: \[(?P<types>.*?)\] Errors: .*Given value: ?(?P<value>.*)",
+        message,
+    )
+    found = one or several
+    if found is None:
+        return message
+    names = re.findall(r"<class '([\w.]+)'>|(\w+)\[[^]]*\]", found["types"])
+    types = [_SPELLED.get(name, "a section of settings" if "." in name else name) for name in map("".join, names)]
+    return f"{found['key']} is {found['value'] or 'empty'}: it must be {' or '.join(types)}"
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:

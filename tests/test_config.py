@@ -72,6 +72,11 @@ def test_what_is_written_is_read_back(file, tmp_path):
         ("training: {epoch: 2}", f"training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}"),
         ("training: {epochs: two}", "training.epochs is two: it must be int"),
         ("training: {epochs: 2.5}", "training.epochs is 2.5: it must be int"),
+        ("training: {ema: []}", "training.ema is []: it must be float or null"),
+        (
+            "model: {reservoir: {continuous: 3}}",
+            "model.reservoir.continuous is 3: it must be a section of settings or null",
+        ),
         ("training: 3", "training is 3: it must be a section of settings"),
         ("training:\n  epochs: 2\n  epochs: 3", "epochs stands twice in one section, at line 3: leave one of them out"),
         ("data: " + "[" * 6000, "not a YAML file: more than 50 sections within each other, at line 1"),

@@ -302,6 +302,21 @@ TABLE = {
             f"command line: training.epoch: adamw has no such setting; choose from {SETTINGS}",
         ),
         Row("another type", f"{TRAIN} --training.epochs two", "command line: training.epochs is two: it must be int"),
+        Row(
+            "neither of two types",
+            f"{TRAIN} --training.ema often",
+            "command line: training.ema is often: it must be float or null",
+        ),
+        Row(
+            "a word where a list belongs",
+            f"{TRAIN} --tracking csv",
+            "command line: tracking is csv: it must be a list such as [a, b]",
+        ),
+        Row(
+            "a number where a mapping belongs",
+            f"{TRAIN} --compute.mesh 8",
+            "command line: compute.mesh is 8: it must be a mapping such as {a: 1} or null",
+        ),
         Row("another range", f"{TRAIN} --training.batch_size 0", "training.batch_size is 0: it must be at least 1"),
         Row(
             "no finite number",

@@ -34,7 +34,7 @@ def step(text: str) -> int | Literal["best"]:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an update, nor best") from None
 
 
 def accept_levels(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """The plot of a minimal-pair report: the run's accuracies among its baselines and the published results."""
 
 from esnlm.reporting import plots
-from esnlm.reporting.blimp_text import entry_of
+from esnlm.reporting.blimp_text import entry_of, readable
 from esnlm.reporting.plots import FAINT, INK
 
 RUN = plots.COLOURS[0]
@@ -67,7 +67,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     # Positions can be read without a zero, so the axis begins at the ten below all that is shown.
     axes.set_xlim(max(0, 10 * ((min(map(min, shown)) - 3) // 10)), 100.8)
     axes.set_ylim(y[-1] + 0.7, -0.7)
-    titles = [row.replace("_", " ").replace("npi ", "NPI ") for row in rows]
+    titles = [readable(row) for row in rows]
     labels = ["".join(c if c.isprintable() else "?" for c in name) for name in titles]  # no font has the others
     axes.set_yticks(y, labels, parse_math=False)
     axes.get_yticklabels()[0].set_fontweight("bold")

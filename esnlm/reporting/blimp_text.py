@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.reporting.tables import markdown_table
+from esnlm.runs.console import counted
 from esnlm.runs.screen import Screen
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
@@ -59,6 +60,11 @@ def entry_of(tree: dict, level: str, name: str) -> dict:
     return tree["overall"] if name == "overall" else tree[level][name]
 
 
+def readable(name: str) -> str:
+    """Returns the name of a phenomenon or a paradigm as words, as people write them."""
+    return " ".join("NPI" if word == "npi" else word for word in name.split("_"))
+
+
 def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
     """Returns the lines of a table of paired differences, with an empty line before it."""
     rows = [
@@ -111,9 +117,13 @@ def _headline(result: dict) -> list[str]:
 
 def _items(data: dict) -> str:
     """Returns how many items of which kinds there are."""
-    kinds = {"pairs": "minimal pairs", "sets": "sets of sentences", "region_tests": "tests of regions"}
+    kinds = {
+        "pairs": ("minimal pair", "minimal pairs"),
+        "sets": ("set of sentences", "sets of sentences"),
+        "region_tests": ("test of regions", "tests of regions"),
+    }
     counts = data.get("kinds", {"pairs": data["pairs"]})
-    return ", ".join(f"{count:,} {kinds[kind]}" for kind, count in counts.items() if count)
+    return ", ".join(counted(count, *kinds[kind]) for kind, count in counts.items() if count)
 
 
 def _rows(result: dict, level: str) -> Iterator[list[str]]:
@@ -152,7 +162,7 @@ def comparison_lines(result: dict) -> list[str]:
     return [
         f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): "
         f"{overall['difference']:+.2f} points [{_interval(overall['interval'], 2)}], paired over the same pairs",
-        f"only this run right: {overall['only_this']:,} pairs, only the other: {overall['only_other']:,} "
+        f"only this run right: {counted(overall['only_this'], 'pair')}, only the other: {overall['only_other']:,} "
         f"(McNemar's exact test, pairs pooled: p = {overall['p_value']:.2g})",
         f"paradigms in which this run is better: {better}, in which it is worse: {len(clear) - better}, of {len(paradigms)} "
         "(the same test at 5 %, after Holm's correction)",

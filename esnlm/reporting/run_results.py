@@ -73,8 +73,8 @@ def _losses(summary: dict[str, Any]) -> list[list[str]]:
     rows = [[f"training, {of_what}", *_row(summary["train_nll"], None)]]
     if summary["val_nll"] is not None:
         rows.append(["validation", *_row(summary["val_nll"], None)])
-        rows += [[name, *_row(nll, summary["val_nll"])] for name, nll in summary["references"].items()]
         rows.append(["validation, without EOS", *_row(summary["val_nll_without_eos"], None)])
+        rows += [[name, *_row(nll, summary["val_nll"])] for name, nll in summary["references"].items()]
         rows.append(["validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}"])
     return rows
 

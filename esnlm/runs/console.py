@@ -262,6 +262,17 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """Returns a number with the name of what is counted: "1 pair", "2,000 pairs".
+
+    Args:
+        number: of things.
+        one: what one of them is called.
+        several: what any other number of them is called; None: `one` and an s.
+    """
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
 def _fitting(parts: list[str], end: str, width: int) -> str:
     """Returns parts of a line, side by side, and leaves out what does not fit.
 

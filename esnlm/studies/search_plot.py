@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from esnlm.reporting import plots
 from esnlm.reporting.plots import COLOURS, FAINT, INK
+from esnlm.runs.console import counted
 from esnlm.studies.grid import MEASURES
 from esnlm.studies.search import Choices, Search
 from esnlm.studies.search_trials import Trial
@@ -55,7 +56,7 @@ def plot_search(search: Search, trials: Sequence[Trial]) -> bytes | None:
     if min(heights) > 0 and max(heights) / min(heights) > 100:  # runs that diverged
         for axes in all_axes[:panels]:
             axes.set_yscale("log")
-    title = f"{search.name}: {len(shown)} trials, the best is {search.directory(best.number).name}"
+    title = f"{search.name}: {counted(len(shown), 'finished trial')}, the best is {search.directory(best.number).name}"
     figure.suptitle(title, x=0.02, ha="left", color=INK, parse_math=False)
     return plots.png(figure)
 

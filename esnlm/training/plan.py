@@ -15,7 +15,7 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.devices import Device, parse_devices
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Fitter
-from esnlm.runs.console import clock
+from esnlm.runs.console import clock, counted
 from esnlm.runs.screen import Screen
 from esnlm.training import readout_regression
 from esnlm.training.bounds import bound_times
@@ -65,7 +65,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         "all parameters, nonzero": f"{counts.total:,}",
         "all entries, zeros too": f"{counts.entries:,}",
         **readout,
-        "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {training.epochs} epoch(s)",
+        "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
         **on_it,
         f"chosen for {'this device' if device is None else device.name}": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
         f" {compute.window_tokens:,} tokens",
@@ -122,16 +122,16 @@ def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
 
 def _describe(needed: Memory, optimizer: str) -> str:
     return (
-        f"{_gigabytes(needed.total)}: frozen {_gigabytes(needed.frozen)}, trained with"
-        f" {optimizer} {_gigabytes(needed.trained)}, features {_gigabytes(needed.features)},"
-        f" logits {_gigabytes(needed.logits)}"
+        f"{_bytes(needed.total)}: frozen {_bytes(needed.frozen)}, trained with"
+        f" {optimizer} {_bytes(needed.trained)}, features {_bytes(needed.features)},"
+        f" logits {_bytes(needed.logits)}"
     )
 
 
 def _disk(needed: Memory, fit: "_Fit") -> str:
     return (
-        f"{_gigabytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
-        f" {_gigabytes(fit.checkpoint_size)}, frozen {_gigabytes(needed.frozen)}"
+        f"{_bytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
+        f" {_bytes(fit.checkpoint_size)}, frozen {_bytes(needed.frozen)}"
     )
 
 
@@ -143,7 +143,7 @@ def _on_devices(
     each = needed.of_each(devices)
     room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
     lines = {
-        "devices": f"{devices} x {device.title}, {_gigabytes(device.memory)} each; none was asked, and nothing measured",
+        "devices": f"{devices} x {device.title}, {_bytes(device.memory)} each; none was asked, and nothing measured",
         "memory of each": f"{_describe(each, fit.name)}{room}",
         "disk": _disk(needed, fit),
     }
@@ -232,5 +232,6 @@ def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:
     return _Fit(name, saved + 4 * trainable, checkpoints, saved)
 
 
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:.2f} GB"
+def _bytes(size: float) -> str:
+    """Returns a number of bytes, in figures that say something of a small run and of a large one."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

@@ -171,3 +171,8 @@ def test_a_report_with_another_figure_is_refused(tmp_path):
     with pytest.raises(InputError) as error:
         blimp_report.read(path)
     assert str(error.value) == f"{path}: damaged, not as it was written: score the run again"
+
+
+def test_names_are_shown_as_words():
+    names = ["npi_licensing", "only_npi_scope", "principle_A_case_1"]
+    assert [blimp_text.readable(name) for name in names] == ["NPI licensing", "only NPI scope", "principle A case 1"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from esnlm.runs import console
-from esnlm.runs.console import Level, Progress, detail, say, speaking, stage, tell, warn, working
+from esnlm.runs.console import Level, Progress, counted, detail, say, speaking, stage, tell, warn, working
 from tests.terminal import in_pipe, in_terminal, python
 
 PROGRAM = """
@@ -105,6 +105,11 @@ def test_parts_that_do_not_fit_are_left_out_in_turn():
     assert console._fitting(parts, "", 39) == "epoch 1/9  update 12/345  1:23 left"
     assert console._fitting(parts, "", 20) == "epoch 1/9  1:23 left"
     assert console._fitting(parts, "", 12) == "epoch 1/9..."
+
+
+def test_one_thing_is_counted_in_the_singular():
+    assert [counted(number, "pair") for number in (0, 1, 2000)] == ["0 pairs", "1 pair", "2,000 pairs"]
+    assert counted(3, "set of sentences", "sets of sentences") == "3 sets of sentences"
 
 
 @pytest.mark.parametrize("text, columns", [("57", 57), ("", 80), ("wide", 80), ("3", 20)])

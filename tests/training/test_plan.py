@@ -53,3 +53,10 @@ def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arra
     assert (fit.name, fit.memory, fit.checkpoint_size) == (name, 4000 * (2 + arrays), 4000 * (1 + arrays))
     averaged = plan._gradient_fit(TrainingConfig(optimizer=optimizer, ema=0.9), trainable=1000)
     assert (averaged.memory - fit.memory, averaged.checkpoint_size - fit.checkpoint_size) == (4000, 4000)
+
+
+def test_small_things_are_planned_in_megabytes():
+    assert [plan._bytes(size) for size in (3_400, 2.5e7, 9.9e7, 1e8, 4e10)] == [
+        *("0.0 MB", "25.0 MB", "99.0 MB"),
+        *("0.10 GB", "40.00 GB"),
+    ]

@@ -207,7 +207,7 @@ def test_bad_input_is_one_line_and_status_2(run, tmp_path, capsys, monkeypatch):
     [
         ([], "the following arguments are required: --run"),
         (["--run", "r", "--step", "1", "--untrained"], "argument --untrained: not allowed with argument --step"),
-        (["--run", "r", "--step", "last"], "argument --step: invalid int value: 'last'"),
+        (["--run", "r", "--step", "last"], "argument --step: 'last' is not the number of an update, nor best"),
     ],
 )
 def test_bad_arguments_are_one_line_and_status_2(arguments, message, capsys):
@@ -266,7 +266,7 @@ def test_a_test_suite_is_reported_with_the_surprisals_of_its_regions(run, tmp_pa
     }
     (tmp_path / "number.json").write_text(json.dumps(suite))
     assert call("--run", run, "--data", tmp_path / "number.json", "--out", tmp_path / "report.json") == 0
-    assert "1 tests of regions, paper scoring\n" in capsys.readouterr().out
+    assert "1 test of regions, paper scoring\n" in capsys.readouterr().out
     assert (tmp_path / "report.png").exists() and accuracy(tmp_path / "report.json") == 100
     line = json.loads((tmp_path / "report.pairs.jsonl").read_text())
     assert line["conditions"] == {"match": "a b", "mismatch": "a z"} and line["formula"].startswith("(2;%mismatch%)")

@@ -11,6 +11,7 @@ from esnlm.config import Experiment, as_dict
 from esnlm.evaluation.evaluate import FORMAT
 from esnlm.loaded_run import Run
 from esnlm.runs import checkpoint
+from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, seal
 
@@ -87,7 +88,8 @@ def _scores(directory: RunDirectory, step: int) -> list[tuple[str, str]]:
         report = _read_report(file)
         with contextlib.suppress(KeyError, TypeError, ValueError):  # what is no such report is passed over
             if report["step"] == step:
-                what = f"{report['data']['paradigms']} paradigms, {report['data']['pairs']:,} pairs"
+                data = report["data"]
+                what = f"{counted(data['paradigms'], 'paradigm')}, {counted(data['pairs'], 'pair')}"
                 found.append((f"{file.stem}, scoring {report['scoring']['name']}, {what}", _accuracy(report)))
     return found
 

@@ -69,7 +69,8 @@ def line_chart(
     parts.append(tag("svg", lines, viewBox="0 0 1000 1000", preserveAspectRatio="none", width="100%", height="100%"))
     parts += [shape for shape, each in zip(drawn, series, strict=True) if each.dots]
     for name, value in _apart(references, up).items():
-        parts.append(tag("text", name, x=4, y=_percent(1 - up(value)), dy=-5, class_="tick halo"))
+        x_at, side = _clear_end(value, series)
+        parts.append(tag("text", name, x=x_at, y=_percent(1 - up(value)), dy=-5, class_=f"tick halo{side}"))
     parts.append(tag("text", y.title, x=-44, y=-14, class_="tick"))
     parts.append(tag("text", x.title, x="100%", y="100%", dy=36, class_="tick end"))
     plot = tag("svg", parts, class_="plot", role="img", aria_label=says)
@@ -104,8 +105,9 @@ MARKS = {
     "ring": Html('<circle r="4.5"/>'),
     "diamond": Html('<path d="M0,-6 6,0 0,6 -6,0z"/>'),
     "square": Html('<path d="M-4,-4H4V4H-4z"/>'),
-    "tick": Html('<path d="M0,-7V7"/>'),
+    "tick": Html('<path d="M0,-6V6"/>'),
 }
+LOWER = 5  # pixels by which one tick of a row stands below another, so that neither hides the other
 
 
 def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], value: str) -> Html:
@@ -123,6 +125,9 @@ def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], va
     def at(figure: float) -> str:
         return _percent((figure - low) / (100 - low))
 
+    # Baselines often agree.
+    ticked = [name for name, (mark, _) in marks.items() if mark == "tick"]
+    lower = {name: LOWER * (i - (len(ticked) - 1) / 2) for i, name in enumerate(ticked)}
     step = 10 if low >= 40 else 20
     ticks = [tick for tick in range(0, 101, step) if tick >= low]
     grid = [tag("line", x1=at(tick), x2=at(tick), y1="0", y2="100%", class_="grid") for tick in ticks]
@@ -136,7 +141,7 @@ def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], va
                 tag("line", x1=at(bar.interval[0]), x2=at(bar.interval[1]), y1="50%", y2="50%", class_="range")
             )
         parts += [
-            _place(marks[name][0], marks[name][1], at(figure), name, figure) for name, figure in bar.marks.items()
+            _place(*marks[name], at(figure), name, figure, lower.get(name, 0)) for name, figure in bar.marks.items()
         ]
         parts.append(_place("value", "s0", at(bar.value), value, bar.value))
         says = ", ".join(
@@ -207,7 +212,7 @@ class _Scale:
             if len(within) > 1:
                 return [(value, _spell(value)) for value in within]
         low, high = (10**self.low, 10**self.high) if self.log else (self.low, self.high)
-        raw = (high - low) / 5
+        raw = (high - low) / 6
         size = 10.0 ** math.floor(math.log10(raw))
         step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
         numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
@@ -234,14 +239,27 @@ def _apart(references: Mapping[str, float], scale: _Scale) -> dict[str, float]:
     }
 
 
+def _clear_end(value: float, series: Sequence[Series]) -> tuple[str, str]:
+    """Returns where the label of a horizontal line stands, and its class: at the end from which the series are farther."""
+    drawn = [each.points for each in series if not each.dots] or [each.points for each in series]
+    left, right = (min(abs(points[end, 1] - value) for points in drawn) for end in (0, -1))
+    return ("100%", " end") if right > left else ("4", "")
+
+
 def _path(places: np.ndarray) -> str:
     return "M" + "L".join(f"{u:.1f},{v:.1f}" for u, v in places)
 
 
-def _place(mark: str, colour: str, at: str, name: str, figure: float) -> Html:
-    """Returns a mark at a position of a row, with what it says where a pointer rests on it."""
+def _place(mark: str, colour: str, at: str, name: str, figure: float, lower: float = 0) -> Html:
+    """Returns a mark at a position of a row, with what it says where a pointer rests on it.
+
+    Args:
+        lower: how far below the middle of the row it stands, in pixels.
+    """
     told = tag("title", f"{name}: {figure:.1f}")
-    return tag("svg", tag("g", told, MARKS[mark], class_=f"{mark} {colour}"), x=at, y="50%", class_="mark")
+    moved = f"translate(0,{lower:g})" if lower else None
+    shape = tag("g", told, MARKS[mark], class_=f"{mark} {colour}", transform=moved)
+    return tag("svg", shape, x=at, y="50%", class_="mark")
 
 
 def _swatch(mark: str, colour: str) -> Html:

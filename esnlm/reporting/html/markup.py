@@ -117,9 +117,15 @@ def note(*children: Child) -> Html:
 
 def command(line: str) -> Html:
     """Returns a command to copy."""
-    return tag("pre", tag("code", line), class_="command", tabindex=0)
+    return tag("pre", _code(line), class_="command", tabindex=0)
 
 
 def ask(what: str, line: str) -> Html:
     """Returns the line that stands where something is not there yet, with the command that makes it."""
-    return note(what, " ", tag("code", line))
+    return note(what, " ", _code(line))
+
+
+def _code(line: str) -> Html:
+    """Returns a command, of which page.css breaks no option: a browser would break a line after its hyphens."""
+    words = (tag("span", word) if word.startswith("-") else word for word in line.split(" "))
+    return tag("code", ([" " if i else None, word] for i, word in enumerate(words)))

@@ -9,11 +9,11 @@ import numpy as np
 from esnlm.errors import InputError
 from esnlm.evaluation import statistics
 from esnlm.reporting import blimp_report, run_table
+from esnlm.reporting.blimp_text import readable
 from esnlm.reporting.html.charts import COLOURS, Series, line_chart
 from esnlm.reporting.html.markup import Cell, Child, Html, Section, join, note, table, tag
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections.curves import AXES, DIVERGED, losses
-from esnlm.reporting.html.sections.minimal_pairs import readable
 from esnlm.reporting.loss_plot import averaged
 from esnlm.runs.console import say
 

@@ -33,10 +33,18 @@ def test_dots_and_references():
     assert "legend" not in shown, "a series without a name has no legend"
 
 
+def test_a_reference_has_its_label_where_no_line_is():
+    falling = [Series("", np.array([[0.0, 5.0], [4.0, 2.0]]))]
+    shown = line_chart(falling, Axis("x"), Axis("y"), "", {"unigram": 4.5, "bigram": 2.5})
+    places = dict(re.findall(r'<text x="([^"]*)"[^>]* dy="-5" class="tick halo(?: end)?">(\w+)', shown))
+    assert places == {"100%": "unigram", "4": "bigram"}
+
+
 @pytest.mark.parametrize(
     ("values", "log", "ticks"),
     [
         ([0, 100], False, ["0", "20", "40", "60", "80", "100"]),
+        ([2.05, 4.75], False, ["2.5", "3.0", "3.5", "4.0", "4.5"]),
         ([2.1, 2.9], False, ["2.2", "2.4", "2.6", "2.8"]),
         ([-0.3, 0.01], False, ["-0.3", "-0.2", "-0.1", "0.0"]),
         ([10_000, 3_000_000], True, ["10k", "30k", "100k", "300k", "1M", "3M"]),
@@ -58,6 +66,12 @@ def test_accuracies_beside_others():
     assert numbers(r'<line x1="([\d.]+)%" x2="([\d.]+)%"[^>]*class="range"', shown) == [[50, 66.67]]
     assert numbers(r'<svg x="([\d.]+)%" y="(50)%"', shown) == [[83.33, 50], [58.33, 50]]
     assert "overall: 75.0 [70.0, 80.0], GPT-2 90.0" in shown
+
+
+def test_ticks_at_one_place_do_not_hide_each_other():
+    bars = [Bar("overall", 75.0, None, {"length": 50.0, "GPT-2": 90.0, "unigram": 50.0})]
+    marks = {"length": ("tick", "s3"), "unigram": ("tick", "s5"), "GPT-2": ("ring", "s1")}
+    assert numbers(r"translate\((0),([-\d.]+)\)", accuracy_chart(bars, marks, "this run")) == [[0, -2.5], [0, 2.5]]
 
 
 def test_eigenvalues_in_the_plane():

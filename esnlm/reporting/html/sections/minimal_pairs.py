@@ -1,9 +1,10 @@
 """Accuracies on minimal pairs by phenomenon, beside baselines, GPT-2 and people."""
 
-from esnlm.reporting.blimp_text import comparison_lines, entry_of
+from esnlm.reporting.blimp_text import comparison_lines, entry_of, readable
 from esnlm.reporting.html.charts import Bar, accuracy_chart
 from esnlm.reporting.html.markup import Cell, Html, ask, join, note, table, tag
 from esnlm.reporting.html.material import Material
+from esnlm.runs.console import counted
 
 PLACE = 30
 TITLE = "Minimal pairs"
@@ -25,16 +26,11 @@ def render(run: Material) -> Html:
     return join(parts)
 
 
-def readable(name: str) -> str:
-    """Returns the name of a phenomenon or a paradigm as words."""
-    return name.replace("_", " ")
-
-
 def _headline(report: dict) -> str:
     data, scoring = report["data"], report["scoring"]
     return (
-        f"Step {report['step']:,}, {data['pairs']:,} pairs of {data['paradigms']} paradigms, {scoring['name']} scoring:"
-        f" {scoring['description']}."
+        f"Step {report['step']:,}, {counted(data['pairs'], 'pair')} of {counted(data['paradigms'], 'paradigm')},"
+        f" {scoring['name']} scoring: {scoring['description']}."
     )
 
 

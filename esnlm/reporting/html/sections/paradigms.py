@@ -1,9 +1,8 @@
 """Every paradigm in a table that a reader can sort and filter."""
 
-from esnlm.reporting.blimp_text import ANCHORS
+from esnlm.reporting.blimp_text import ANCHORS, readable
 from esnlm.reporting.html.markup import Cell, Html, join, note, table
 from esnlm.reporting.html.material import Material
-from esnlm.reporting.html.sections.minimal_pairs import readable
 
 PLACE = 40
 TITLE = "By paradigm"
@@ -26,7 +25,7 @@ def render(run: Material) -> Html | None:
     align = f"l{'r' * (len(header) + 1)}l"
     shown = table([*header, "pairs", "ties", "phenomenon"], rows, align=align, tools="paradigms")
     published = f" As published with BLiMP: {', '.join(names)}." if anchors else ""
-    return join(shown, note(f"Accuracy in percent. Models that see nothing else: {', '.join(baselines)}.{published}"))
+    return join(shown, note(f"Accuracy in percent. Baselines: {', '.join(baselines)}.{published}"))
 
 
 def _figure(value: float | None) -> Cell:

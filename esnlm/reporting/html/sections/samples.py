@@ -20,7 +20,7 @@ def render(run: Material) -> Html:
         return note(f"None: {error}.")
     quotes = (tag("li", text.strip() or "(an empty sentence)", dir="auto") for text in texts)
     return join(
-        note(f"{COUNT} sentences from the beginning, of at most {LENGTH} tokens, seed {SEED}."),
+        note(f"{COUNT} sentences that the model writes without a prompt, of at most {LENGTH} tokens, seed {SEED}."),
         tag("ul", quotes, class_="samples"),
     )
 

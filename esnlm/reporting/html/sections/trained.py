@@ -6,13 +6,13 @@ from esnlm.config import TrainingConfig
 from esnlm.data.sources.grammar import GrammarData
 from esnlm.reporting.html.markup import Child, Html, facts, join, note, tag
 from esnlm.reporting.html.material import Material
-from esnlm.runs.console import clock
+from esnlm.runs.console import clock, counted
 
 PLACE = 10
 TITLE = "The model"
 FIGURES = (  # of summary.json: its key, digits, name and unit
     ("val_nll", 3, "validation NLL", "nats per token"),
-    ("val_nll_without_eos", 3, "the same without EOS", "nats per token"),
+    ("val_nll_without_eos", 3, "NLL without EOS", "nats per token"),
     ("perplexity", 2, "perplexity", "per token"),
     ("val_bits_per_byte", 3, "bits per byte", "of the validation text"),
 )
@@ -72,7 +72,7 @@ def _facts(run: Material) -> list[tuple[str, Child]]:
     if experiment.data.has_corpus:
         found.append(("Seed", str(experiment.seed)))
     if device := summary.get("device"):
-        found.append(("Machine", f"{device['kind']} × {device['count']}, {device['cores']} cores"))
+        found.append(("Machine", f"{device['kind']} × {device['count']}, {counted(device['cores'], 'core')}"))
     if versions := summary.get("versions"):
         found.append(
             ("Versions", ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax") if name in versions))

@@ -2,9 +2,9 @@
 
 from difflib import SequenceMatcher
 
+from esnlm.reporting.blimp_text import readable
 from esnlm.reporting.html.markup import Html, ask, join, note, tag
 from esnlm.reporting.html.material import Material
-from esnlm.reporting.html.sections.minimal_pairs import readable
 
 PLACE = 50
 TITLE = "Wrong by the largest margin"
