@@ -38,6 +38,7 @@ from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import BigramModel, UnigramModel
+from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, Shown
@@ -273,8 +274,7 @@ class Run:
         found = []
         for ids in encode(sentences, self.tokenizer, "paper"):
             self._require_readable([ids])
-            buffer, rows = self._stream.read([ids])
-            found.append(np.asarray(buffer[rows[0]]))
+            found.append(self._features_of(ids))
         return found
 
     @in_float32
@@ -364,7 +364,14 @@ class Run:
 
     @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
-        return self.model.for_device(self.config.compute).stream(self.config.compute, self._placement)
+        compute, placement = self.config.compute, self._placement
+        return self.model.for_device(compute, placement).stream(compute, placement)
+
+    def _features_of(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the features after each id (T,), (T, F)."""
+        buffer, rows = self._stream.read([ids])
+        found = np.asarray(buffer[rows[0]])
+        return found if self._placement is None else self._placement.without_padding(found)
 
     @cached_property
     def _readout(self) -> dict:
@@ -441,7 +448,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
                 f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
             )
         frozen, _ = checkpoint.restore(directory.frozen)
-    model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
+    placement = experiment.model.placement(experiment.compute, vocab_size)
+    with in_host_memory(placement is not None and placement.units > 1):
+        model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
         if experiment.parent.run is not None:
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])

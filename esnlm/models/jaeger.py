@@ -218,7 +218,7 @@ class Jaeger(RecurrentModel):
     def output(self, state: State) -> jax.Array:
         return state[1]
 
-    def for_device(self, compute: ComputeConfig) -> "Jaeger":
+    def for_device(self, compute: ComputeConfig, placement: None = None) -> "Jaeger":
         """Returns the same model with kernels' operands. What is frozen runs in float32, whatever the precision."""
         ready = super().for_device(compute)
         ready.reservoir = self.reservoir.for_device(compute.kernel, state_precision=compute.state_precision)
