@@ -37,6 +37,10 @@ model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
 """
 
 
+def lateral(state, drive, leak, f):
+    return f(drive - state.mean(axis=0))
+
+
 class Row(NamedTuple):
     wrong: str
     command: str
@@ -439,7 +443,7 @@ TABLE = {
         Row(
             "an axis that no mesh has",
             f"{TRAIN} --compute.mesh '{{model: 2}}'",
-            "compute.mesh has the axis 'model': choose data, vocabulary",
+            "compute.mesh has the axis 'model': choose data, vocabulary, units",
         ),
         Row(
             "fewer than no devices",
@@ -450,6 +454,27 @@ TABLE = {
             "more devices than there are",
             f"{TRAIN} --compute.mesh '{{data: 2, vocabulary: 400}}'",
             "compute.mesh is data 2 x vocabulary 400: it needs 800 devices and there are …; lower it, or give null",
+        ),
+        Row(
+            "more parts of a reservoir than devices",
+            f"{TRAIN} --compute.mesh '{{units: 2}}'",
+            "compute.mesh.units is 2: it must divide compute.mesh.vocabulary, which is 1; change one of them",
+        ),
+        Row(
+            "units in unequal parts",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 3, units: 3}}'",
+            "compute.mesh.units is 3: it does not divide model.reservoir.state_size, which is 16; leave it out",
+        ),
+        Row(
+            "a reservoir in parts that is trained",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.train_input true",
+            "compute.mesh.units is 2: ESN+i 16, rank 4 has no frozen reservoir, which alone is cut by unit; leave it out",
+        ),
+        Row(
+            "a reservoir in parts, and an update rule of one's own",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.reservoir.update_rule lateral",
+            "compute.mesh.units is 2: the update rule lateral is a program's own, and may read other units; leave it out",
+            lambda: esnlm.update_rule(lateral),
         ),
     ],
     "Reservoirs and models": [

@@ -160,6 +160,7 @@ def _on_devices(
     room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
     lines = {
         "devices": f"{devices} x {device.title}, {_gigabytes(device.memory)} each; none was asked, and nothing measured",
+        **({} if units == 1 else {"a copy of the reservoir": f"on {units} devices, cut by unit"}),
         "memory of each": f"{_describe(each, fit.name)}{room}",
         "disk": _disk(needed, fit),
     }
