@@ -21,6 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from esnlm import config_io
@@ -274,7 +275,7 @@ class Run:
         found = []
         for ids in encode(sentences, self.tokenizer, "paper"):
             self._require_readable([ids])
-            found.append(self._features_of(ids))
+            found.append(np.asarray(self._features_of(ids)))
         return found
 
     @in_float32
@@ -367,10 +368,10 @@ class Run:
         compute, placement = self.config.compute, self._placement
         return self.model.for_device(compute, placement).stream(compute, placement)
 
-    def _features_of(self, ids: np.ndarray) -> np.ndarray:
+    def _features_of(self, ids: np.ndarray) -> jax.Array:
         """Returns the features after each id (T,), (T, F)."""
         buffer, rows = self._stream.read([ids])
-        found = np.asarray(buffer[rows[0]])
+        found = buffer[rows[0]]
         return found if self._placement is None else self._placement.without_padding(found)
 
     @cached_property

@@ -100,7 +100,7 @@ def _part_of_layer(layer: Reservoir, number: int, count: int, *, first: bool) ->
     w_in = _part_of_matrix(layer.stored_w_in, number, count, reads_units=not first)
     leak = np.asarray(layer.leak[...])[number::count]
     embedding: Any = None if layer.embedding is None else layer.embedding[...]
-    settings = {"activation": layer.activation, "decay": layer.decay, "update_rule": layer.update_rule}
+    settings: dict[str, Any] = {"activation": layer.activation, "decay": layer.decay, "update_rule": layer.update_rule}
     own = OwnUnits(w_rec, w_in, leak, embedding, **settings)
     own.devices = count
     return own
@@ -130,7 +130,7 @@ def _place(parts: tuple[jax.Array, ...], mesh: Mesh) -> jax.Array:
     """
     shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True))
 
-    def own(index: tuple[slice, ...]) -> np.ndarray:
+    def own(index: Any) -> np.ndarray:
         part = np.asarray(parts[index[0].start or 0])
         return np.pad(part, [(0, size - here) for size, here in zip(shape, part.shape, strict=True)])[None]
 

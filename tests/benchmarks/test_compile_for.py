@@ -18,6 +18,8 @@ import measure
 import targets
 import untrained
 
+from esnlm.reservoir import by_unit
+
 H100, V5E = targets.TARGETS["h100"], targets.TARGETS["tpu-v5e"]
 
 
@@ -32,6 +34,19 @@ def test_shapes_are_those_of_a_reservoir_on_a_device(kernel, monkeypatch):
         assert (ours.dtype, ours.ndim) == (its.dtype, its.ndim)
         # what is random: the number of nonzeros, and the longest row and column
         assert all(own == other or 0.5 < own / other < 2 for own, other in zip(ours.shape, its.shape, strict=True))
+
+
+@pytest.mark.parametrize("kernel", ["csr", "ell", "dense", "fused"])
+def test_shapes_are_those_of_a_reservoir_that_devices_share(kernel, monkeypatch):
+    monkeypatch.setattr(compile_for, "VOCAB_SIZE", 200)
+    real = untrained.initialize(64, 200, 4, degree=8).model.reservoir
+    part = by_unit._part_of_layer(real, 1, 2, first=True).for_device(kernel)
+    config = compile_for.ReservoirConfig(state_size=64, mean_degree=8)
+    abstract = compile_for.abstract_reservoir(config, kernel, units=2)
+    assert jax.tree.structure(abstract) == jax.tree.structure(part)
+    for ours, its in zip(jax.tree.leaves(abstract), jax.tree.leaves(part), strict=True):
+        assert (ours.dtype, ours.ndim, ours.shape[0]) == (its.dtype, 1 + its.ndim, 2)
+        assert all(own == other or 0.5 < own / other < 2 for own, other in zip(ours.shape[1:], its.shape, strict=True))
 
 
 def test_no_array_is_made():
