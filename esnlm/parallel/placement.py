@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, KeyPath
 
 from esnlm.parallel import mesh as meshes
@@ -72,10 +72,12 @@ class Placement:
         return {name: PartitionSpec(cut[name]) if name in cut else BY_UNIT for name in readout}
 
     def place(self, tree: Any) -> Any:
-        """Returns a tree of whole arrays, as they are saved, with those of the devices."""
+        """Returns a tree of whole arrays, as they are saved, with those of the devices. What lies there already stays."""
 
         def of_leaf(path: KeyPath, array: Any) -> jax.Array:
             spec, missing = self._of_leaf(path, array)
+            if isinstance(array, jax.Array) and array.sharding == NamedSharding(self.mesh, spec):
+                return array
             if any(missing):
                 array = np.pad(np.asarray(array), [(0, each) for each in missing])
             if spec == BY_UNIT and self.units > 1:

@@ -46,7 +46,7 @@ FAMILIES = {
     "stack, dense, by unit": (
         "{family: esn, reservoir: {state_size: 20, connectivity: 0.5, input_connectivity: 1.0, layers: 2},"
         " readout: {rank: 8}, dropout: 0.1}",
-        GRADIENT,
+        "{log_every: 1, batch_size: 8, ema: 0.9}",
     ),
     "esn+i": (f"{{{ESN}, readout: {{rank: 8}}, train_input: true}}", GRADIENT),
     "esn+i dense": (
@@ -85,7 +85,7 @@ def train(folder: Path, name: str, updates: int, mesh: dict[str, int], run: Path
 
 
 def train_on_three_meshes(folder: Path, updates: int, run: Path) -> None:
-    """Trains the run "esn" on eight devices, is stopped, goes on with one, is stopped, and ends with eight."""
+    """Trains a run on eight devices, is stopped, goes on with one, is stopped, and ends with eight, of which four share a reservoir."""
     push, last = TrainingLog.push, 0
 
     def push_and_stop(self: TrainingLog, *arguments: object) -> None:
@@ -95,9 +95,9 @@ def train_on_three_meshes(folder: Path, updates: int, run: Path) -> None:
 
     TrainingLog.push = push_and_stop
     TrainingLog.updates_per_call = lambda self: 4
-    for third, mesh in enumerate((OTHER, ONE, MANY), start=1):
+    for third, mesh in enumerate((OTHER, ONE, MANY | {"units": 4}), start=1):
         last = third * updates // 3 if third < 3 else updates + 1
-        train(folder, "esn", updates, mesh, run)
+        train(folder, "esn by unit", updates, mesh, run)
     TrainingLog.push = push
 
 
@@ -137,7 +137,7 @@ def main(folder: Path, updates: int, names: list[str]) -> None:
         one, many = folder / f"{number}_one", folder / f"{number}_many"
         units = {"units": UNITS[name]} if name in UNITS else {}
         if name == "three meshes":
-            train(folder, "esn", updates, ONE, one)
+            train(folder, "esn by unit", updates, ONE, one)
             train_on_three_meshes(folder, updates, many)
         else:
             train(folder, name, updates, ONE, one)
