@@ -179,11 +179,11 @@ class ModelConfig(ABC):
             # By the table and not by what the devices say of their memory: all processes must come to the same mesh.
             device = find_device(mesh.devices.flat[0].device_kind)
             most = meshes.describe(mesh)["vocabulary"]
-            units = 1 if device is None else self.units(most, device.memory, compute, device.backend, vocab_size)
+            units = 1 if device is None else self.shared_by(most, device.memory, compute, device.backend, vocab_size)
             mesh = meshes.cut_by_unit(mesh, units)
         return Placement(mesh, vocab_size, self.feature_size, self.token_arrays or (), ("readout.b",))
 
-    def units(self, most: int, memory: int, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
+    def shared_by(self, most: int, memory: int, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
         """Returns how many devices share a copy of the reservoir where nobody says so: as few as have room for it.
 
         Args:

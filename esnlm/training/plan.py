@@ -50,7 +50,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
     units = 1 if placement is None else placement.units
     if device is not None:
-        units = model.units(devices, device.memory, compute, platform, corpus.vocab_size)
+        units = model.shared_by(devices, device.memory, compute, platform, corpus.vocab_size)
     needed = memory(experiment, platform, devices=devices, units=units)
     if device is None:
         on_it = {

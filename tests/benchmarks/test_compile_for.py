@@ -135,11 +135,11 @@ def test_a_table_names_what_fits_and_what_does_not():
 
 def compiled(target: str, only: str, folder: Path) -> dict:
     """Returns the record of the command, run apart from this process and its JAX."""
-    if not targets.plugin_folders(targets.TARGETS[target]):
+    if not targets.plugin_folders(targets.find(target)[0]):
         pytest.skip(f"no plugin that compiles for {target}: see benchmarks/compile_for.py")
     command = [sys.executable, compile_for.__file__, "--target", target, "--only", only, "--out", str(folder)]
     subprocess.run(command, check=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-    return json.loads((folder / f"compile_for.{target}.json").read_text())["programs"]
+    return json.loads((folder / f"compile_for.{target.replace(':', '.')}.json").read_text())["programs"]
 
 
 # Megabytes that a program holds with its temporaries, and kernels that it launches in a time step, an update or a call; None:
@@ -258,3 +258,16 @@ def test_what_is_counted_of_a_product_is_what_it_needs(tmp_path):
     found = compiled("h100", "window, N 4,096, dense", tmp_path)["window, N 4,096, dense"]
     assert found["flops"] == {"float32": 2.0 * 4096**2 * found["items"]}
     assert found["bytes_read"] + found["bytes_written"] >= 4 * (4096**2 + np.prod([2, 4096, found["items"]]))
+
+
+@pytest.mark.slow
+def test_devices_that_share_a_reservoir_gather_its_states_once_in_a_time_step(tmp_path):
+    names = ["window, N 65,536", "window, N 65,536, shared", "window, dense N 131,072, shared"]
+    found = compiled("h100:1x8x1", f"^({'|'.join(names)})$", tmp_path)
+    assert found[names[0]]["collectives"] == []
+    for name in names[1:]:
+        units, slots = int(name.split()[-2].replace(",", "")), 8 * found[name]["items"]
+        (gather,) = found[name]["collectives"]
+        by_arithmetic = 7 / 8 * 4 * units * slots
+        assert (gather["kind"], gather["times"], gather["received"]) == ("all-gather", 1, by_arithmetic)
+        assert found[name]["held_bytes"] + found[name]["temporary_bytes"] < 18e9

@@ -78,7 +78,7 @@ def test_a_reservoir_is_cut_where_a_copy_takes_more_than_half_of_a_device():
 
     def units(memory=h100.memory, most=8, **settings):
         model = EchoStateConfig(reservoir=ReservoirConfig(**settings))
-        return model.units(most, memory, compute, "gpu", 50_257)
+        return model.shared_by(most, memory, compute, "gpu", 50_257)
 
     dense = {"connectivity": 0.25, "input_connectivity": 0.001}
     assert [units(state_size=size, **dense) for size in (65_536, 131_072, 262_144)] == [1, 2, 8]
@@ -89,8 +89,8 @@ def test_a_reservoir_is_cut_where_a_copy_takes_more_than_half_of_a_device():
         "the most that divide the units, though it is too few"
     )
     assert units(state_size=1024, memory=1) == 8
-    assert EchoStateConfig(train_input=True).units(8, 1, compute, "gpu", 50_257) == 1
-    assert LstmConfig().units(8, 1, compute, "gpu", 50_257) == 1
+    assert EchoStateConfig(train_input=True).shared_by(8, 1, compute, "gpu", 50_257) == 1
+    assert LstmConfig().shared_by(8, 1, compute, "gpu", 50_257) == 1
 
 
 def test_the_units_are_chosen_by_the_kind_of_the_devices(monkeypatch):

@@ -7,6 +7,7 @@ Prints a line of JSON for each name: the largest difference from the oracle's st
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ CASES: dict[str, tuple[dict, str, dict]] = {
 }
 
 
-def expected(layers: tuple, sentence: np.ndarray, update_rule: str) -> np.ndarray:
+def expected(layers: Any, sentence: np.ndarray, update_rule: str) -> np.ndarray:
     embedding = np.eye(V) if layers[0].embedding is None else np.asarray(layers[0].embedding[...]).T
     weights = [(layer.w_rec.todense(), layer.w_in.todense(), layer.leak[...]) for layer in layers]
     return oracle.stacked_states(weights, embedding[sentence], update_rule)
@@ -46,6 +47,7 @@ def largest_difference(name: str) -> float:
     setting, kernel, settings = CASES[name]
     config = ReservoirConfig(**{"state_size": N, "mean_degree": 6.0} | settings)
     reservoir, mesh = initialize_reservoir(config, V, seed=1).reservoir, meshes.make_mesh(setting)
+    assert mesh is not None
     placement = Placement(mesh, V, config.layers * config.state_size, (), ())
     stream = ShardedStream(cut(reservoir, mesh, kernel), 2, 8, 0.0, placement)
     rng = np.random.default_rng(0)
