@@ -75,6 +75,7 @@ from esnlm.readout import fused_cross_entropy, padding
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.reservoir import fused, sparse
 from esnlm.reservoir.arrays import Frozen
+from esnlm.reservoir.by_unit import OwnUnits
 from esnlm.reservoir.cell import Reservoir
 from esnlm.reservoir.topology.base import largest_poisson_count
 from esnlm.reservoir.weights import ReservoirConfig
@@ -422,29 +423,41 @@ def sparse_model(size: int) -> EchoStateConfig:
     return EchoStateConfig(reservoir=ReservoirConfig(state_size=size), readout=ReadoutConfig(RANK))
 
 
-def abstract_reservoir(config: ReservoirConfig, kernel: str, precision: str = "float32") -> Reservoir:
+def abstract_reservoir(config: ReservoirConfig, kernel: str, precision: str = "float32", units: int = 1) -> Reservoir:
     """Returns what `Reservoir.for_device` would of a random sparse reservoir, with shapes in place of arrays.
 
     The longest rows are those that random ones of this size are expected to have.
+
+    Args:
+        config: of the reservoir.
+        kernel: of W_rec's product.
+        precision: of the states that W_rec reads.
+        units: devices that share the reservoir. From 2 on it is what `by_unit.cut` would return.
     """
-    size, nonzeros = config.state_size, round(config.state_size * config.mean_degree)
+    size, whole = config.state_size // units, config.state_size
+    nonzeros = round(size * config.mean_degree)
 
     def dense() -> Reservoir:
         leak: Any = jnp.zeros(size)
-        return Reservoir(jnp.zeros((size, size)), jnp.zeros((size, VOCAB_SIZE)), leak, **config.dynamics)
+        arrays = jnp.zeros((size, whole)), jnp.zeros((size, VOCAB_SIZE)), leak
+        if units == 1:
+            return Reservoir(*arrays, **config.dynamics)
+        own = OwnUnits(*arrays, **config.dynamics)
+        own.devices = units
+        return own
 
     reservoir = nnx.eval_shape(dense)
     programs = -(-size // fused.ROWS)
     fullest_row = math.ceil(config.longest_row)
-    fullest_column = math.ceil(largest_poisson_count(config.mean_degree, VOCAB_SIZE))
+    fullest_column = math.ceil(largest_poisson_count(config.mean_degree / units, VOCAB_SIZE))
     columns: Any = shape(VOCAB_SIZE, fullest_column), integers(VOCAB_SIZE, fullest_column)
     operands: dict[str, Callable[[], sparse.Operator]] = {
-        "bcoo": lambda: sparse.bcoo(jnp.zeros(nonzeros), jnp.zeros((nonzeros, 2), jnp.int32), (size, size)),
+        "bcoo": lambda: sparse.bcoo(jnp.zeros(nonzeros), jnp.zeros((nonzeros, 2), jnp.int32), (size, whole)),
         "csr": lambda: jax.experimental.sparse.BCSR(
-            (jnp.zeros(nonzeros), jnp.zeros(nonzeros, jnp.int32), jnp.zeros(size + 1, jnp.int32)), shape=(size, size)
+            (jnp.zeros(nonzeros), jnp.zeros(nonzeros, jnp.int32), jnp.zeros(size + 1, jnp.int32)), shape=(size, whole)
         ),
         "ell": lambda: sparse.Ell(jnp.zeros((fullest_row, size)), jnp.zeros((fullest_row, size), jnp.int32)),
-        "dense": lambda: jnp.zeros((size, size)),
+        "dense": lambda: jnp.zeros((size, whole)),
         "fused": lambda: fused.Rows(
             *(jnp.zeros(nonzeros + fused.ENTRIES), jnp.zeros(nonzeros + fused.ENTRIES, jnp.int32)),
             *(jnp.zeros(fused.ROWS * programs + 1, jnp.int32), jnp.zeros(programs, jnp.int32), jnp.zeros((size, 0))),
@@ -453,9 +466,10 @@ def abstract_reservoir(config: ReservoirConfig, kernel: str, precision: str = "f
     reservoir.state_precision = precision
     reservoir.recurrent = Frozen(jax.eval_shape(operands[kernel]))
     if kernel == "fused":
-        columns += (integers(VOCAB_SIZE, 1 + fused.buckets(size, round(VOCAB_SIZE * config.mean_degree), VOCAB_SIZE)),)
+        entries_of_input = round(VOCAB_SIZE * config.mean_degree / units)
+        columns += (integers(VOCAB_SIZE, 1 + fused.buckets(size, entries_of_input, VOCAB_SIZE)),)
     reservoir.input = Frozen(sparse.Columns(*columns))
-    return reservoir
+    return reservoir if units == 1 else jax.tree.map(lambda x: shape(units, *x.shape, dtype=x.dtype), reservoir)
 
 
 def esn_i_model(size: int) -> EchoStateConfig:

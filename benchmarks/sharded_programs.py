@@ -6,7 +6,9 @@
 
 The mesh is the default one, with all devices along `vocabulary`. Every figure is that of one device. The programs are
 
-    window    features of the device's share of a window (features/sharded_stream.py): one time step
+    window    features of the device's share of a window (features/sharded_stream.py): one time step. "shared" is that of a reservoir
+              which all devices share, cut by unit (reservoir/by_unit.py); each device has a copy of any other. "dense" has a
+              connectivity of 1/4, and W_in that of the others
     by unit   the exchange that makes features by sentence into features by unit, of a whole window
     update    one update of the compiled loop (training/sharded_update.py)
     scoring   log-probabilities of a chunk of features (evaluation/sharded_scoring.py)
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import compile_for
+import hlo
 import jax
 import jax.numpy as jnp
 import measure
@@ -38,14 +41,20 @@ from esnlm.evaluation import sharded_scoring
 from esnlm.features import dropout, sharded_stream
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import BY_SLOT
-from esnlm.features.sharded_stream import BY_SENTENCE, BY_UNIT
+from esnlm.features.sharded_stream import BY_SENTENCE, OF_BUFFER
 from esnlm.models.base import ModelConfig
-from esnlm.parallel.mesh import AXES, EVERYWHERE
-from esnlm.parallel.placement import Placement
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.parallel import mesh as meshes
+from esnlm.parallel.mesh import EVERYWHERE, UNITS
+from esnlm.parallel.placement import BY_UNIT, Placement
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir import fused
+from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import sharded_end_to_end, sharded_update, update
 from esnlm.training.batches import WindowTargets
 
 ESN_I_SIZE = 2048
+SHARED, LARGE, LARGE_DENSE = 65_536, 1 << 20, 1 << 17  # N of reservoirs that devices share
 
 
 @dataclass(frozen=True)
@@ -53,17 +62,24 @@ class Sharded(Program):
     """A program, and how each of its arguments is cut: a PartitionSpec, or a tree of them for its leaves."""
 
     specs: tuple = ()
+    mesh: Mesh | None = None  # None: that of `mesh_of`
 
 
 def programs(target: Target, topology: str) -> dict[str, Callable[[], Sharded]]:
     """Returns what makes each program, by its name."""
     found: dict[str, Callable[[], Sharded]] = {}
     for size in compile_for.SIZES:
-        found[f"window, N {size:,}"] = partial(window, target, topology, size)
+        found[f"window, N {size:,}"] = partial(window, target, topology, compile_for.sparse_model(size))
         found[f"by unit, N {size:,}"] = partial(by_unit, target, topology, size)
         for precision in ("float32", "bf16"):
             found[f"update, N {size:,}, {precision}"] = partial(readout_update, target, topology, size, precision)
         found[f"scoring, N {size:,}, float32"] = partial(scoring_chunk, target, topology, size)
+    larger = {f"N {LARGE:,}": compile_for.sparse_model(LARGE), f"dense N {LARGE_DENSE:,}": dense_model(LARGE_DENSE)}
+    for name, model in larger.items():
+        found[f"window, {name}"] = partial(window, target, topology, model)
+    for name, model in {f"N {SHARED:,}": compile_for.sparse_model(SHARED), **larger}.items():
+        found[f"window, {name}, shared"] = partial(window, target, topology, model, shared=True)
+    found[f"update, N {LARGE:,}, float32"] = partial(readout_update, target, topology, LARGE, "float32")
     found[f"ESN+i gradient, N {ESN_I_SIZE:,}, float32"] = partial(esn_i_gradient, target, topology)
     return found
 
@@ -71,7 +87,7 @@ def programs(target: Target, topology: str) -> dict[str, Callable[[], Sharded]]:
 def compile_program(name: str, target: Target, topology: str, text_folder: Path | None = None) -> dict:
     """Compiles a program and returns what it would do on each device."""
     program = programs(target, topology)[name]()
-    mesh, began = mesh_of(target, topology), time.perf_counter()
+    mesh, began = program.mesh or mesh_of(target, topology), time.perf_counter()
 
     def placed(spec: PartitionSpec, tree: Any) -> Any:
         def leaf(x: Any) -> jax.ShapeDtypeStruct:
@@ -96,7 +112,9 @@ def mesh_of(target: Target, topology: str) -> Mesh:
 
 @cache
 def _mesh(name: str, topology: str) -> Mesh:
-    return Mesh(np.array(targets.devices(targets.TARGETS[name], topology)).reshape(1, -1), AXES)
+    found = meshes.make_mesh(None, targets.devices(targets.TARGETS[name], topology))
+    assert found is not None, "a target with a topology has several devices"
+    return found
 
 
 def placement_of(target: Target, topology: str, model: ModelConfig) -> Placement:
@@ -107,28 +125,49 @@ def placement_of(target: Target, topology: str, model: ModelConfig) -> Placement
 # ---- the programs
 
 
-def window(target: Target, topology: str, size: int) -> Sharded:
-    model = compile_for.sparse_model(size)
+def window(target: Target, topology: str, model: EchoStateConfig, shared: bool = False) -> Sharded:
     compute, window_tokens, slots = compile_for.settings(target, model)
-    mesh = mesh_of(target, topology)
-    reservoir = compile_for.abstract_reservoir(model.reservoir, compute.kernel)
+    mesh, size = mesh_of(target, topology), model.reservoir.state_size
+    devices, units = mesh.size, mesh.size if shared else 1
+    mesh = meshes.cut_by_unit(mesh, units)
+    groups, together = devices // units, slots * units  # copies of the reservoir, and the slots of each
+    reservoir = compile_for.abstract_reservoir(model.reservoir, compute.kernel, units=units)
     laid = sharded_stream._Laid(
-        tokens=integers(mesh.size, STEPS, slots),
-        starts=shape(mesh.size, STEPS, slots, dtype=bool),
+        tokens=integers(groups, STEPS, together),
+        starts=shape(groups, STEPS, together, dtype=bool),
         parents=None,
-        first_rows=integers(mesh.size, STEPS),
-        steps=integers(mesh.size),
+        first_rows=integers(groups, STEPS),
+        steps=integers(groups),
         corpus_positions=None,
     )
-    arguments = reservoir, laid, shape(mesh.size * (window_tokens + slots), size), integers()
-    specs = EVERYWHERE, BY_SENTENCE, BY_SENTENCE, EVERYWHERE
+    arguments = reservoir, laid, shape(devices // units * (window_tokens * units + together), size), integers()
+    specs = PartitionSpec(UNITS) if shared else EVERYWHERE, BY_SENTENCE, OF_BUFFER, EVERYWHERE
     function = jax.jit(
         lambda cell, laid, buffer, first: sharded_stream.run(cell, laid, buffer, first, None, mesh=mesh, rate=0.0),
         donate_argnums=2,
     )
-    nonzeros = round(size * model.reservoir.mean_degree)
-    needed = [(4 * size * slots, {"float32": 2.0 * nonzeros * slots})]
-    return Sharded(function, arguments, "time step", slots, needed, specs=specs)
+    is_dense = compute.kernel == "dense"
+    nonzeros = size * size if is_dense else round(size * model.reservoir.mean_degree)
+    needed = [(4 * size * slots + (4 * nonzeros / units if is_dense else 0), {"float32": 2.0 * nonzeros * slots})]
+    models = {
+        "reservoir_step": compile_for.fused_traffic(size, nonzeros, slots),
+        "reservoir_product": product_traffic(size, nonzeros, together, units),
+    }
+    return Sharded(function, arguments, "time step", slots, needed, models=models, specs=specs, mesh=mesh)
+
+
+def product_traffic(size: int, nonzeros: int, slots: int, units: int) -> hlo.Traffic:
+    """Returns what a device moves in one product of its rows with the states of all units, by the model of `fused_traffic`."""
+    tile = fused.slots_of_tile(size, slots, 4)
+    rows = -(-slots // tile) * 8 * nonzeros / units
+    states = 4 * size * slots
+    return hlo.Traffic(states + rows, states / units, 4 * nonzeros / units * slots - states)
+
+
+def dense_model(size: int) -> EchoStateConfig:
+    """Returns a model whose W_rec is dense, with as many tokens of W_in for a unit as the sparse one has."""
+    reservoir = ReservoirConfig(state_size=size, connectivity=0.25, input_connectivity=32 / size)
+    return EchoStateConfig(reservoir=reservoir, readout=ReadoutConfig(RANK))
 
 
 def by_unit(target: Target, topology: str, size: int) -> Sharded:

@@ -33,7 +33,9 @@ class ComputeConfig:
     batch_slots: int | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
     window_tokens: int | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
     chunk_tokens: int = 1024  # C, tokens whose logits exist at once
-    mesh: dict[str, int] | None = None  # the devices as {data: D, vocabulary: M}; null: all, along vocabulary
+    # The devices as {data: D, vocabulary: M}; null: all, along vocabulary. `units: U` beside them, which divides M, lets U devices
+    # share a copy of the reservoir, cut by unit; without it 1, or as few as have room for one (docs/many_devices.md).
+    mesh: dict[str, int] | None = None
 
     def check(self) -> None:
         require(

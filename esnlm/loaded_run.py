@@ -21,6 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from esnlm import config_io
@@ -38,6 +39,7 @@ from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
+from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, Shown
@@ -275,8 +277,7 @@ class Run:
         found = []
         for ids in encode(sentences, self.tokenizer, "paper"):
             self._require_readable([ids])
-            buffer, rows = self._stream.read([ids])
-            found.append(np.asarray(buffer[rows[0]]))
+            found.append(np.asarray(self._features_of(ids)))
         return found
 
     @in_float32
@@ -375,7 +376,14 @@ class Run:
 
     @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
-        return self.model.for_device(self.config.compute).stream(self.config.compute, self._placement)
+        compute, placement = self.config.compute, self._placement
+        return self.model.for_device(compute, placement).stream(compute, placement)
+
+    def _features_of(self, ids: np.ndarray) -> jax.Array:
+        """Returns the features after each id (T,), (T, F)."""
+        buffer, rows = self._stream.read([ids])
+        found = buffer[rows[0]]
+        return found if self._placement is None else self._placement.without_padding(found)
 
     @cached_property
     def _readout(self) -> dict:
@@ -452,7 +460,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
                 f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
             )
         frozen, _ = checkpoint.restore(directory.frozen)
-    model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
+    placement = experiment.model.placement(experiment.compute, vocab_size)
+    with in_host_memory(placement is not None and placement.units > 1):
+        model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
         if experiment.parent.run is not None:
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])

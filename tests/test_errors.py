@@ -24,6 +24,7 @@ from esnlm import commands, config, config_io
 from esnlm.data import store
 from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
 from esnlm.process import exit_with
+from esnlm.reservoir.functions import UPDATE_RULES
 from esnlm.runs.directory import FORMAT
 from esnlm.signals import network
 from esnlm.workflows.train import train_run
@@ -458,7 +459,7 @@ TABLE = {
         Row(
             "an axis that no mesh has",
             f"{TRAIN} --compute.mesh '{{model: 2}}'",
-            "compute.mesh has the axis 'model': choose data, vocabulary",
+            "compute.mesh has the axis 'model': choose data, vocabulary, units",
         ),
         Row(
             "fewer than no devices",
@@ -469,6 +470,26 @@ TABLE = {
             "more devices than there are",
             f"{TRAIN} --compute.mesh '{{data: 2, vocabulary: 400}}'",
             "compute.mesh is data 2 x vocabulary 400: it needs 800 devices and there are …; lower it, or give null",
+        ),
+        Row(
+            "more parts of a reservoir than devices",
+            f"{TRAIN} --compute.mesh '{{units: 2}}'",
+            "compute.mesh.units is 2: it must divide compute.mesh.vocabulary, which is 1; change one of them",
+        ),
+        Row(
+            "units in unequal parts",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 3, units: 3}}'",
+            "compute.mesh.units is 3: it does not divide model.reservoir.state_size, which is 16; leave it out",
+        ),
+        Row(
+            "a reservoir in parts that is trained",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.train_input true",
+            "compute.mesh.units is 2: ESN+i 16, rank 4 has no frozen reservoir, which alone is cut by unit; leave it out",
+        ),
+        Row(
+            "a reservoir in parts, and an update rule of one's own",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.reservoir.update_rule lateral",
+            "compute.mesh.units is 2: the update rule lateral is a program's own, and may read other units; leave it out",
         ),
     ],
     "Reservoirs and models": [
@@ -1771,6 +1792,8 @@ def test_a_mistake_is_one_line_that_says_what_to_do(row, world, tmp_path, monkey
         request.getfixturevalue("s3")
         for changing, name in ((os.environ, "AWS_MAX_ATTEMPTS"), (sys.modules, "s3fs")):
             monkeypatch.setitem(changing, name, changing.get(name, "5"))  # so that it is as before, at the end
+    if "lateral" in row.command:  # a program has registered it
+        monkeypatch.setitem(UPDATE_RULES, "lateral", UPDATE_RULES["leaky_output"])
     if row.command.startswith(LM_EVAL):
         pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
     here = tmp_path / "here"

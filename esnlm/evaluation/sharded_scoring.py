@@ -10,9 +10,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from esnlm.features.sharded_stream import BY_UNIT
 from esnlm.parallel.mesh import EVERYWHERE
-from esnlm.parallel.placement import Placement
+from esnlm.parallel.placement import BY_UNIT, Placement
 from esnlm.readout import sharded
 
 

@@ -1,8 +1,11 @@
-"""Features of many sentences at once on a mesh of devices, each of which reads its own share of the sentences.
+"""Features of many sentences at once on a mesh of devices, each copy of the cell with its own share of the sentences.
 
-No device waits for another one while states are computed: a share of the sentences runs in batch slots of its own, on a copy of
-the cell. What comes out is cut by sentence. A readout that is cut too wants it by unit (`by_unit`): one exchange between all
-devices, in which each state travels once.
+Where every device has a copy, no device waits for another one while states are computed: a share of the sentences runs in batch
+slots of its own. What comes out is cut by sentence. A readout that is cut too wants it by unit (`by_unit`): one exchange
+between all devices, in which each state travels once.
+
+Where several devices share a copy, they read the same sentences, each for its own units (reservoir/by_unit.py). What comes out is
+cut by sentence and by unit, and is exchanged between the copies only.
 """
 
 import heapq
@@ -14,23 +17,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream, Reading
 from esnlm.parallel import mesh as meshes
-from esnlm.parallel.mesh import ALL, EVERYWHERE
-from esnlm.parallel.placement import Placement
+from esnlm.parallel.mesh import EVERYWHERE, GROUPS, UNITS
+from esnlm.parallel.placement import BY_UNIT, Placement
 
-BY_SENTENCE, BY_UNIT = PartitionSpec(ALL), PartitionSpec(None, ALL)
+BY_SENTENCE = PartitionSpec(GROUPS)
+OF_BUFFER = PartitionSpec(GROUPS, UNITS)
 
 
 class ShardedStream(FeatureStream):
-    """A FeatureStream whose buffer is cut by row over the devices of a mesh.
+    """A FeatureStream whose buffer is cut by row over the copies of the cell on a mesh, and by unit over the devices of a copy.
 
     Args:
-        cell, dropout: as for FeatureStream.
-        slots: of each device.
+        cell: as for FeatureStream; one that is cut by unit where several devices share a copy.
+        dropout: as for FeatureStream.
+        slots: for each device; those that share a copy run all of theirs together.
         capacity: rows of all devices to begin with.
         placement: of the model.
     """
@@ -38,21 +43,23 @@ class ShardedStream(FeatureStream):
     placement: Placement
 
     def __init__(self, cell: recurrence.Cell, slots: int, capacity: int, dropout: float, placement: Placement) -> None:
-        self.placement, self.own_slots = placement, slots
-        self.cell, self.slots, self.dropout = placement.everywhere(cell), slots * placement.devices, dropout
-        self._make_buffer(capacity // placement.devices + capacity // placement.devices // 8)
+        self.placement, self.groups = placement, placement.devices // placement.units
+        self.cell = placement.everywhere(cell) if placement.units == 1 else cell
+        self.own_slots, self.slots, self.dropout = slots * placement.units, slots * placement.devices, dropout
+        self._make_buffer(capacity // self.groups + capacity // self.groups // 8)
 
     def _read(self, reading: Reading) -> tuple[jax.Array, list[np.ndarray]]:
         if reading.prefix_tree:  # neighbours share prefixes
-            shares = np.array_split(np.arange(len(reading.sentences)), self.placement.devices)
+            shares = np.array_split(np.arange(len(reading.sentences)), self.groups)
         else:
-            shares = share_out([len(sentence) for sentence in reading.sentences], self.placement.devices)
-        # A device without a share reads the first sentence, too. Nothing comes of it.
+            shares = share_out([len(sentence) for sentence in reading.sentences], self.groups)
+        # Who has no share reads the first sentence, too. Nothing comes of it.
         laid_out = [reading.only(share if len(share) else [0]).lay_out(self.own_slots) for share in shares]
         found, corpus_positions = zip(*laid_out, strict=True)
         if (rows := max(each.total for each in found)) + self.own_slots > self.rows:
             self._make_buffer(-(-rows // 1024) * 1024)
-        steps = 1 << max(0, max(each.steps for each in found) - 1).bit_length()  # few sizes, so few compilations
+        longest = max(each.steps for each in found)
+        steps = 1 << max(0, longest - 1).bit_length()  # few sizes, so few compilations
 
         def stack(arrays: Sequence[Any]) -> np.ndarray | None:
             if arrays[0] is None:
@@ -64,8 +71,12 @@ class ShardedStream(FeatureStream):
             tokens=stack([each.tokens for each in found]),
             starts=stack([each.starts for each in found]),
             parents=stack([each.parents for each in found]),
-            first_rows=stack([each.first_rows for each in found]),
-            steps=np.array([each.steps for each in found], np.int32),
+            # What a copy writes after its last time step goes behind its rows.
+            first_rows=np.stack(
+                [np.pad(each.first_rows, (0, steps - each.steps), constant_values=each.total) for each in found]
+            ),
+            # Devices that exchange states in a loop leave it together, those of other copies too.
+            steps=np.array([each.steps if self.placement.units == 1 else longest for each in found], np.int32),
             corpus_positions=stack(corpus_positions),
         )
         self.buffer = run(
@@ -78,39 +89,40 @@ class ShardedStream(FeatureStream):
             rate=reading.rate,
         )
         rows_of = [np.empty(0, np.int32)] * len(reading.sentences)
-        for device, (share, each) in enumerate(zip(shares, found, strict=True)):
+        for group, (share, each) in enumerate(zip(shares, found, strict=True)):
             for s, own in zip(share, each.rows, strict=False):
-                rows_of[s] = own + np.int32(device * self.rows)
+                rows_of[s] = own + np.int32(group * self.rows)
         return self.buffer, rows_of
 
     def _make_buffer(self, rows: int) -> None:
-        """Makes a buffer with so many rows, and those that a time step may overwrite, on each device."""
+        """Makes a buffer with so many rows, and those that a time step may overwrite, for each copy of the cell."""
         self.buffer: Any = None  # freed before its successor is made
         self.rows = rows + self.own_slots
-        shape = self.placement.devices * self.rows, self.cell.output_size
-        sharding = jax.sharding.NamedSharding(self.placement.mesh, BY_SENTENCE)
+        units = self.cell.output_size if self.placement.units == 1 else self.placement.padded_feature_size
+        shape = self.groups * self.rows, units
+        sharding = NamedSharding(self.placement.mesh, OF_BUFFER)
         self.buffer = jax.jit(lambda: jnp.zeros(shape, jnp.float32), out_shardings=sharding)()
 
 
-def share_out(lengths: list[int], devices: int) -> list[np.ndarray]:
-    """Returns the numbers of each device's sentences: the longest first, each to the device with the fewest tokens."""
-    queue = [(0, device) for device in range(devices)]
-    shares: list[list[int]] = [[] for _ in range(devices)]
+def share_out(lengths: list[int], groups: int) -> list[np.ndarray]:
+    """Returns the numbers of each group's sentences: the longest first, each to the group with the fewest tokens."""
+    queue = [(0, group) for group in range(groups)]
+    shares: list[list[int]] = [[] for _ in range(groups)]
     for s in np.argsort([-length for length in lengths], kind="stable"):
-        load, device = queue[0]
-        shares[device].append(int(s))
-        heapq.heapreplace(queue, (load + lengths[s], device))
+        load, group = queue[0]
+        shares[group].append(int(s))
+        heapq.heapreplace(queue, (load + lengths[s], group))
     return [np.array(share, np.int64) for share in shares]
 
 
 class _Laid(NamedTuple):
-    """The layouts of all devices, with a leading axis for the device; features/layout.py has the rest."""
+    """The layouts of all copies of the cell, with a leading axis for the copy; features/layout.py has the rest."""
 
-    tokens: Any  # (devices, T, B)
+    tokens: Any  # (copies, T, B)
     starts: Any
     parents: Any
-    first_rows: Any  # (devices, T)
-    steps: Any  # (devices,)
+    first_rows: Any  # (copies, T)
+    steps: Any  # (copies,)
     corpus_positions: Any
 
 
@@ -125,36 +137,45 @@ def run(
     mesh: Mesh,
     rate: float,
 ) -> jax.Array:
-    """Runs every device's slots: what recurrence.run is to one device. Nothing travels between devices.
+    """Runs the slots of every copy of the cell: what recurrence.run is to one device. Nothing travels between copies.
 
     Args:
-        cell, first_token, key: the same on all devices.
-        laid: what differs between them.
-        buffer: (devices * rows, F), cut by row; overwritten.
+        cell: the same on all devices, or the parts of all devices of a copy, with a leading axis for them.
+        first_token, key: the same on all devices.
+        laid: what differs between the copies.
+        buffer: (copies * rows, F), cut by row and by unit; overwritten.
         mesh: the devices.
         rate: of dropout.
     """
 
+    is_cut = mesh.shape[UNITS] > 1
+
     def here(cell: recurrence.Cell, laid: _Laid, buffer: jax.Array, first_token: Any, key: Any) -> jax.Array:
         own = _Laid(*(None if part is None else part[0] for part in laid))
-        return recurrence.run(cell, *own[:5], buffer, first_token, own.corpus_positions, key, rate)
+        ready = jax.tree.map(lambda part: part[0], cell) if is_cut else cell
+        return recurrence.run(ready, *own[:5], buffer, first_token, own.corpus_positions, key, rate)
 
-    specs = EVERYWHERE, BY_SENTENCE, BY_SENTENCE, EVERYWHERE, EVERYWHERE
-    return jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=BY_SENTENCE, check_vma=False)(
+    specs = PartitionSpec(UNITS) if is_cut else EVERYWHERE, BY_SENTENCE, OF_BUFFER, EVERYWHERE, EVERYWHERE
+    return jax.shard_map(here, mesh=mesh, in_specs=specs, out_specs=OF_BUFFER, check_vma=False)(
         cell, laid, buffer, first_token, key
     )
 
 
-@partial(jax.jit, static_argnames="mesh")
 def by_unit(buffer: jax.Array, mesh: Mesh) -> jax.Array:
-    """Returns features (rows, F) that are cut by row as features that are cut by unit, in the order that they had.
+    """Returns features (rows, F) that are cut by row as features that are cut by unit over all devices, rows in their order.
 
-    Units of zeros are added, so that every device has equally many.
+    Units of zeros are added, so that every device has equally many. Where all devices share one copy of the cell, the features
+    are there already, and nothing is done.
     """
-    devices = mesh.size
+    return buffer if mesh.size == mesh.shape[UNITS] else _by_unit(buffer, mesh)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def _by_unit(buffer: jax.Array, mesh: Mesh) -> jax.Array:
+    groups = mesh.size // mesh.shape[UNITS]
 
     def here(rows: jax.Array) -> jax.Array:
-        padded = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % devices)))
-        return lax.all_to_all(padded, ALL, split_axis=1, concat_axis=0, tiled=True)
+        padded = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % groups)))
+        return lax.all_to_all(padded, GROUPS, split_axis=1, concat_axis=0, tiled=True)
 
-    return jax.shard_map(here, mesh=mesh, in_specs=BY_SENTENCE, out_specs=BY_UNIT, check_vma=False)(buffer)
+    return jax.shard_map(here, mesh=mesh, in_specs=OF_BUFFER, out_specs=BY_UNIT, check_vma=False)(buffer)

@@ -152,8 +152,7 @@ class LanguageModel:
         run, found = self.run, []
         readout = run.config.model.readout_arrays(run.model.params)
         for ids in encode(list(beginnings), self.tokenizer, "no-eos"):
-            buffer, rows = run._stream.read([ids])
-            logits = linear.logits(readout, buffer[rows[0][-1:]], run.config.compute.precision)
+            logits = linear.logits(readout, run._features_of(ids)[-1:], run.config.compute.precision)
             found.append(int(np.argmax(np.asarray(logits))))
         return np.array(found, np.int64)
 

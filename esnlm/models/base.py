@@ -17,6 +17,7 @@ from flax import nnx, traverse_util
 from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
+from esnlm.devices import find_device
 from esnlm.errors import require
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
@@ -27,6 +28,10 @@ from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 from esnlm.readout import fused_cross_entropy
 from esnlm.reservoir.arrays import arrays_by_name
+
+# Of a device's memory, by default, a copy of the reservoir may take this much. The rest is for two copies of the features of a
+# window, which are 8 GB each on a GPU, for the readout with its optimizer, and for logits.
+RESERVOIR_SHARE = 0.5
 
 READOUT_ARRAYS = ("readout.a", "readout.w", "readout.bias")  # those with a row for each token
 
@@ -152,9 +157,13 @@ class ModelConfig(ABC):
         """Returns the mesh of devices that the model is computed on; None where it is one device.
 
         Raises:
-            InputError: the devices that are asked for are not there, or the model can be computed on one only.
+            InputError: the devices that are asked for are not there, or cannot divide the model's units, or the model can be
+                computed on one device only.
         """
         if self.token_arrays is not None:
+            units = (compute.mesh or {}).get("units", 1)
+            why = None if units == 1 else self.why_not_cut(units)
+            require(why is None, f"compute.mesh.units is {units}: {why}; leave it out")
             return meshes.make_mesh(compute.mesh)
         several = compute.mesh is not None and meshes.make_mesh(compute.mesh) is not None
         line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
@@ -162,10 +171,42 @@ class ModelConfig(ABC):
         return None
 
     def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement | None:
-        """Returns where the trained arrays lie on the mesh of `compute`; None where there is one device."""
+        """Returns where the arrays lie on the mesh of `compute`; None where there is one device."""
         mesh = self.mesh(compute)
-        by_token = self.token_arrays or ()
-        return None if mesh is None else Placement(mesh, vocab_size, self.feature_size, by_token, ("readout.b",))
+        if mesh is None:
+            return None
+        if "units" not in (compute.mesh or {}):
+            # By the table and not by what the devices say of their memory: all processes must come to the same mesh.
+            device = find_device(mesh.devices.flat[0].device_kind)
+            most = meshes.describe(mesh)["vocabulary"]
+            units = 1 if device is None else self.shared_by(most, device.memory, compute, device.backend, vocab_size)
+            mesh = meshes.cut_by_unit(mesh, units)
+        return Placement(mesh, vocab_size, self.feature_size, self.token_arrays or (), ("readout.b",))
+
+    def shared_by(self, most: int, memory: int, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
+        """Returns how many devices share a copy of the reservoir where nobody says so: as few as have room for it.
+
+        Args:
+            most: devices along `vocabulary`.
+            memory: of each of them.
+            compute: the settings, `auto` and null among them.
+            backend: of the devices.
+            vocab_size: V.
+        """
+        needed = self.reservoir_bytes(compute, backend, vocab_size)
+        found = 1
+        for units in range(2, most + 1):
+            if needed > RESERVOIR_SHARE * memory * found and most % units == 0 and self.why_not_cut(units) is None:
+                found = units
+        return found
+
+    def why_not_cut(self, units: int) -> str | None:
+        """Returns why so many devices cannot share a copy of the reservoir, each with some of its units; None: they can."""
+        return f"{self.title} has no frozen reservoir, which alone is cut by unit"
+
+    def reservoir_bytes(self, compute: ComputeConfig, backend: str, vocab_size: int) -> int:
+        """Returns the memory that a copy of the reservoir and its states take on a device; 0 where it is never cut by unit."""
+        return 0
 
     @property
     def token_arrays(self) -> tuple[str, ...] | None:
@@ -236,8 +277,14 @@ class LanguageModel(nnx.Module):
     def counts(self) -> Counts:
         """Returns the parameters of this model. It does not read trained arrays, which may be donated."""
 
-    def for_device(self, compute: ComputeConfig) -> Self:
-        """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it."""
+    def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> Self:
+        """Returns the same model as it is computed: with the precision, and what is frozen as the kernel wants it.
+
+        Args:
+            compute: resolved settings of the device.
+            placement: on a mesh of devices. Where some of them share a copy of the reservoir, each gets its part, and the model
+                serves for `stream` only.
+        """
         graphdef, *state = nnx.split(self)
         ready = nnx.merge(graphdef, *state)
         ready.precision, ready.cross_entropy = compute.precision, compute.cross_entropy

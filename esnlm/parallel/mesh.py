@@ -1,14 +1,15 @@
 """The devices of a run as a mesh: how many there are along each axis, and how arrays get onto them and back.
 
-The mesh has two axes. The vocabulary of the readout is cut along `vocabulary`, and the rows of an update along `data`. What
-is cut by sentence or by unit is cut along both, over all devices (`ALL`). docs/many_devices.md says which array is which.
+A setting names D devices along `data` and M along `vocabulary`. The rows of an update are cut along `data`, and the vocabulary of
+the readout along `vocabulary`. Of the latter U adjacent devices may share one copy of the reservoir, cut by unit: `units`, which
+divides M. So the mesh has the axes data (D), copies (M / U) and units (U), in this order. Sentences are cut over the D M / U
+copies (`GROUPS`), what has a column for each unit over all devices (`ALL`). docs/many_devices.md says which array is which.
 
 A mesh may span the devices of several processes. Then every process makes the same calls, and an array is placed from the
 part of it that the process's own devices hold.
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,8 +20,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from esnlm.errors import require
 
-DATA, VOCABULARY = AXES = ("data", "vocabulary")
-ALL = AXES  # PartitionSpec(ALL) cuts an axis of an array over all devices
+SETTINGS = ("data", "vocabulary", "units")  # what `compute.mesh` may name
+DATA, COPIES, UNITS = AXES = ("data", "copies", "units")
+VOCABULARY = (COPIES, UNITS)  # PartitionSpec(VOCABULARY) cuts an axis of an array over M devices
+GROUPS = (DATA, COPIES)  # each is U devices that share a copy of the reservoir
+# All devices. Units come first: what a group has of them when it has computed states, its devices keep, or swap along GROUPS.
+ALL = (UNITS, DATA, COPIES)
 EVERYWHERE = PartitionSpec()  # every device has all of it
 
 
@@ -29,25 +34,28 @@ def check(setting: Mapping[str, int] | None) -> None:
     if setting is None:
         return
     for axis, size in setting.items():
-        require(axis in AXES, f"compute.mesh has the axis {axis!r}: choose {', '.join(AXES)}")
+        require(axis in SETTINGS, f"compute.mesh has the axis {axis!r}: choose {', '.join(SETTINGS)}")
         require(size >= 1, f"compute.mesh.{axis} is {size}: it must be at least 1")
+    units, vocabulary = setting.get("units", 1), setting.get("vocabulary", 1)
+    line = f"compute.mesh.units is {units}: it must divide compute.mesh.vocabulary, which is {vocabulary}; change one of them"
+    require(vocabulary % units == 0, line)
 
 
 def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None = None) -> Mesh | None:
     """Returns the mesh of a run, or None where one device does all.
 
     Args:
-        setting: {"data": D, "vocabulary": M}, of which a missing one is 1. Null: all devices along `vocabulary`.
+        setting: {"data": D, "vocabulary": M, "units": U}, of which a missing one is 1. Null: all devices along `vocabulary`.
         devices: of all processes; None: those of JAX, or within `own_devices` those of this process.
 
     Raises:
         InputError: there are fewer devices than D M, or fewer are asked for than several processes have.
     """
     found = _devices() if devices is None else list(devices)
-    shape = {VOCABULARY: len(found)} if setting is None else setting
-    sizes = [shape.get(axis, 1) for axis in AXES]
-    count, processes = math.prod(sizes), len({device.process_index for device in found})
-    asked = f"compute.mesh is {' x '.join(f'{axis} {size}' for axis, size in zip(AXES, sizes, strict=True))}"
+    shape = {"vocabulary": len(found)} if setting is None else setting
+    data, vocabulary, units = (shape.get(name, 1) for name in SETTINGS)
+    count, processes = data * vocabulary, len({device.process_index for device in found})
+    asked = f"compute.mesh is data {data} x vocabulary {vocabulary}"
     require(
         count <= len(found), f"{asked}: it needs {count} devices and there are {len(found)}; lower it, or give null"
     )
@@ -55,7 +63,12 @@ def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None =
         processes == 1 or count == len(found),
         f"{asked}: {processes} processes have {len(found)} devices, and all of them must be in it; give null",
     )
-    return None if count == 1 else Mesh(np.array(found[:count]).reshape(sizes), AXES)
+    return None if count == 1 else Mesh(np.array(found[:count]).reshape(data, vocabulary // units, units), AXES)
+
+
+def cut_by_unit(mesh: Mesh, units: int) -> Mesh:
+    """Returns a mesh of the same devices, of which so many adjacent ones share a copy of the reservoir."""
+    return Mesh(mesh.devices.reshape(mesh.shape[DATA], -1, units), AXES)
 
 
 @contextlib.contextmanager
@@ -74,7 +87,21 @@ _devices: Callable[[], list[jax.Device]] = jax.devices
 
 def describe(mesh: Mesh | None) -> dict[str, int]:
     """Returns the devices along each axis, for a summary."""
-    return dict.fromkeys(AXES, 1) if mesh is None else {axis: int(mesh.shape[axis]) for axis in AXES}
+    if mesh is None:
+        return dict.fromkeys(SETTINGS, 1)
+    data, copies, units = mesh.devices.shape
+    return dict(zip(SETTINGS, (data, copies * units, units), strict=True))
+
+
+@contextlib.contextmanager
+def in_host_memory(wanted: bool = True) -> Iterator[None]:
+    """Lets new arrays lie in the memory of the host, where JAX has its CPU beside the accelerators, and it is wanted."""
+    hosts: list[Any] = []
+    if wanted:
+        with contextlib.suppress(RuntimeError):  # JAX_PLATFORMS names no cpu
+            hosts = jax.local_devices(backend="cpu")
+    with jax.default_device(hosts[0]) if hosts else contextlib.nullcontext():
+        yield
 
 
 def place(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:

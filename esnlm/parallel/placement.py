@@ -3,6 +3,9 @@
 What has a row for each token of the vocabulary is cut along `vocabulary`; B, which has a column for each unit, is cut over all
 devices; everything else is on every device. So that all parts are equally long, an array that is cut is padded with zeros on
 the devices. Its padding has no gradient and stays 0. Nothing of this is saved: a checkpoint has the arrays as one device has them.
+
+Where U devices share a copy of the reservoir, units are dealt out to them like cards: device u has the units u, u + U, u + 2 U ...
+The columns of B then stand in the order in which the devices have the units (`deal`).
 """
 
 from dataclasses import dataclass
@@ -10,12 +13,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import DictKey, KeyPath
 
 from esnlm.parallel import mesh as meshes
-from esnlm.parallel.mesh import ALL, EVERYWHERE, VOCABULARY
+from esnlm.parallel.mesh import ALL, COPIES, EVERYWHERE, UNITS, VOCABULARY
 
+BY_UNIT = PartitionSpec(None, ALL)
 ALIGNMENT = 128  # a device has a multiple of so many tokens: rows of logits that begin there are the fast ones
 
 
@@ -38,9 +42,14 @@ class Placement:
         return self.mesh.size
 
     @property
+    def units(self) -> int:
+        """U, the devices that share a copy of the reservoir."""
+        return self.mesh.shape[UNITS]
+
+    @property
     def padded_vocab_size(self) -> int:
         """V on the devices."""
-        return _up(self.vocab_size, ALIGNMENT * self.mesh.shape[VOCABULARY])
+        return _up(self.vocab_size, ALIGNMENT * self.mesh.shape[COPIES] * self.units)
 
     @property
     def padded_feature_size(self) -> int:
@@ -51,7 +60,7 @@ class Placement:
         """Returns how an array is cut."""
         if name in self.by_token:
             return PartitionSpec(VOCABULARY)
-        return PartitionSpec(None, ALL) if name in self.by_unit else EVERYWHERE
+        return BY_UNIT if name in self.by_unit else EVERYWHERE
 
     def specs(self, tree: Any) -> Any:
         """Returns how each array of a tree is cut, as a tree."""
@@ -60,15 +69,20 @@ class Placement:
     def readout_specs(self, readout: dict) -> dict:
         """Returns how the arrays of a readout are cut, by their names in readout/linear.py."""
         cut = {"a": VOCABULARY, "w": VOCABULARY, "bias": VOCABULARY}
-        return {name: PartitionSpec(cut[name]) if name in cut else PartitionSpec(None, ALL) for name in readout}
+        return {name: PartitionSpec(cut[name]) if name in cut else BY_UNIT for name in readout}
 
     def place(self, tree: Any) -> Any:
-        """Returns a tree of whole arrays, as they are saved, with those of the devices."""
+        """Returns a tree of whole arrays, as they are saved, with those of the devices. What lies there already stays."""
 
         def of_leaf(path: KeyPath, array: Any) -> jax.Array:
             spec, missing = self._of_leaf(path, array)
-            padding = [(0, each) for each in missing]
-            return meshes.place(np.pad(np.asarray(array), padding) if any(missing) else array, self.mesh, spec)
+            if isinstance(array, jax.Array) and array.sharding == NamedSharding(self.mesh, spec):
+                return array
+            if any(missing):
+                array = np.pad(np.asarray(array), [(0, each) for each in missing])
+            if spec == BY_UNIT and self.units > 1:
+                array = deal(np.asarray(array), self.units)
+            return meshes.place(array, self.mesh, spec)
 
         return jax.tree_util.tree_map_with_path(of_leaf, tree)
 
@@ -88,6 +102,11 @@ class Placement:
         """Returns a tree with every array on every device, as it is."""
         return jax.tree.map(lambda array: meshes.place(array, self.mesh, EVERYWHERE), tree)
 
+    def without_padding(self, features: Any) -> Any:
+        """Returns what has a column for each unit, as the devices have it, in the order of the units and without padding."""
+        in_order = deal(features, features.shape[-1] // self.units) if self.units > 1 else features
+        return in_order[..., : self.feature_size]
+
     def _of_leaf(self, path: KeyPath, array: Any) -> tuple[PartitionSpec, tuple[int, ...]]:
         """Returns how a leaf of a tree is cut, and how much is missing at the end of each axis of it."""
         shape, name = np.shape(array), _name(path)
@@ -104,7 +123,19 @@ class Placement:
         name = _name(path)
         if array.ndim and name in self.by_token:
             return array[: self.vocab_size]
-        return array[:, : self.feature_size] if array.ndim and name in self.by_unit else array
+        return self.without_padding(array) if array.ndim and name in self.by_unit else array
+
+
+def deal(x: Any, parts: int) -> Any:
+    """Returns an array with its last axis dealt out like cards: 0, parts, 2 parts, ..., then 1, parts + 1, ...
+
+    With shape[-1] / parts in place of parts it undoes this.
+
+    Example:
+        deal(np.arange(6), 2)  # 0 2 4 1 3 5
+        deal(np.array([0, 2, 4, 1, 3, 5]), 3)  # 0 1 2 3 4 5
+    """
+    return x.reshape(*x.shape[:-1], -1, parts).swapaxes(-1, -2).reshape(x.shape)
 
 
 def _name(path: KeyPath) -> str:

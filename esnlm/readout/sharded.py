@@ -20,7 +20,8 @@ from jax import lax
 
 from esnlm.ops import xla
 from esnlm.ops.matmul import matmul
-from esnlm.parallel.mesh import ALL, DATA, VOCABULARY
+from esnlm.parallel.mesh import ALL, DATA, UNITS, VOCABULARY
+from esnlm.parallel.placement import deal
 from esnlm.readout import cross_entropy
 from esnlm.readout.cross_entropy import LARGEST_SUM
 
@@ -37,7 +38,8 @@ def project(readout: dict, h: jax.Array, feature_size: int, precision: str) -> j
     """Returns z (C, r) on every device, from the device's own units of the features, (C, F/n)."""
     if "b" in readout:
         return lax.psum(matmul(h, readout["b"], (1, 1), precision), ALL)
-    return lax.all_gather(h, ALL, axis=1, tiled=True)[:, :feature_size]
+    whole = lax.all_gather(h, ALL, axis=1, tiled=True)
+    return deal(whole, whole.shape[1] // lax.axis_size(UNITS))[:, :feature_size]
 
 
 def last_layer(readout: dict) -> tuple[jax.Array, jax.Array]:

@@ -13,7 +13,8 @@ for a sparse W_rec that finds most states in a cache can be faster than the boun
                4 x 7 P bytes, since parameters, gradient and two moments are read, and all but the gradient written
     scoring    states, and 2 operations for each entry of the readout and token, or parameters and features read
 
-All work is divided by the number of devices, and so is all memory but that of what is frozen.
+All work is divided by the number of devices. A reservoir that several devices share (parallel/mesh.py) has these bounds too, since
+the exchange of its states is left out.
 """
 
 from typing import NamedTuple

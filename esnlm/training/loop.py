@@ -20,6 +20,7 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.packed_stream import PackedStream
 from esnlm.features.stream import FeatureStream
 from esnlm.models.base import LanguageModel
+from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
 from esnlm.readout import padding
 from esnlm.readout.padding import VocabularyPadding
@@ -48,18 +49,20 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         InputError: the machine has too little memory or disk, or what was saved is damaged.
     """
     training, vocab_size, features = experiment.training, corpus.tokenizer.vocab_size, experiment.model.feature_size
+    placement = experiment.model.placement(experiment.compute, vocab_size)
+    is_cut = placement is not None and placement.units > 1
     if isinstance(training, Fitter):
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
-        with group.in_turn():
+        with group.in_turn(), in_host_memory(is_cut):
             model = open_model(experiment.model, vocab_size, experiment.seed, directory)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     require_memory(experiment, vocab_size)
-    with group.in_turn():
+    with group.in_turn(), in_host_memory(is_cut):
         model = open_model(experiment.model, vocab_size, experiment.seed, directory)
     if initial := parent.restore_initial(experiment, directory):
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
     optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
-    placement, moments = experiment.model.placement(experiment.compute, vocab_size), initial.get("optimizer")
+    moments = initial.get("optimizer")
     if experiment.parent.keep_optimizer:
         moments = moments or {}  # of an imported model
     return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement, moments)
@@ -88,12 +91,12 @@ def train(
     """
     training, compute = experiment.training, experiment.compute
     detail(f"computing on {jax.devices()[0].device_kind}: {_spell(compute)}")
-    ready = model.for_device(compute)
+    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
+    ready = model.for_device(compute, placement)
     if isinstance(training, TrainingConfig):
         return _train_by_gradients(
             experiment, training, corpus, ready, state, metrics, directory, interruption, profile
         )
-    placement = experiment.model.placement(compute, corpus.tokenizer.vocab_size)
     stream = ready.stream(compute, placement)
     # `Experiment.check` and `resolve` see to both.
     assert isinstance(stream, FeatureStream) and compute.window_tokens is not None

@@ -17,20 +17,21 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     """Raises InputError where a training by gradients needs more memory than the device has.
 
     Only what exists at once in any case is counted: what is trained with its gradient and the optimizer's state, what is
-    frozen, and the buffer of precomputed features. Logits and other temporary arrays are not. All memory of the device
+    frozen, and the buffers of precomputed features. Logits and other temporary arrays are not. All memory of the device
     counts as free, or on a CPU all that this process may use. So a run that is refused cannot fit, and one that is not
     refused may still run out of memory.
     """
     if os.environ.get(SWITCH) == "off":
         return
     model, platform = experiment.model, backend()
-    planned = plan.memory(experiment, platform, vocab_size)
-    mesh = model.mesh(experiment.compute)
-    # Devices of a mesh share what is trained and the features. Those of a CPU, which are for tests, have one memory.
-    sharing = 1 if mesh is None or platform == "cpu" else mesh.size
-    parts = {"what is trained": planned.trained // sharing, "what is frozen": planned.frozen}
+    placement = model.placement(experiment.compute, vocab_size)
+    devices, units = (1, 1) if placement is None else (placement.devices, placement.units)
+    planned = plan.memory(experiment, platform, vocab_size, devices, units).of_each(devices, units)
+    # The devices of a CPU, which are for tests, have one memory.
+    together = min(devices, jax.local_device_count()) if platform == "cpu" else 1
+    parts = {"what is trained": together * planned.trained, "what is frozen": together * planned.frozen}
     if model.features_are_frozen:
-        parts["features"] = planned.features // sharing
+        parts["features"] = together * planned.features
     needed, there = sum(parts.values()), device_memory()
     if needed <= there:
         return
@@ -39,6 +40,6 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     largest = max(parts, key=lambda name: parts[name])
     advice = "a smaller compute.window_tokens" if largest == "features" else "a smaller model"
     raise InputError(
-        f"this run needs at least {needed / 1e9:,.1f} GB of memory{' on each device' * (sharing > 1)} ({of_it}) and {where} has {there / 1e9:,.1f} GB; choose"
+        f"this run needs at least {needed / 1e9:,.1f} GB of memory{' on each device' * (devices > together)} ({of_it}) and {where} has {there / 1e9:,.1f} GB; choose"
         f" {advice}, or try it all the same with {SWITCH}=off"
     )

@@ -36,9 +36,9 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         InputError: its data cannot be used, or no such device is known.
     """
     training, model = experiment.training, experiment.model
-    mesh = None if on is not None else model.mesh(experiment.compute)
-    device, devices = (None, 1 if mesh is None else mesh.size) if on is None else parse_devices(on)
     corpus = experiment.data.size()
+    placement = None if on is not None else model.placement(experiment.compute, corpus.vocab_size)
+    device, devices = (None, 1 if placement is None else placement.devices) if on is None else parse_devices(on)
     platform = backend() if device is None else device.backend
     compute = choose_compute(experiment.compute, model, platform, devices)
     assert compute.window_tokens is not None
@@ -48,18 +48,21 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     else:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
-    needed = memory(experiment, platform, devices=devices)
+    units = 1 if placement is None else placement.units
+    if device is not None:
+        units = model.shared_by(devices, device.memory, compute, platform, corpus.vocab_size)
+    needed = memory(experiment, platform, devices=devices, units=units)
     if device is None:
         on_it = {
             "memory": _describe(needed, fit.name),
-            **({} if mesh is None else {"memory of each": _describe(needed.of_each(devices), fit.name)}),
+            **({} if placement is None else {"memory of each": _describe(needed.of_each(devices, units), fit.name)}),
             "disk": _disk(needed, fit),
             "time at best": f"{clock(flops(experiment) / matmul_speed(compute.precision))} on this"
             f" {jax.default_backend()}, by the speed of its matrix products alone; expect half as much again",
             "compilation": _compilation(experiment),
         }
     else:
-        on_it = _on_devices(experiment, compute, needed, fit, device, devices)
+        on_it = _on_devices(experiment, compute, needed, fit, device, devices, units)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
@@ -75,7 +78,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
 
 
 class Memory(NamedTuple):
-    """Bytes of memory that a run needs at its peak."""
+    """Bytes of memory that a run needs at its peak, on one device or on all devices together."""
 
     frozen: int
     trained: int  # with the optimizer's state and the gradient, or with the sums of a regression
@@ -86,12 +89,14 @@ class Memory(NamedTuple):
     def total(self) -> int:
         return sum(self)
 
-    def of_each(self, devices: int) -> "Memory":
-        """Returns the bytes that each of some devices needs: what is frozen lies on all of them."""
-        return Memory(self.frozen, *(math.ceil(part / devices) for part in self[1:]))
+    def of_each(self, devices: int, units: int = 1) -> "Memory":
+        """Returns the bytes that each of some devices needs, of which so many share a copy of what is frozen."""
+        return Memory(math.ceil(self.frozen / units), *(math.ceil(part / devices) for part in self[1:]))
 
 
-def memory(experiment: Experiment, platform: str, vocab_size: int | None = None, devices: int = 1) -> Memory:
+def memory(
+    experiment: Experiment, platform: str, vocab_size: int | None = None, devices: int = 1, units: int = 1
+) -> Memory:
     """Returns the memory that an experiment needs on a kind of device: cpu, gpu or tpu.
 
     Args:
@@ -99,6 +104,7 @@ def memory(experiment: Experiment, platform: str, vocab_size: int | None = None,
         platform: the kind of device.
         vocab_size: V; None: that of its data.
         devices: whose memory is added up; what is frozen is counted once.
+        units: devices that share a copy of the reservoir.
 
     Raises:
         InputError: its data cannot be used.
@@ -109,8 +115,12 @@ def memory(experiment: Experiment, platform: str, vocab_size: int | None = None,
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
         trained=_fit(experiment, vocab_size).memory,
-        # On a mesh they lie there twice: by sentence, as they are made, and by unit, as updates read them.
-        features=4 * model.feature_size * (compute.window_tokens + devices * compute.batch_slots) * min(devices, 2),
+        # Where there are several copies of the reservoir, they lie there twice: as they are made, by sentence, and as updates
+        # read them, by unit.
+        features=4
+        * model.feature_size
+        * (compute.window_tokens + devices * compute.batch_slots)
+        * (1 if devices == units else 2),
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
     )
 
@@ -136,14 +146,21 @@ def _disk(needed: Memory, fit: "_Fit") -> str:
 
 
 def _on_devices(
-    experiment: Experiment, compute: ComputeConfig, needed: Memory, fit: "_Fit", device: Device, devices: int
+    experiment: Experiment,
+    compute: ComputeConfig,
+    needed: Memory,
+    fit: "_Fit",
+    device: Device,
+    devices: int,
+    units: int,
 ) -> dict[str, str]:
     """Returns the lines of a plan for devices that need not be there: bounds, by the makers' figures (bounds.py)."""
     training, corpus = experiment.training, experiment.data.size()
-    each = needed.of_each(devices)
+    each = needed.of_each(devices, units)
     room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
     lines = {
         "devices": f"{devices} x {device.title}, {_bytes(device.memory)} each; none was asked, and nothing measured",
+        **({} if units == 1 else {"a copy of the reservoir": f"on {units} devices, cut by unit"}),
         "memory of each": f"{_describe(each, fit.name)}{room}",
         "disk": _disk(needed, fit),
     }

@@ -191,6 +191,8 @@ class ReadoutRegression:
         features, rows = self.stream.read(given.inputs)
         if group.count() > 1:  # every process fits all of the readout
             features = jax.numpy.asarray(meshes.fetch(features))
+        if self.stream.placement is not None and self.stream.placement.units > 1:
+            features = self.stream.placement.without_padding(features)
         return Window(features, rows, np.concatenate(given.targets))
 
 

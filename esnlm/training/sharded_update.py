@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from esnlm.features import dropout
-from esnlm.features.sharded_stream import BY_UNIT
-from esnlm.parallel.mesh import ALL, EVERYWHERE
-from esnlm.parallel.placement import Placement
+from esnlm.parallel.mesh import ALL, EVERYWHERE, UNITS
+from esnlm.parallel.placement import BY_UNIT, Placement, deal
 from esnlm.readout import sharded
 from esnlm.readout.sharded import Targets
 from esnlm.training import update
@@ -64,5 +63,5 @@ def readout_loss_and_gradient(
 def _own_mask(corpus_positions: jax.Array, key: jax.Array, rate: float, size: int, own: int) -> jax.Array:
     """Returns dropout's mask on the device's own units of the features, (C, F/n). The numbers are those of one device."""
     whole = dropout.mask(dropout.token_keys(key, corpus_positions), dropout.OUTPUT, size, rate)  # (C, F)
-    padded = jnp.pad(whole, ((0, 0), (0, own * lax.axis_size(ALL) - size)))
+    padded = deal(jnp.pad(whole, ((0, 0), (0, own * lax.axis_size(ALL) - size))), lax.axis_size(UNITS))
     return lax.dynamic_slice_in_dim(padded, lax.axis_index(ALL) * own, own, axis=1)

@@ -39,8 +39,10 @@ def summarize(
     training = experiment.training
     stopped = isinstance(training, TrainingConfig) and training.on_nonfinite == "stop" and state.skipped > 0
     tokens_per_second = state.tokens / state.seconds if state.seconds else None
-    usage = usage_of(experiment, corpus.tokenizer.vocab_size)
-    diverged = stopped or has_diverged(train_nll, val_nll, corpus.tokenizer.vocab_size)
+    vocab_size = corpus.tokenizer.vocab_size
+    usage = usage_of(experiment, vocab_size)
+    diverged = stopped or has_diverged(train_nll, val_nll, vocab_size)
+    placement = experiment.model.placement(experiment.compute, vocab_size)
     return {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
@@ -65,7 +67,7 @@ def summarize(
         "seed": experiment.seed,
         "changes": state.changes,
         "versions": versions(),
-        "device": describe_device() | {"mesh": meshes.describe(experiment.model.mesh(experiment.compute))},
+        "device": describe_device() | {"mesh": meshes.describe(None if placement is None else placement.mesh)},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
     } | _where_there_is_one(experiment, state)

@@ -18,6 +18,8 @@ import measure
 import targets
 import untrained
 
+from esnlm.reservoir import by_unit
+
 H100, V5E = targets.TARGETS["h100"], targets.TARGETS["tpu-v5e"]
 
 
@@ -32,6 +34,19 @@ def test_shapes_are_those_of_a_reservoir_on_a_device(kernel, monkeypatch):
         assert (ours.dtype, ours.ndim) == (its.dtype, its.ndim)
         # what is random: the number of nonzeros, and the longest row and column
         assert all(own == other or 0.5 < own / other < 2 for own, other in zip(ours.shape, its.shape, strict=True))
+
+
+@pytest.mark.parametrize("kernel", ["csr", "ell", "dense", "fused"])
+def test_shapes_are_those_of_a_reservoir_that_devices_share(kernel, monkeypatch):
+    monkeypatch.setattr(compile_for, "VOCAB_SIZE", 200)
+    real = untrained.initialize(64, 200, 4, degree=8).model.reservoir
+    part = by_unit._part_of_layer(real, 1, 2, first=True).for_device(kernel)
+    config = compile_for.ReservoirConfig(state_size=64, mean_degree=8)
+    abstract = compile_for.abstract_reservoir(config, kernel, units=2)
+    assert jax.tree.structure(abstract) == jax.tree.structure(part)
+    for ours, its in zip(jax.tree.leaves(abstract), jax.tree.leaves(part), strict=True):
+        assert (ours.dtype, ours.ndim, ours.shape[0]) == (its.dtype, 1 + its.ndim, 2)
+        assert all(own == other or 0.5 < own / other < 2 for own, other in zip(ours.shape[1:], its.shape, strict=True))
 
 
 def test_no_array_is_made():
@@ -120,11 +135,11 @@ def test_a_table_names_what_fits_and_what_does_not():
 
 def compiled(target: str, only: str, folder: Path) -> dict:
     """Returns the record of the command, run apart from this process and its JAX."""
-    if not targets.plugin_folders(targets.TARGETS[target]):
+    if not targets.plugin_folders(targets.find(target)[0]):
         pytest.skip(f"no plugin that compiles for {target}: see benchmarks/compile_for.py")
     command = [sys.executable, compile_for.__file__, "--target", target, "--only", only, "--out", str(folder)]
     subprocess.run(command, check=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-    return json.loads((folder / f"compile_for.{target}.json").read_text())["programs"]
+    return json.loads((folder / f"compile_for.{target.replace(':', '.')}.json").read_text())["programs"]
 
 
 # Megabytes that a program holds with its temporaries, and kernels that it launches in a time step, an update or a call; None:
@@ -243,3 +258,16 @@ def test_what_is_counted_of_a_product_is_what_it_needs(tmp_path):
     found = compiled("h100", "window, N 4,096, dense", tmp_path)["window, N 4,096, dense"]
     assert found["flops"] == {"float32": 2.0 * 4096**2 * found["items"]}
     assert found["bytes_read"] + found["bytes_written"] >= 4 * (4096**2 + np.prod([2, 4096, found["items"]]))
+
+
+@pytest.mark.slow
+def test_devices_that_share_a_reservoir_gather_its_states_once_in_a_time_step(tmp_path):
+    names = ["window, N 65,536", "window, N 65,536, shared", "window, dense N 131,072, shared"]
+    found = compiled("h100:1x8x1", f"^({'|'.join(names)})$", tmp_path)
+    assert found[names[0]]["collectives"] == []
+    for name in names[1:]:
+        units, slots = int(name.split()[-2].replace(",", "")), 8 * found[name]["items"]
+        (gather,) = found[name]["collectives"]
+        by_arithmetic = 7 / 8 * 4 * units * slots
+        assert (gather["kind"], gather["times"], gather["received"]) == ("all-gather", 1, by_arithmetic)
+        assert found[name]["held_bytes"] + found[name]["temporary_bytes"] < 18e9

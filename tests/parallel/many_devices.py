@@ -37,6 +37,17 @@ FAMILIES = {
         f"{{{ESN}, readout: {{rank: 8}}}}",
         "{log_every: 1, batch_size: 8, ema: 0.9, schedule: cosine, schedule_by: words, warmup_words: 100}",
     ),
+    "esn by unit": ("{family: esn, reservoir: {state_size: 52, mean_degree: 6}, readout: {rank: 8}}", GRADIENT),
+    "esn full rank by unit": (
+        "{family: esn, reservoir: {state_size: 52, topology: {kind: scale_free, edges: 3}, input_connectivity: 0.1},"
+        " readout: {rank: null}, dropout: 0.1}",
+        GRADIENT,
+    ),
+    "stack, dense, by unit": (
+        "{family: esn, reservoir: {state_size: 20, connectivity: 0.5, input_connectivity: 1.0, layers: 2},"
+        " readout: {rank: 8}, dropout: 0.1}",
+        "{log_every: 1, batch_size: 8, ema: 0.9}",
+    ),
     "esn+i": (f"{{{ESN}, readout: {{rank: 8}}, train_input: true}}", GRADIENT),
     "esn+i dense": (
         "{family: esn, reservoir: {state_size: 20, connectivity: 0.5, input_connectivity: 1.0, layers: 2},"
@@ -45,11 +56,21 @@ FAMILIES = {
     ),
     "lstm": ("{family: lstm, width: 20}", GRADIENT),
     "gpt2": ("{family: gpt2, layers: 2, heads: 2, width: 16, positions: 64}", GRADIENT),
+    "lms by unit": (
+        "{family: esn, reservoir: {state_size: 52, mean_degree: 6}, readout: {rank: null}}",
+        "{kind: lms, learning_rate: 0.1, batch_size: 8}",
+    ),
     "ridge": (f"{{{ESN}, readout: {{rank: 8}}}}", "{kind: ridge, regularizations: [1.0e-3]}"),
     "rls": (f"{{{ESN}, readout: {{rank: null}}}}", "{kind: rls}"),
     "lms": (f"{{{ESN}, readout: {{rank: null}}}}", "{kind: lms, learning_rate: 0.1, batch_size: 8}"),
 }
 ONE, MANY, OTHER = {"data": 1, "vocabulary": 1}, {"data": 2, "vocabulary": 4}, {"data": 1, "vocabulary": 8}
+UNITS = {  # devices that share a copy of the reservoir: 2 copies of it for MANY, and 1 for 4 devices; else each has one
+    "esn by unit": 4,
+    "esn full rank by unit": 4,
+    "stack, dense, by unit": 4,
+    "lms by unit": 2,
+}
 
 
 def train(folder: Path, name: str, updates: int, mesh: dict[str, int], run: Path) -> None:
@@ -64,7 +85,7 @@ def train(folder: Path, name: str, updates: int, mesh: dict[str, int], run: Path
 
 
 def train_on_three_meshes(folder: Path, updates: int, run: Path) -> None:
-    """Trains the run "esn" on eight devices, is stopped, goes on with one, is stopped, and ends with eight."""
+    """Trains a run on eight devices, is stopped, goes on with one, is stopped, and ends with eight, of which four share a reservoir."""
     push, last = TrainingLog.push, 0
 
     def push_and_stop(self: TrainingLog, *arguments: object) -> None:
@@ -74,9 +95,9 @@ def train_on_three_meshes(folder: Path, updates: int, run: Path) -> None:
 
     TrainingLog.push = push_and_stop
     TrainingLog.updates_per_call = lambda self: 4
-    for third, mesh in enumerate((OTHER, ONE, MANY), start=1):
+    for third, mesh in enumerate((OTHER, ONE, MANY | {"units": 4}), start=1):
         last = third * updates // 3 if third < 3 else updates + 1
-        train(folder, "esn", updates, mesh, run)
+        train(folder, "esn by unit", updates, mesh, run)
     TrainingLog.push = push
 
 
@@ -114,12 +135,13 @@ def main(folder: Path, updates: int, names: list[str]) -> None:
     assert jax.device_count() == 8
     for number, name in enumerate(names):
         one, many = folder / f"{number}_one", folder / f"{number}_many"
+        units = {"units": UNITS[name]} if name in UNITS else {}
         if name == "three meshes":
-            train(folder, "esn", updates, ONE, one)
+            train(folder, "esn by unit", updates, ONE, one)
             train_on_three_meshes(folder, updates, many)
         else:
             train(folder, name, updates, ONE, one)
-            train(folder, name, updates, MANY, many)
+            train(folder, name, updates, MANY | units, many)
         summary = json.loads((many / "summary.json").read_text())
         found = {
             "name": name,
@@ -127,7 +149,7 @@ def main(folder: Path, updates: int, names: list[str]) -> None:
             "one": losses(one),
             "many": losses(many),
             "saved": largest_difference(saved(one), saved(many)),
-            "scores": largest_difference(scores(many, ONE), scores(many, OTHER)),
+            "scores": largest_difference(scores(many, ONE), scores(many, OTHER | units)),
         }
         print(json.dumps(found), flush=True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.parallel.many_devices import FAMILIES
+from tests.parallel.many_devices import FAMILIES, MANY
 
 EIGHT = "--xla_force_host_platform_device_count=8"
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,19 +18,23 @@ ROOT = Path(__file__).resolve().parents[2]
 LOSS, SCORE = 2e-5, 2e-5
 
 
-def run_on_eight_devices(module, *arguments):
-    """What a module prints in a process of its own: how many devices there are is decided once in a process."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+def run_on_eight_devices(program, *arguments):
+    """What a program of the tests prints, in a process of its own: how many devices there are is decided once."""
+    command = [sys.executable, "-m", program, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def on_eight_devices(folder, updates, *names):
-    """What tests/parallel/many_devices.py says of each run."""
-    printed = run_on_eight_devices("tests.parallel.many_devices", folder, updates, *names)
+def on_eight_devices(program, *arguments):
+    """What a program of the tests says of each of its cases, a line of JSON each."""
+    printed = run_on_eight_devices(program, *arguments)
     return [json.loads(line) for line in printed.splitlines() if line.startswith('{"name"')]
+
+
+def trained(folder, updates, *names):
+    return on_eight_devices("tests.parallel.many_devices", folder, updates, *names)
 
 
 def assert_same(found, updates):
@@ -42,22 +46,30 @@ def assert_same(found, updates):
 
 
 def test_a_run_that_goes_on_with_other_devices_is_the_run_on_one(tmp_path):
-    (found,) = on_eight_devices(tmp_path, 18, "three meshes")
+    (found,) = trained(tmp_path, 18, "three meshes")
     assert_same(found, 18)
     assert found["saved"] < 1e-4, "the largest array has steps of 1e-3"
-    assert found["mesh"] == {"data": 2, "vocabulary": 4}
+    assert found["mesh"] == MANY | {"units": 4}
+
+
+def test_a_run_on_eight_devices_is_the_run_on_one(tmp_path):
+    found = trained(tmp_path, 20, "esn", "esn by unit")
+    for each in found:
+        assert_same(each, 20)
+        assert each["saved"] < 1e-4, "the largest array has steps of 1e-3"
+    assert [each["mesh"] for each in found] == [MANY | {"units": 1}, MANY | {"units": 4}]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, (_, training) in FAMILIES.items() if "kind" not in training])
 def test_two_hundred_updates_of_every_family(tmp_path, name):
-    (found,) = on_eight_devices(tmp_path, 200, name)
+    (found,) = trained(tmp_path, 200, name)
     assert_same(found, 200)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, (_, training) in FAMILIES.items() if "kind" in training])
 def test_every_regression(tmp_path, name):
-    (found,) = on_eight_devices(tmp_path, 200, name)
+    (found,) = trained(tmp_path, 200, name)
     np.testing.assert_allclose(found["many"], found["one"], rtol=0, atol=LOSS)
     assert found["scores"] < SCORE

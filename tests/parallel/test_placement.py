@@ -1,17 +1,22 @@
 """Which models can be computed on several devices, and who reads which sentence."""
 
+import dataclasses
+
 import numpy as np
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
 from esnlm.compute import ComputeConfig
+from esnlm.devices import DEVICES
 from esnlm.errors import InputError
 from esnlm.features.sharded_stream import share_out
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.jaeger import JaegerConfig
+from esnlm.models.lstm import LstmConfig
 from esnlm.parallel import mesh as meshes
-from esnlm.parallel.placement import Placement
+from esnlm.parallel.placement import Placement, deal
+from esnlm.reservoir.weights import ReservoirConfig
 from tests.parallel.test_mesh import EIGHT
 
 
@@ -25,8 +30,77 @@ def test_the_state_of_an_optimizer_is_cut_as_its_arrays_are():
     found = Placement(meshes.make_mesh(None, EIGHT), 40, 16, EchoStateConfig().token_arrays, ("readout.b",))
     params = {"readout": {"a": np.zeros((40, 3)), "b": np.zeros((3, 16)), "bias": np.zeros(40)}}
     specs = found.specs(optax.adam(0.1).init(params))[0]
-    cut = {"readout": {"a": P("vocabulary"), "b": P(None, ("data", "vocabulary")), "bias": P("vocabulary")}}
+    by_token = P(meshes.VOCABULARY)
+    cut = {"readout": {"a": by_token, "b": P(None, meshes.ALL), "bias": by_token}}
     assert (specs.count, specs.mu, specs.nu) == (P(), cut, cut)
+
+
+def test_what_is_dealt_out_comes_back():
+    cards = np.arange(24).reshape(2, 12)
+    dealt = deal(cards, 3)
+    np.testing.assert_array_equal(dealt[0], [0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11])
+    np.testing.assert_array_equal(deal(dealt, 4), cards)
+    shared = Placement(meshes.make_mesh({"vocabulary": 6, "units": 3}, EIGHT), 9, 10, (), ("readout.b",))
+    np.testing.assert_array_equal(shared.without_padding(dealt), cards[:, :10])
+
+
+UNITS_OF_3 = ComputeConfig(mesh={"vocabulary": 3, "units": 3})
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (LstmConfig(width=8), f"{LstmConfig(width=8).title} has no frozen reservoir, which alone is cut by unit"),
+        (
+            EchoStateConfig(reservoir=ReservoirConfig(state_size=48), train_input=True),
+            "ESN+i 48, rank 512 has no frozen reservoir, which alone is cut by unit",
+        ),
+        (
+            EchoStateConfig(reservoir=ReservoirConfig(state_size=4096)),
+            "it does not divide model.reservoir.state_size, which is 4,096",
+        ),
+        (
+            EchoStateConfig(reservoir=ReservoirConfig(state_size=48, update_rule="euler")),
+            "the update rule euler is a program's own, and may read other units",
+        ),
+    ],
+)
+def test_units_that_cannot_be_divided_are_refused(model, why, monkeypatch):
+    monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
+    with pytest.raises(InputError) as caught:
+        model.mesh(UNITS_OF_3)
+    assert str(caught.value) == f"compute.mesh.units is 3: {why}; leave it out"
+
+
+def test_a_reservoir_is_cut_where_a_copy_takes_more_than_half_of_a_device():
+    """By hand: W_rec of 131,072 units has 4 N^2 = 68.7 GB, of which a device of 84.9 GB takes 42.5."""
+    h100, compute = DEVICES["h100"], ComputeConfig()
+
+    def units(memory=h100.memory, most=8, **settings):
+        model = EchoStateConfig(reservoir=ReservoirConfig(**settings))
+        return model.shared_by(most, memory, compute, "gpu", 50_257)
+
+    dense = {"connectivity": 0.25, "input_connectivity": 0.001}
+    assert [units(state_size=size, **dense) for size in (65_536, 131_072, 262_144)] == [1, 2, 8]
+    assert units(state_size=131_072, most=6, **dense) == 2
+    assert units(state_size=1 << 20) == 1, "8 bytes for each of 32 entries a row: 0.3 GB"
+    assert units(state_size=1 << 20, mean_degree=8192) == 2, "68.7 GB"
+    assert units(state_size=99_999, most=9, memory=10**9, **dense) == 9, (
+        "the most that divide the units, though it is too few"
+    )
+    assert units(state_size=1024, memory=1) == 8
+    assert EchoStateConfig(train_input=True).shared_by(8, 1, compute, "gpu", 50_257) == 1
+    assert LstmConfig().shared_by(8, 1, compute, "gpu", 50_257) == 1
+
+
+def test_the_units_are_chosen_by_the_kind_of_the_devices(monkeypatch):
+    h100 = [dataclasses.replace(device, device_kind=DEVICES["h100"].kinds[0]) for device in EIGHT]
+    model = EchoStateConfig(reservoir=ReservoirConfig(state_size=131_072, connectivity=0.25, input_connectivity=0.001))
+    monkeypatch.setattr(meshes, "_devices", lambda: h100)
+    found = [model.placement(ComputeConfig(mesh=mesh), 50_257) for mesh in (None, {"vocabulary": 8, "units": 4})]
+    assert [placement.units for placement in found] == [2, 4]
+    monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)  # of a kind that nobody knows
+    assert model.placement(ComputeConfig(), 50_257).units == 1
 
 
 def test_a_model_that_reads_its_own_predictions_takes_one_device(monkeypatch):

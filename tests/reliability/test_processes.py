@@ -127,6 +127,18 @@ def test_two_processes_with_every_kind_of_model(tmp_path, model):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("training", [None, "{kind: lms, learning_rate: 0.1, batch_size: 8}"], ids=["adamw", "lms"])
+def test_two_processes_share_a_reservoir(tmp_path, training):
+    text = SMALL if training is None else changed("training", training).replace("{rank: 8}", "{rank: null}")
+    (tmp_path / "two").mkdir()
+    two = Processes(tmp_path / "two", 2, "--compute.mesh", "{vocabulary: 2, units: 2}", text=text)
+    assert two.statuses(within=400) == [0, 0], two.said(0) + two.said(1)
+    assert_same(tmp_path / "two" / "run", alone(tmp_path / "one", text=text))
+    summary = json.loads((tmp_path / "two" / "run" / "summary.json").read_text())
+    assert summary["device"]["mesh"] == {"data": 1, "vocabulary": 2, "units": 2}
+
+
+@pytest.mark.slow
 def test_two_processes_score_as_one_does(tmp_path):
     run = alone(tmp_path)
     pairs = ["--data", str(run / "minimal_pairs"), "--out"]

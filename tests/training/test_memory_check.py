@@ -1,15 +1,20 @@
 """A run that cannot fit is refused before anything is computed; one that may fit is not."""
 
-from types import SimpleNamespace
+import dataclasses
+import math
 
+import jax
 import pytest
 
+from esnlm.compute import LONGEST_WINDOW, STEPS, ComputeConfig, choose_compute
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
+from esnlm.parallel import mesh as meshes
 from esnlm.training import memory_check, plan
 from esnlm.training.memory_check import require_memory
+from tests.parallel.test_mesh import EIGHT
 
 
 def least(experiment, vocab_size):
@@ -38,21 +43,37 @@ def test_the_advice_is_for_the_largest_part(monkeypatch):
         require_memory(Experiment(), 300)
 
 
-def test_devices_of_a_mesh_share_what_is_trained_and_the_features(monkeypatch):
-    monkeypatch.setattr(EchoStateConfig, "mesh", lambda self, compute: SimpleNamespace(size=8))
+@pytest.mark.parametrize(
+    ("units", "copies_of_features"), [(1, 2), (4, 2), (8, 1)], ids=["a copy each", "two copies", "one copy"]
+)
+def test_devices_of_a_mesh_share_what_is_trained_and_the_features(units, copies_of_features, monkeypatch):
+    """Features lie on each device by sentence and by unit, unless all share one reservoir: then both are the same."""
+    monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
     monkeypatch.setattr(memory_check, "backend", lambda: "gpu")
-    planned = plan.memory(Experiment(), "gpu", 5000)
-    least = planned.frozen + planned.trained // 8 + planned.features // 8
+    model, size = EchoStateConfig(), 4096
+    experiment = Experiment(model=model, compute=ComputeConfig(mesh={"vocabulary": 8, "units": units}))
+    window = LONGEST_WINDOW  # of each device: 8 GB would hold more
+    features = copies_of_features * 4 * size * (window + window // STEPS)
+    trained = math.ceil(16 * model.expected_counts(5000).trainable / 8)
+    least = math.ceil(model.frozen_bytes(5000) / units) + trained + features
     monkeypatch.setattr(memory_check, "device_memory", lambda: least)
-    require_memory(Experiment(), 5000)
+    require_memory(experiment, 5000)
+    resolved = dataclasses.replace(experiment, compute=choose_compute(experiment.compute, model, "gpu", 8))
+    require_memory(resolved, 5000)
     monkeypatch.setattr(memory_check, "device_memory", lambda: least - 1)
-    with pytest.raises(InputError, match=r" GB of memory on each device \(what is trained .* and JAX on this cpu has "):
-        require_memory(Experiment(), 5000)
+    for each in (experiment, resolved):
+        with pytest.raises(InputError, match=r" GB of memory on each device \(what is trained .* JAX on this cpu has "):
+            require_memory(each, 5000)
 
 
-def test_simulated_devices_of_a_cpu_have_one_memory(monkeypatch):
-    monkeypatch.setattr(EchoStateConfig, "mesh", lambda self, compute: SimpleNamespace(size=8))
-    planned = plan.memory(Experiment(), "cpu", 5000)
-    monkeypatch.setattr(memory_check, "device_memory", lambda: planned.frozen + planned.trained + planned.features - 1)
-    with pytest.raises(InputError, match=r"^this run needs at least [\d.]+ GB of memory \(what is trained "):
+def test_devices_of_a_cpu_have_one_memory(monkeypatch):
+    monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
+    monkeypatch.setattr(jax, "local_device_count", lambda: 8)
+    monkeypatch.setattr(memory_check, "backend", lambda: "cpu")
+    each = plan.memory(Experiment(), "cpu", 5000, devices=8).of_each(8)
+    together = 8 * (each.frozen + each.trained + each.features)
+    monkeypatch.setattr(memory_check, "device_memory", lambda: together)
+    require_memory(Experiment(), 5000)
+    monkeypatch.setattr(memory_check, "device_memory", lambda: together - 1)
+    with pytest.raises(InputError, match=r" GB of memory \(what is trained .* and this machine has "):
         require_memory(Experiment(), 5000)
