@@ -313,7 +313,7 @@ class Run:
                 f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
             )
         compute = self.config.compute
-        features = self.model.for_device(compute).reader(count, len(ids) + length)
+        features = self._ready.reader(count, len(ids) + length)
         readout = self.config.model.readout_arrays(self.model.params)
         options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
         options |= {"seed": seed, "precision": compute.precision}
@@ -363,8 +363,13 @@ class Run:
         return self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
 
     @cached_property
+    def _ready(self) -> LanguageModel:
+        """The model as it is computed. To make it takes as long as many tokens of a text that is generated."""
+        return self.model.for_device(self.config.compute)
+
+    @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
-        return self.model.for_device(self.config.compute).stream(self.config.compute, self._placement)
+        return self._ready.stream(self.config.compute, self._placement)
 
     @cached_property
     def _readout(self) -> dict:
