@@ -3,16 +3,18 @@
     python benchmarks/generation.py
     python benchmarks/generation.py --vocab 50257 --tokens 400 --rounds 9
 
-    esnlm    Run.generate, as `esnlm generate` calls it
-    scipy    W_rec as SciPy's CSR matrix, NumPy for everything else, and a Python loop over the tokens
+    esnlm               Run.generate, as `esnlm generate` calls it
+    SciPy               W_rec as SciPy's CSR matrix, NumPy for everything else, and a Python loop over the tokens
+    SciPy, one thread   the same, where the library behind NumPy's products has one thread; it takes a thread a core by itself
 
-Both have the same float32 weights. They are untrained, which changes no time. Both choose each token in the same way, in
-float64 from the random numbers of one generator, so they write the same text unless rounding decides; the table says how many
-tokens agree. Nothing ends a text early: the tokenizer here has no EOS.
+All have the same float32 weights. They are untrained, which changes no time. All choose each token in the same way, in float64
+from the random numbers of one generator, so they write the same text unless rounding decides; the table says how many tokens
+agree. Nothing ends a text early: the tokenizer here has no EOS. Each loop of SciPy runs in a process of its own, so that its
+threads do not disturb esnlm's, and they take turns.
 
 The floor is what has to be read for a token, each byte once, at the copy bandwidth measured in the same run: W_rec with its
-indices, a column of W_in, A, B and the bias, and the state, which is also written. Where some of it stays in a cache, the share
-can pass 1.
+indices, a column of W_in, A, B and the bias, and the state, which is also written. What stays in a cache is read faster than
+that, so the share can pass 1.
 
 The parts are measured apart, in turns of their own. `read` is the state after a token, and `choose` the choice from the logits.
 
@@ -21,19 +23,24 @@ Writes generation.json and .md under --out.
 
 import argparse
 import dataclasses
+import os
 from functools import partial
 from types import SimpleNamespace
 
+import jax
 import measure
 import numpy as np
 import untrained
 
 import esnlm
-from esnlm.evaluation import generation
-from esnlm.models.echo_state import EchoState
+from esnlm.evaluation.generation import choose
+from esnlm.readout import linear
 from esnlm.reservoir.arrays import as_scipy
 
 BASELINE = "esnlm"
+THREADS = {"SciPy": None, "SciPy, one thread": "1"}  # None: as many as the library takes by itself
+PARTS = ("read", "logits", "choose")
+CALLS = 20  # of a part in a turn, so that asking another process for it does not count
 
 
 def main(arguments: list[str] | None = None) -> dict:
@@ -43,38 +50,43 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--rank", type=int, default=512, help="r")
     parser.add_argument("--tokens", type=int, default=200, help="of a text")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--copy-megabytes", type=int, default=512)
     args = parser.parse_args(arguments)
     record = measure.begin()
     record["copy_bytes_per_s"] = measure.copy_peaks(args.copy_megabytes, args.rounds)
-    record["rows"] = []
-    for size in args.sizes:
-        for vocab_size in args.vocab:
-            row = measure_generation(size, vocab_size, args, measure.best_peak(record["copy_bytes_per_s"]))
-            record["rows"].append(row)
-            print(row, flush=True)
-    measure.write(args.out, "generation", "Generation", markdown(record), record)
+    bandwidth = measure.best_peak(record["copy_bytes_per_s"])
+    record["rows"] = [measure_generation(size, vocab, args, bandwidth) for size in args.sizes for vocab in args.vocab]
+    text = markdown(record)
+    print("\n".join(text))
+    measure.write(args.out, "generation", "Generation", text, record)
     return record
 
 
 def measure_generation(size: int, vocab_size: int, args: argparse.Namespace, copy_bandwidth: float) -> dict:
-    """Returns one row: both contenders at one N and V."""
-    run = with_tokenizer(untrained.initialize(size, vocab_size, args.rank))
-    loop = Loop(run.model)
-    settings = {"length": args.tokens, "temperature": args.temperature}
-    contenders = {BASELINE: partial(run.generate, **settings), "scipy": partial(loop.generate, **settings)}
+    """Returns one row: all contenders at one N and V."""
+    model = (size, vocab_size, args.rank)
+    contenders = {BASELINE: Esnlm(*model)} | {name: start(threads, *model) for name, threads in THREADS.items()}
     found = {}
 
-    def generate(name, i):
-        (found[name],) = contenders[name](seed=i)
+    def generate(name: str, i: int) -> None:
+        found[name] = contenders[name].generate(args.tokens, args.temperature, i)
 
     seconds, failures = measure.interleave({name: partial(generate, name) for name in contenders}, args.rounds)
     compared = measure.compare(seconds, BASELINE)
-    for result in compared.values():
+    for name, result in compared.items():
         result["tokens_per_s"] = args.tokens / result["median_s"]
-    floor = loop.bytes_of_a_token() / copy_bandwidth
-    alone, _ = measure.interleave(esnlm_parts(run, args.temperature) | loop.parts(args.temperature), args.rounds)
+        result["agree"] = agreement(found[BASELINE], found[name])
+    turns = {
+        (name, part): partial(contender.repeat, part, args.temperature)
+        for name, contender in contenders.items()
+        for part in PARTS
+    }
+    alone, _ = measure.interleave(turns, args.rounds)
+    parts = {name: {part: float(np.median(alone[name, part])) / CALLS for part in PARTS} for name in contenders}
+    floor = contenders["SciPy"].bytes_of_a_token() / copy_bandwidth
+    for name in THREADS:
+        contenders[name].close()
     return {
         "size": size,
         "vocab_size": vocab_size,
@@ -82,18 +94,10 @@ def measure_generation(size: int, vocab_size: int, args: argparse.Namespace, cop
         "tokens": args.tokens,
         "contenders": compared,
         "failures": failures,
-        "agree": agreement(*found.values()),
         "floor_s": floor,
-        "share_of_floor": {name: floor * result["tokens_per_s"] for name, result in compared.items()},
-        "parts_s": {name: float(np.median(own)) for name, own in alone.items()},
+        "share_of_floor": floor * compared[BASELINE]["tokens_per_s"],
+        "parts_s": parts,
     }
-
-
-def with_tokenizer(run: esnlm.Run) -> esnlm.Run:
-    """Returns the run with a tokenizer whose text is the ids themselves, and which has no EOS."""
-    size = run.tokenizer.vocab_size
-    tokenizer = SimpleNamespace(vocab_size=size, bos=size - 1, eos=-1, encode=lambda text: [], decode=lambda ids: ids)
-    return dataclasses.replace(run, tokenizer=tokenizer)
 
 
 def agreement(ours: np.ndarray, theirs: np.ndarray) -> int:
@@ -102,58 +106,94 @@ def agreement(ours: np.ndarray, theirs: np.ndarray) -> int:
     return int(different[0]) if len(different) else len(ours)
 
 
-def esnlm_parts(run: esnlm.Run, temperature: float) -> dict[str, measure.Contender]:
-    """Returns the parts of a token as esnlm computes them."""
-    compute, rng = run.config.compute, np.random.default_rng(0)
-    read = run.model.for_device(compute).reader(1, 1)
-    readout = run.config.model.readout_arrays(run.model.params)
-    features = read(np.array([run.tokenizer.bos]))
+class Contender:
+    """What writes texts, and has the parts of a token as methods."""
 
-    def logits(_: int = 0) -> np.ndarray:
-        return np.asarray(generation._logits(readout, features, compute.precision), np.float64)[0]
-
-    found = logits()
-    return {
-        "esnlm: read": lambda i: read(np.array([i])).block_until_ready(),
-        "esnlm: logits": logits,
-        "esnlm: choose": lambda _: generation.choose(found, temperature, None, rng),
-    }
+    def repeat(self, part: str, temperature: float, i: int) -> None:
+        """Computes a part of a token again and again."""
+        for _ in range(CALLS):
+            getattr(self, part)(temperature)
 
 
-class Loop:
+class Esnlm(Contender):
+    """A run whose text is the ids themselves."""
+
+    def __init__(self, size: int, vocab_size: int, rank: int):
+        tokenizer = SimpleNamespace(bos=vocab_size - 1, eos=-1, encode=lambda text: [], decode=lambda ids: ids)
+        run = untrained.initialize(size, vocab_size, rank)
+        self.run: esnlm.Run = dataclasses.replace(run, tokenizer=tokenizer)
+        self.reader = run.model.for_device(run.config.compute).reader(1, 1)
+        self.readout = run.config.model.readout_arrays(run.model.params)
+        self.features = self.reader(np.array([0]))
+        self.found, self.rng = self.logits(), np.random.default_rng(0)
+
+    def generate(self, tokens: int, temperature: float, seed: int) -> np.ndarray:
+        return self.run.generate(length=tokens, temperature=temperature, seed=seed)[0]
+
+    def read(self, temperature: float) -> None:
+        self.reader(np.array([0])).block_until_ready()
+
+    def logits(self, temperature: float = 1.0) -> np.ndarray:
+        return np.asarray(_logits(self.readout, self.features), np.float64)[0]
+
+    def choose(self, temperature: float) -> int:
+        return choose(self.found, temperature, None, self.rng)
+
+
+@jax.jit
+def _logits(readout: dict, features: jax.Array) -> jax.Array:
+    return linear.logits(readout, features, "float32")
+
+
+def start(threads: str | None, *model: int) -> measure.Apart:
+    """Starts a loop of SciPy in a process of its own, with so many threads for NumPy's products."""
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    if threads is not None:
+        os.environ["OPENBLAS_NUM_THREADS"] = threads
+    try:
+        return measure.Apart(Loop, *model)
+    finally:
+        if threads is not None:
+            os.environ.pop("OPENBLAS_NUM_THREADS")
+            os.environ |= {} if before is None else {"OPENBLAS_NUM_THREADS": before}
+
+
+class Loop(Contender):
     """The same model, written down plainly."""
 
-    def __init__(self, model: EchoState):
+    def __init__(self, size: int, vocab_size: int, rank: int):
+        measure.set_up()
+        model = untrained.initialize(size, vocab_size, rank).model
         reservoir, readout = model.reservoir, model.readout
         self.w_rec = as_scipy(reservoir.w_rec).astype(np.float32)  # CSR
         self.w_in = as_scipy(reservoir.w_in).astype(np.float32).tocsc()
-        self.leak = np.asarray(reservoir.leak[...])
-        self.a, self.b, self.bias = (np.asarray(x[...]) for x in (readout.a, readout.b, readout.bias))
-        self.keep, self.bos = 1 - self.leak, len(self.bias) - 1
+        self.leak = np.array(reservoir.leak[...])
+        self.a, self.b, self.bias = (np.array(x[...]) for x in (readout.a, readout.b, readout.bias))
+        self.keep, self.bos = 1 - self.leak, vocab_size - 1
+        self.h, self.rng = self.advance(np.zeros_like(self.leak), self.bos), np.random.default_rng(0)
+        self.found = self.logits_of(self.h)
 
-    def generate(self, *, length: int, temperature: float, seed: int) -> list[np.ndarray]:
-        """Returns one text of so many tokens."""
-        rng, h, chosen = np.random.default_rng((seed, 0)), np.zeros_like(self.leak), []
-        token = self.bos
-        for _ in range(length):
-            h = self.read(h, token)
-            token = self.choose(self.logits(h), temperature, rng)
+    def generate(self, tokens: int, temperature: float, seed: int) -> np.ndarray:
+        rng, h, token, chosen = np.random.default_rng((seed, 0)), np.zeros_like(self.leak), self.bos, []
+        for _ in range(tokens):
+            h = self.advance(h, token)
+            token = self.choice(self.logits_of(h), temperature, rng)
             chosen.append(token)
-        return [np.array(chosen)]
+        return np.array(chosen)
 
-    def read(self, h: np.ndarray, token: int) -> np.ndarray:
+    def advance(self, h: np.ndarray, token: int) -> np.ndarray:
         drive = self.w_rec @ h
         own = slice(self.w_in.indptr[token], self.w_in.indptr[token + 1])
         drive[self.w_in.indices[own]] += self.w_in.data[own]
         return self.keep * h + self.leak * np.tanh(drive)
 
-    def logits(self, h: np.ndarray) -> np.ndarray:
+    def logits_of(self, h: np.ndarray) -> np.ndarray:
         return self.a @ (self.b @ h) + self.bias
 
-    def choose(self, logits: np.ndarray, temperature: float, rng: np.random.Generator) -> int:
+    def choice(self, logits: np.ndarray, temperature: float, rng: np.random.Generator) -> int:
+        logits = logits.astype(np.float64)
         if temperature == 0:
             return int(logits.argmax())
-        logits = logits.astype(np.float64)
         p = np.exp((logits - logits.max()) / temperature)
         return int(rng.choice(len(p), p=p / p.sum()))
 
@@ -162,43 +202,48 @@ class Loop:
         matrices = 8 * self.w_rec.nnz + 4 * (len(self.leak) + 1) + 8 * self.w_in.nnz / self.w_in.shape[1]
         return matrices + self.a.nbytes + self.b.nbytes + self.bias.nbytes + 3 * self.leak.nbytes
 
-    def parts(self, temperature: float) -> dict[str, measure.Contender]:
-        """Returns the parts of a token."""
-        h, rng = self.read(np.zeros_like(self.leak), self.bos), np.random.default_rng(0)
-        logits = self.logits(h)
-        return {
-            "scipy: read": lambda i: self.read(h, i),
-            "scipy: logits": lambda _: self.logits(h),
-            "scipy: choose": lambda _: self.choose(logits, temperature, rng),
-        }
+    def read(self, temperature: float) -> None:
+        self.advance(self.h, 0)
+
+    def logits(self, temperature: float) -> None:
+        self.logits_of(self.h)
+
+    def choose(self, temperature: float) -> int:
+        return self.choice(self.found, temperature, self.rng)
 
 
 def markdown(record: dict) -> list[str]:
-    rows, first = record["rows"], record["rows"][0]
-    cells, parts = [], []
-    for row in rows:
-        ours, theirs = (row["contenders"][name] for name in (BASELINE, "scipy"))
-        share = row["share_of_floor"][BASELINE]
-        cells.append([row["size"], row["vocab_size"], ours["tokens_per_s"], theirs["tokens_per_s"], theirs["slower"]])
-        cells[-1] += [1 / row["floor_s"], f"{share:.0%}", f"{row['agree']:,} of {row['tokens']:,}"]
-        for who in (BASELINE, "scipy"):
-            own = [1e3 * row["parts_s"][f"{who}: {part}"] for part in ("read", "logits", "choose")]
-            parts.append([row["size"], row["vocab_size"], who, *own])
-    head = ["N", "V", "esnlm, tokens/s", "SciPy, tokens/s", "x SciPy", "floor, tokens/s", "esnlm / floor", "same tokens"]
+    first, cells, parts = record["rows"][0], [], []
+    for row in record["rows"]:
+        for name, result in row["contenders"].items():
+            spread = [1e3 * result[key] / row["tokens"] for key in ("median_s", "min_s", "max_s")]
+            cells.append([row["size"], row["vocab_size"], name, result["tokens_per_s"], *spread, result["slower"]])
+            cells[-1].append(f"{result['agree']:,}")
+            own = row["parts_s"][name]
+            parts.append([row["size"], row["vocab_size"], name, *(1e3 * own[part] for part in PARTS)])
+    head = ["N", "V", "", "tokens/s", "ms a token", "least", "most", f"x {BASELINE}", "tokens that agree"]
+    floors = [
+        f"- N = {row['size']:,}, V = {row['vocab_size']:,}: floor {1e3 * row['floor_s']:.3g} ms a token, {1 / row['floor_s']:,.0f}"
+        f" tokens/s; esnlm reaches {row['share_of_floor']:.0%} of it"
+        for row in record["rows"]
+    ]
+    failed = [f"- {name} failed: {error}" for row in record["rows"] for name, error in row["failures"].items()]
     copies = ", ".join(f"{name} {value / 1e9:.1f}" for name, value in record["copy_bytes_per_s"].items())
     return [
-        f"One continuation of {first['tokens']:,} tokens, float32, r = {first['rank']}: medians of rounds in which esnlm and a loop"
-        " of SciPy and NumPy take turns.",
-        "`x SciPy`: how many times longer the loop takes, the median over the rounds. benchmarks/generation.py says what the",
-        "floor is.",
+        f"One continuation of {first['tokens']:,} tokens, float32, r = {first['rank']}, one lane. Medians of rounds in which the"
+        " contenders take turns;",
+        f"`x {BASELINE}` is the median over rounds of a contender's time over esnlm's. benchmarks/generation.py says who is who and"
+        " what the floor is.",
         "",
         *measure.table(head, cells),
         "",
+        *floors,
+        *failed,
+        f"- copy, GB/s read and written: {copies}",
+        "",
         "The parts of a token, ms, each measured apart:",
         "",
-        *measure.table(["N", "V", "", "read", "logits", "choose"], parts),
-        "",
-        f"Copy bandwidth in GB/s, read and written: {copies}.",
+        *measure.table(["N", "V", "", *PARTS], parts),
     ]
 
 
