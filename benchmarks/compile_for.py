@@ -172,8 +172,11 @@ def compile_program(name: str, target: Target, topology: str, text_folder: Path 
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
     began = time.perf_counter()
-    traced = program.function.trace(*jax.tree.map(placed, program.arguments))
-    return compile_traced(traced, program, name, target, text_folder, began)
+    with jax.sharding.use_abstract_mesh(
+        here.abstract_mesh
+    ):  # from jax 0.11 on, it says for which GPU a kernel in Triton is
+        traced = program.function.trace(*jax.tree.map(placed, program.arguments))
+        return compile_traced(traced, program, name, target, text_folder, began)
 
 
 def compile_traced(

@@ -138,10 +138,14 @@ class Section:
     def run(self) -> None:
         measure.set_up()
         try:
+            if self.name == "recurrence-torch" and measure.torch is None:
+                raise ModuleNotFoundError("torch is not installed")
             if self.name == "recurrence-cusparse":
                 jax.config.update("jax_bcoo_cusparse_lowering", True)
             self.found["machine"] = measure.machine()
             SECTIONS[self.name](self)
+        except ModuleNotFoundError as error:
+            self.found["failures"].append(str(error))
         except Exception as error:  # the section is over, what it found stays
             traceback.print_exc()
             self.found["failures"].append(measure.one_line(error))

@@ -9,6 +9,7 @@ docs/library.md teaches all of it, from a reservoir in the hand to a run that is
 from typing import TYPE_CHECKING, Any
 
 from esnlm.errors import InputError
+from esnlm.versions import ESNLM as __version__  # noqa: F401
 
 if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
     from esnlm.config import Experiment
@@ -36,7 +37,6 @@ __all__ = [
     "train",
     "update_rule",
 ]
-__version__ = "0.1.0"
 
 
 # JAX takes a second or two to start. Whoever only prepares text or asks for --help does not wait for it, so each name is

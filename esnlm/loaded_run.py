@@ -316,7 +316,7 @@ class Run:
                 f"the prompt has {len(ids)} tokens and {length} are asked for: this model reads at most {longest}"
             )
         compute = self.config.compute
-        features = self.model.for_device(compute).reader(count, len(ids) + length)
+        features = self._ready.reader(count, len(ids) + length)
         readout = self.config.model.readout_arrays(self.model.params)
         options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
         options |= {"seed": seed, "precision": compute.precision}
@@ -375,9 +375,15 @@ class Run:
         return self.config.model.placement(self.config.compute, self.tokenizer.vocab_size)
 
     @cached_property
+    def _ready(self) -> LanguageModel:
+        """The model as one device computes it. To make it takes as long as many tokens of a text that is generated."""
+        return self.model.for_device(self.config.compute)
+
+    @cached_property
     def _stream(self) -> FeatureStream | PackedStream:
         compute, placement = self.config.compute, self._placement
-        return self.model.for_device(compute, placement).stream(compute, placement)
+        ready = self._ready if placement is None else self.model.for_device(compute, placement)
+        return ready.stream(compute, placement)
 
     def _features_of(self, ids: np.ndarray) -> jax.Array:
         """Returns the features after each id (T,), (T, F)."""

@@ -15,6 +15,7 @@ PACKAGE = Path(esnlm.__file__).parent
 # From the bottom. A module may import from its own room and from those above its own in this list.
 ROOMS = [
     "errors",
+    "versions",
     "rng",
     "allocator",
     "compilation_cache",

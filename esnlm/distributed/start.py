@@ -4,7 +4,6 @@ They meet at the coordinator's address before JAX's coordination service begins.
 that is given twice and the like are told of in a line. JAX's own client would abort the process with a page of text.
 """
 
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any
 from esnlm.distributed import group
 from esnlm.distributed.channel import Channel, let_abort_wait
 from esnlm.errors import InputError, require
+from esnlm.versions import version
 
 WAIT = 300.0  # seconds, where the command line says nothing
 ALONE = "to run alone, give --processes 1"
@@ -153,7 +153,7 @@ def _read_address(address: str) -> tuple[str, int]:
 
 def _start(place: Place, wait: float) -> None:
     deadline = time.monotonic() + wait
-    about = {"esnlm": importlib.metadata.version("esnlm"), "jax": importlib.metadata.version("jax")}
+    about = {name: version(name) for name in ("esnlm", "jax")}
     meet = _receive_others if place.index == 0 else _go_to_first
     connections, port = meet(place, about, deadline, wait)
     channel = Channel(place.index, place.count, connections)
@@ -221,12 +221,10 @@ def _objection(said: Any, place: Place, about: Mapping[str, str], found: Mapping
         return f"process {number} was started as one of {count} processes and process 0 as one of {place.count}"
     if number in found:
         return f"two processes were started as process {number} of {count}: give each --process of its own"
-    for package, version in about.items():
-        if said["about"].get(package) != version:
+    for package, ours in about.items():
+        if said["about"].get(package) != ours:
             theirs = said["about"].get(package)
-            return (
-                f"process {number} has {package} {theirs} and process 0 has {version}: install the same one everywhere"
-            )
+            return f"process {number} has {package} {theirs} and process 0 has {ours}: install the same one everywhere"
     return None
 
 

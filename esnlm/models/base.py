@@ -14,6 +14,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 from flax import nnx, traverse_util
+from jax.experimental.sparse import BCSR
 from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
@@ -28,6 +29,7 @@ from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 from esnlm.readout import fused_cross_entropy
 from esnlm.reservoir.arrays import arrays_by_name
+from esnlm.reservoir.sparse import for_columns
 
 # Of a device's memory, by default, a copy of the reservoir may take this much. The rest is for two copies of the features of a
 # window, which are 8 GB each on a GPU, for the readout with its optimizer, and for logits.
@@ -297,11 +299,11 @@ class LanguageModel(nnx.Module):
             slots: B.
             length: tokens that will be read at most.
         """
-        state = self.initial_state(slots, length)
+        state, ready = self.initial_state(slots, length), _for_columns(self, slots)
 
         def read(tokens: np.ndarray) -> jax.Array:
             nonlocal state
-            state, features = _step(self, state, tokens)
+            state, features = _step(ready, state, tokens)
             return features
 
         return read
@@ -356,6 +358,17 @@ def merge(graphdef: nnx.GraphDef, params: dict, frozen: nnx.State) -> Any:
     by_path: dict[tuple[str, ...], jax.Array] = traverse_util.flatten_dict(params)
     flat = {tuple(int(key) if key.isdigit() else key for key in path): x for path, x in by_path.items()}
     return nnx.merge(graphdef, traverse_util.unflatten_dict(flat), frozen)
+
+
+def _for_columns(model: LanguageModel, columns: int) -> LanguageModel:
+    """Returns the same model with the operands of sparse products that are the fastest for states of so few columns."""
+    graphdef, state = nnx.split(model)
+
+    def is_operand(x: Any) -> bool:
+        return isinstance(x, BCSR)
+
+    state = jax.tree.map(lambda x: for_columns(x, columns) if is_operand(x) else x, state, is_leaf=is_operand)
+    return nnx.merge(graphdef, state)
 
 
 @jax.jit

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-from importlib import metadata
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from esnlm.evaluation.likelihood import Likelihood
 from esnlm.parallel import mesh as meshes
 from esnlm.training.state import State
 from esnlm.training.usage import usage_of
+from esnlm.versions import version
 
 
 def has_diverged(train_nll: float, validation_nll: float | None, vocab_size: int) -> bool:
@@ -100,7 +100,7 @@ def ended_because(training: TrainingConfig, state: State) -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages on which a number may depend."""
     packages = ("esnlm", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "tiktoken")
-    return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def describe_device() -> dict[str, str | int]:

@@ -2,9 +2,10 @@
 
 import os
 import platform
-from importlib import metadata
 
 import jax
+
+from esnlm.versions import version
 
 
 def provenance(command: str | None, *packages: str) -> dict:
@@ -17,6 +18,6 @@ def provenance(command: str | None, *packages: str) -> dict:
     names = ("esnlm", "jax", "numpy", *packages)
     return {
         "command": command,
-        "versions": {"python": platform.python_version()} | {name: metadata.version(name) for name in names},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {jax.devices()[0].device_kind}",
     }

@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import generation
 import measure
 import prepare_memory
 import recurrence
@@ -127,6 +128,22 @@ def test_scoring(tmp_path):
     for name, result in row["contenders"].items():
         assert result["largest_difference"] < 1e-5, name
     assert row["distinct_prefixes"] < row["predictions"]
+
+
+@pytest.mark.slow
+def test_generation(tmp_path):
+    sizes = ["--sizes", "32", "--vocab", "60", "--rank", "8", "--tokens", "9"]
+    (row,) = generation.main([*sizes, *TINY[2:], "--out", str(tmp_path)])["rows"]
+    assert set(row["contenders"]) == {"esnlm", *generation.THREADS} and not row["failures"]
+    assert [result["agree"] for result in row["contenders"].values()] == [9, 9, 9]
+    assert "esnlm reaches" in (tmp_path / "generation.md").read_text()
+
+
+def test_a_plain_loop_writes_what_a_run_writes():
+    model = (32, 60, 8)
+    texts = [contender(*model).generate(20, 1.0, 3) for contender in (generation.Esnlm, generation.Loop)]
+    assert texts[0].tolist() == texts[1].tolist()
+    assert generation.agreement(np.array([1, 2, 3]), np.array([1, 0, 3])) == 1
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prepare_memory reads /proc, which only Linux has")

@@ -34,7 +34,7 @@ FRESH = {"README", "start", "reproduce"}  # pages that prepare and train themsel
 # What is not run, as a pattern, and why. The options of esnlm's own commands are checked all the same.
 NOT_RUN = {
     r"^pip install": "the network; the extras that it names are looked up",
-    r"^python3 -m venv": "the network",
+    r"^python3 -m venv|^python -m pip": "the network",
     r"^python -m pytest": "these are the tests",
     r"^(ESNLM_AOT=\S+ )?python (benchmarks|docs)/": "minutes, or another device; the file is looked up",
     r"^mkdocs": "tests/docs/test_site.py builds the site",
@@ -45,6 +45,7 @@ NOT_RUN = {
     r"--data number_prep.json": "the suite is not ours to ship; tests/evaluation has others",
     r"\bFILE\b": "a form, not a command",
     r"\{data: 2, vocabulary: 4\}": "eight devices",
+    r"\$units": "a line of a loop",
     r"\$SLURM": "a line of a SLURM script",
     r"\b(s3|gs)://": "a bucket",
 }

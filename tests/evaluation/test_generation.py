@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from esnlm import config
-from esnlm.evaluation.generation import generate, generate_each
+from esnlm.evaluation.generation import choose, generate, generate_each
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
@@ -64,6 +64,17 @@ def test_the_first_token_has_the_model_s_distribution():
     expected = np.exp(logits - logits.max())
     expected /= expected.sum()
     assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000)).all()  # five standard errors
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1e-300])
+def test_a_choice_is_that_of_numpy(temperature):
+    rng, own, other = (np.random.default_rng(seed) for seed in (0, 1, 1))
+    for size in rng.integers(1, 400, 50):
+        logits = rng.normal(scale=3, size=size)
+        with np.errstate(over="ignore"):
+            p = np.exp((logits - logits.max()) / temperature)
+        assert choose(logits, temperature, None, own) == other.choice(size, p=p / p.sum())
+    assert own.random() == other.random(), "as many random numbers are used"
 
 
 def test_top_k_keeps_to_the_k_most_probable():

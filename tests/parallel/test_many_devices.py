@@ -52,6 +52,7 @@ def test_a_run_that_goes_on_with_other_devices_is_the_run_on_one(tmp_path):
     assert found["mesh"] == MANY | {"units": 4}
 
 
+@pytest.mark.slow
 def test_a_run_on_eight_devices_is_the_run_on_one(tmp_path):
     found = trained(tmp_path, 20, "esn", "esn by unit")
     for each in found:

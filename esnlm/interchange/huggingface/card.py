@@ -1,7 +1,6 @@
 """The model card of an exported run: README.md, as the Hugging Face Hub shows it."""
 
 import contextlib
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from esnlm.runs import checkpoint
 from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, seal
+from esnlm.versions import ESNLM
 
 USE = """
 ```python
@@ -45,7 +45,7 @@ def card(run: Run, family: str) -> str:
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
         f"# {run.name}\n",
-        f"{run.config.model.title}: a language model of esnlm {metadata.version('esnlm')}, after update {run.step:,}.",
+        f"{run.config.model.title}: a language model of esnlm {ESNLM}, after update {run.step:,}.",
         USE.format(trust=", trust_remote_code=True" if own else "", code=OWN_CODE if own else NO_CODE),
         *_section("Training", _training(run, summary, words)),
         *_section("Scores on minimal pairs", _scores(directory, run.step)),
