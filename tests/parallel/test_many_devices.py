@@ -18,19 +18,17 @@ ROOT = Path(__file__).resolve().parents[2]
 LOSS, SCORE = 2e-5, 2e-5
 
 
-def run_on_eight_devices(module, *arguments):
-    """What a module prints in a process of its own: how many devices there are is decided once in a process."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+def on_eight_devices(program, *arguments):
+    """What a program of the tests prints, in a process of its own: how many devices there are is decided once."""
+    command = [sys.executable, "-m", program, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
 
 
-def on_eight_devices(folder, updates, *names):
-    """What tests/parallel/many_devices.py says of each run."""
-    printed = run_on_eight_devices("tests.parallel.many_devices", folder, updates, *names)
-    return [json.loads(line) for line in printed.splitlines() if line.startswith('{"name"')]
+def trained(folder, updates, *names):
+    return on_eight_devices("tests.parallel.many_devices", folder, updates, *names)
 
 
 def assert_same(found, updates):
@@ -42,7 +40,7 @@ def assert_same(found, updates):
 
 
 def test_a_run_that_goes_on_with_other_devices_is_the_run_on_one(tmp_path):
-    (found,) = on_eight_devices(tmp_path, 18, "three meshes")
+    (found,) = trained(tmp_path, 18, "three meshes")
     assert_same(found, 18)
     assert found["saved"] < 1e-4, "the largest array has steps of 1e-3"
     assert found["mesh"] == {"data": 2, "vocabulary": 4}
@@ -51,13 +49,13 @@ def test_a_run_that_goes_on_with_other_devices_is_the_run_on_one(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, (_, training) in FAMILIES.items() if "kind" not in training])
 def test_two_hundred_updates_of_every_family(tmp_path, name):
-    (found,) = on_eight_devices(tmp_path, 200, name)
+    (found,) = trained(tmp_path, 200, name)
     assert_same(found, 200)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, (_, training) in FAMILIES.items() if "kind" in training])
 def test_every_regression(tmp_path, name):
-    (found,) = on_eight_devices(tmp_path, 200, name)
+    (found,) = trained(tmp_path, 200, name)
     np.testing.assert_allclose(found["many"], found["one"], rtol=0, atol=LOSS)
     assert found["scores"] < SCORE
