@@ -48,11 +48,3 @@ def test_devices_of_a_mesh_share_what_is_trained_and_the_features(monkeypatch):
     monkeypatch.setattr(memory_check, "device_memory", lambda: least - 1)
     with pytest.raises(InputError, match=r" GB of memory on each device \(what is trained .* and JAX on this cpu has "):
         require_memory(Experiment(), 5000)
-
-
-def test_simulated_devices_of_a_cpu_have_one_memory(monkeypatch):
-    monkeypatch.setattr(EchoStateConfig, "mesh", lambda self, compute: SimpleNamespace(size=8))
-    planned = plan.memory(Experiment(), "cpu", 5000)
-    monkeypatch.setattr(memory_check, "device_memory", lambda: planned.frozen + planned.trained + planned.features - 1)
-    with pytest.raises(InputError, match=r"^this run needs at least [\d.]+ GB of memory \(what is trained "):
-        require_memory(Experiment(), 5000)
