@@ -18,19 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LOSS, SCORE = 2e-5, 2e-5
 
 
-def run_on_eight_devices(program, *arguments):
+def on_eight_devices(program, *arguments):
     """What a program of the tests prints, in a process of its own: how many devices there are is decided once."""
     command = [sys.executable, "-m", program, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def on_eight_devices(program, *arguments):
-    """What a program of the tests says of each of its cases, a line of JSON each."""
-    printed = run_on_eight_devices(program, *arguments)
-    return [json.loads(line) for line in printed.splitlines() if line.startswith('{"name"')]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
 
 
 def trained(folder, updates, *names):
@@ -50,15 +44,6 @@ def test_a_run_that_goes_on_with_other_devices_is_the_run_on_one(tmp_path):
     assert_same(found, 18)
     assert found["saved"] < 1e-4, "the largest array has steps of 1e-3"
     assert found["mesh"] == MANY | {"units": 4}
-
-
-@pytest.mark.slow
-def test_a_run_on_eight_devices_is_the_run_on_one(tmp_path):
-    found = trained(tmp_path, 20, "esn", "esn by unit")
-    for each in found:
-        assert_same(each, 20)
-        assert each["saved"] < 1e-4, "the largest array has steps of 1e-3"
-    assert [each["mesh"] for each in found] == [MANY | {"units": 1}, MANY | {"units": 4}]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 
 from esnlm.features import dropout
 from tests import oracle
-from tests.parallel.test_many_devices import run_on_eight_devices
+from tests.parallel.test_many_devices import on_eight_devices
 from tests.readout.sharded_readout import CASES, GROUP, KEY, ROWS, C, pairs, problem
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -14,7 +14,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     file = tmp_path_factory.mktemp("sharded") / "found.npz"
-    run_on_eight_devices("tests.readout.sharded_readout", file)
+    on_eight_devices("tests.readout.sharded_readout", file)
     return np.load(file)
 
 
