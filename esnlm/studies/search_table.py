@@ -59,8 +59,14 @@ def write_results(search: Search, trials: Sequence[Trial], command: str) -> None
             "command": command,
             "units": "NLL in nats per token, blimp in percent",
             "definition": search.definition,
+            "objective": search.objective,
+            "settings": search.names,
+            "columns": {
+                name: dict(zip(("title", "digits"), MEASURES[name], strict=True))
+                for name in (search.objective, *_beside(search, measures))
+            },
             "best": None if best is None else best.number,
-            "trials": [_as_tree(search, trial) | {"measures": measures.get(trial.number)} for trial in ranked],
+            "trials": [_as_tree(search, trial, measures.get(trial.number)) for trial in ranked],
         }
         files["table.json"] = json_text(tree)
         write_files({search.out / name: content for name, content in files.items()})
@@ -140,15 +146,17 @@ def _state(trial: Trial, found: dict[str, Any]) -> str:
     return "failed" if trial.error else "under way"
 
 
-def _as_tree(search: Search, trial: Trial) -> dict[str, Any]:
+def _as_tree(search: Search, trial: Trial, measures: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "run": search.directory(trial.number).name,
         "number": trial.number,
         "state": trial.state,
+        "state_in_words": _state(trial, measures or {}),
         "objective": trial.objective,
         "values": trial.values,
         "reports": {str(step): value for step, value in trial.reports.items()},
         "error": trial.error,
+        "measures": measures,
     }
 
 

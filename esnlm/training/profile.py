@@ -80,6 +80,11 @@ class Profile:
         if self.span is not None and step >= self.span.first:
             warn(f"no profile: update {self.span.first} is done already; the run goes on at update {step + 1}")
 
+    def warn_if_finished(self) -> None:
+        """Warns where a run that is done should be traced, and has no trace of its time."""
+        if self.span is not None and not self.folder.exists():
+            warn("no profile: the run is done already; name another run directory with --run")
+
     @property
     def ends_of_calls(self) -> tuple[int, ...]:
         """The updates after which a call has to end, so that a trace begins and ends between two calls."""

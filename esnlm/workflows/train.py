@@ -102,6 +102,7 @@ def _train_run(
 ) -> int:
     # 1. A run that came to its end is left as it is.
     if group.agree(group.writes() and _came_to_its_end(experiment, directory, allowed)):
+        profile.warn_if_finished()
         return 0
 
     # 2. Begin, or resume. What a run wrote before it failed on bad input is taken back. Of several processes, process 0

@@ -13,6 +13,7 @@ import pytest
 from esnlm import config_io
 from esnlm.config import as_dict
 from esnlm.errors import InputError
+from esnlm.reporting.html import study as html_study
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder, search, search_plot, search_run, search_table, search_trials, study
 from esnlm.studies.search_trials import NO_OPTUNA, Trial, Trials
@@ -108,6 +109,7 @@ def test_three_trials_are_ranked_and_the_best_settings_can_be_trained(optuna, tm
     assert (out / "table.png").read_bytes().startswith(b"\x89PNG")
     assert "| val NLL | learning_rate | leak_min | state_size |" in (out / "table.md").read_text()
     assert (out / "table.csv").read_text().splitlines()[1].startswith(f"{trials[0]['run']},complete,")
+    assert html_study.runs(out, html_study.read(out)) == [out / "runs" / trial["run"] for trial in trials]
     before = (out / "table.json").read_text()
     assert study.run_study(file, out, command="the command") == 0, "a finished search is shown"
     assert (out / "table.json").read_text() == before
@@ -194,6 +196,10 @@ def test_a_trial_that_promises_nothing_is_given_up(fake, monkeypatch, tmp_path, 
     assert "| trial-0006 | given up after update 1 |  |" in (out / "table.md").read_text()
     last = json.loads((out / "table.json").read_text())["trials"][-1]
     assert (last["number"], last["state"], last["objective"]) == (6, "pruned", 9.0)
+    tree = html_study.read(out)
+    shown = re.sub("(<[^>]*>)+", "|", html_study.render(tree))
+    assert "|A note.|trial|state|val NLL|learning_rate|leak_min|train NLL|" in shown
+    assert "|trial-0006|given up after update 1|" in shown and len(html_study.runs(out, tree)) == 6
 
 
 def test_what_cannot_be_used_together_fails_and_the_search_goes_on(fake, tmp_path, capsys):

@@ -52,6 +52,17 @@ def test_a_run_that_is_past_these_updates_says_so(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_run_that_is_done_says_that_it_has_no_profile(tmp_path, capsys):
+    Profile(Span(2, 3), tmp_path / "profile").warn_if_finished()
+    assert (
+        capsys.readouterr().err
+        == "warning: no profile: the run is done already; name another run directory with --run\n"
+    )
+    Profile(Span(2, 3), tmp_path).warn_if_finished()  # it was written when the run was trained
+    Profile(None, tmp_path / "profile").warn_if_finished()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_trace_begins_and_ends_between_two_calls(tmp_path):
     profile = Profile(Span(3, 5), tmp_path)
     assert profile.ends_of_calls == (2, 5)

@@ -1,4 +1,4 @@
-"""The table of a study: mean and standard error of each cell's runs, beside what was published."""
+"""The table of a study: of a grid the mean and standard error of each cell's runs, of a search its trials."""
 
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,18 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def runs(folder: Path, tree: dict[str, Any]) -> list[Path]:
-    """Returns the directories of the study's finished runs."""
+    """Returns the directories of the study's finished runs, of a search the best first."""
+    if _is_search(tree):
+        return [folder / "runs" / trial["run"] for trial in tree["trials"] if _is_finished(trial)]
     return [folder / "runs" / run["run"] for cell in tree["cells"] for run in cell["runs"]]
 
 
 def render(tree: dict[str, Any]) -> Html:
     """Returns note, table, source and command of a study."""
+    return _search(tree) if _is_search(tree) else _grid(tree)
+
+
+def _grid(tree: dict[str, Any]) -> Html:
     columns, published = tree["columns"], tree["reference"]["cells"]
     compared = [name for name in columns if any(name in values for values in published.values())]
     header = ["cell", "runs"]
@@ -57,6 +63,40 @@ def render(tree: dict[str, Any]) -> Html:
         note(f"Published: {source}") if source else None,
         command(tree["command"]) if tree["command"] else None,
     )
+
+
+def _search(tree: dict[str, Any]) -> Html:
+    """Returns a row for each trial, the best first."""
+    columns, objective = tree["columns"], tree["objective"]
+    header = ["trial", "state", columns[objective]["title"], *tree["settings"].values()]
+    header += [column["title"] for name, column in columns.items() if name != objective]
+    rows = []
+    for trial in tree["trials"]:
+        measured = (trial["measures"] or {}) if _is_finished(trial) else {}
+        shown = {name: _cell({"mean": measured.get(name)}, column["digits"]) for name, column in columns.items()}
+        row = [trial["run"], trial["state_in_words"], shown.pop(objective)]
+        rows.append([*row, *(_setting(trial["values"].get(key)) for key in tree["settings"]), *shown.values()])
+    return join(
+        note(tree["note"]) if tree["note"] else None,
+        table(header, rows, align="llr", tools="trials"),
+        note(f"Trials by {columns[objective]['title']}, the best first. NLL is in nats per token."),
+        command(tree["command"]) if tree["command"] else None,
+    )
+
+
+def _is_search(tree: dict[str, Any]) -> bool:
+    return bool(tree.get("kind") == "search")
+
+
+def _is_finished(trial: dict[str, Any]) -> bool:
+    return bool(trial["state"] == "complete" and (trial["measures"] or {}).get("status"))
+
+
+def _setting(value: Any) -> Cell:
+    """Returns the value of a setting as it was chosen."""
+    if isinstance(value, float):
+        return Cell(f"{value:.4g}", value)
+    return Cell("" if value is None else str(value), None)
 
 
 def _cell(found: dict[str, Any], digits: int) -> Cell:
