@@ -20,7 +20,11 @@ MEASURES = {  # what is measured of a layer, and how a table names it
     "size": "|h|",
     "change": "|dh|",
 }
-MEASURES_OF_KIND = {"alignment": ("alignment",), "coordinate_check": ("size", "change")}
+MEASURES_OF_KIND = {
+    "alignment": ("alignment",),
+    "coordinate_check": ("size", "change"),
+    "exponents": ("alignment", "change"),
+}
 
 
 RESAMPLES = 2000  # of the bootstrap
@@ -106,13 +110,16 @@ def expected_slopes(case: Case, name: str) -> list[float | None]:
     """Returns the slope that table 1.1 gives each layer, or None where it gives none.
 
     |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or
-    sqrt(n_min / n_l) (Dynamic at q = 1/2) there, and of order 1 at the output (eq. 2.45). "standard" is not in the
-    table, and muP is stated for hidden layers of one width.
+    n_min^q n_l^-1/2 (Dynamic, eq. 2.79) there, and of order 1 at the output (eq. 2.45). "standard" is not in the
+    table, and muP is stated for hidden layers of one width. The alignment is of order 1 in every layer under NTP and
+    Dynamic, whatever q is (eq. 2.31).
     """
-    if name == "alignment" or case.parametrization == "standard" or (case.parametrization == "mup" and case.power != 1):
+    if name == "alignment":
+        return [0.0 if case.parametrization in ("ntp", "dynamic") else None] * LAYERS
+    if case.parametrization == "standard" or (case.parametrization == "mup" and case.power != 1):
         return [None] * LAYERS
     power = np.where(WIDE, 1, case.power)  # n_l goes as n^power
-    orders = {"ntp": -power / 2, "dynamic": (case.power - power) / 2}
+    orders = {"ntp": -power / 2, "dynamic": case.exponent * case.power - power / 2}
     hidden = orders.get(case.parametrization, 0 * power) if name == "change" else 0 * power
     return [*(float(slope) for slope in hidden), 0.0 if name == "change" else None]
 

@@ -21,7 +21,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
         sizes: the widths n.
     """
     columns = max(map(len, panels.values()))
-    made = plots.figure(2.9 * columns + 0.6, 2.9 * len(panels) + 0.3, len(panels), columns, sharey="row")
+    made = plots.figure(3.1 * columns + 0.6, 4.1 * len(panels) + 0.3, len(panels), columns, sharey="row")
     if made is None:
         return None
     figure, rows = made
@@ -29,7 +29,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
         for axes, case in zip(row, cases, strict=False):
             for i, fit in enumerate(case["fits"]):
                 colour, mean, deviation = COLOURS[i % len(COLOURS)], case["mean"][:, i], case["deviation"][:, i]
-                label = f"l = {i + 1}: {fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]"
+                label = f"l = {i + 1}, n^{fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]"
                 axes.plot(sizes, mean, "o", markersize=3, color=colour, label=label)
                 _plot_band(axes, sizes, mean, deviation, colour)
                 fitted = np.exp(fit.constant) * np.array(sizes, float) ** fit.slope
@@ -37,9 +37,9 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
             axes.set(xscale="log", yscale="log")
             axes.set_xticks([sizes[0], sizes[-1]], [f"{size:,}" for size in (sizes[0], sizes[-1])])
             axes.set_xticks([], minor=True)
-            axes.set_title(case["name"], fontsize=9)
-            axes.set_xlabel("n", fontsize=9)
-            axes.legend(fontsize=6, frameon=False, title="slope", title_fontsize=6)
+            axes.set_title(case["name"].replace(", sigma_1", ",\nsigma_1"), fontsize=10)
+            axes.set_xlabel("n", fontsize=10)
+            axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))  # below the curves
         row[0].set_ylabel(quantity)
     return _to_png(figure)
 

@@ -74,7 +74,12 @@ class CurvesSettings:
     note: str = ""  # stands in the report
 
 
-KINDS = {"alignment": OneStepSettings, "coordinate_check": OneStepSettings, "training_curves": CurvesSettings}
+KINDS = {
+    "alignment": OneStepSettings,
+    "coordinate_check": OneStepSettings,
+    "exponents": OneStepSettings,
+    "training_curves": CurvesSettings,
+}
 
 
 def parse(tree: dict[str, Any], source: str) -> OneStepSettings | CurvesSettings:
