@@ -61,9 +61,10 @@ def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -
         proportion.
     """
     sizes = widths(case, n, data.x.shape[1])
-    weights, rates = network.initialize(case.parametrization, sizes, seed, case.exponent, case.kink)
+    drawn = network.initialize(case.parametrization, sizes, seed, case.exponent, case.kink, case.form, case.biases)
     i = np.random.default_rng([seed, n]).integers(len(data.x))
-    step = network.step(weights, np.float32(learning_rate * rates), data.x[i : i + 1], data.y[i : i + 1])
+    rates, image = np.float32(learning_rate * drawn.rates), slice(i, i + 1)
+    step = network.step(drawn.weights, rates, drawn.gains, data.x[image], data.y[image])
     h, gradient, change = ([np.asarray(layer[0], np.float64) for layer in part] for part in step)
     return {
         "alignment": [abs(float(g @ d)) for g, d in zip(gradient, change, strict=True)],
