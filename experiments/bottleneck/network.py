@@ -82,7 +82,7 @@ def forward(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array) -> lis
     """Computes h~_1 .. h~_L, each (B, n_l), of inputs x (B, n_0) (eq. 2.1 to 2.4)."""
     layers = []
     for w, gain in zip(weights, gains, strict=True):
-        layers.append(gain * product(extend(x, w), w.T))
+        layers.append(product(gain * extend(x, w), w.T))
         x = jax.nn.relu(layers[-1])
     return layers
 
@@ -122,8 +122,7 @@ def step(weights: Sequence[jax.Array], rates: jax.Array, gains: jax.Array, x: ja
     change, moved = [], jnp.zeros_like(x)  # the changes of h~_l, and that of h_{l-1}
     for w, rate, gain, before, above, now in zip(weights, rates, gains, inputs, gradient, h, strict=True):
         seen = product(extend(before + moved, w), extend(before, w).T)  # (B, B)
-        own = rate * gain**2 * product(seen, above)
-        change.append(gain * product(moved, w[:, : moved.shape[1]].T) - own)
+        change.append(product(gain * moved, w[:, : moved.shape[1]].T) - (rate * gain**2) * product(seen, above))
         moved = jnp.where(now > 0, jnp.maximum(change[-1], -now), jnp.maximum(now + change[-1], 0))  # through ReLU
     return Step(h, gradient, change)
 

@@ -21,7 +21,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
         sizes: the widths n.
     """
     columns = max(map(len, panels.values()))
-    made = plots.figure(3.1 * columns + 0.6, 4.1 * len(panels) + 0.3, len(panels), columns, sharey="row")
+    made = plots.figure(3.3 * columns + 0.6, 4.1 * len(panels) + 0.3, len(panels), columns, sharey="row")
     if made is None:
         return None
     figure, rows = made
@@ -35,7 +35,7 @@ def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]
                 fitted = np.exp(fit.constant) * np.array(sizes, float) ** fit.slope
                 axes.plot(sizes, fitted, "--", color=colour, linewidth=1)
             axes.set(xscale="log", yscale="log")
-            axes.set_xticks([sizes[0], sizes[-1]], [f"{size:,}" for size in (sizes[0], sizes[-1])])
+            axes.set_xticks([sizes[0], sizes[-1]], [f"{size:,}" for size in (sizes[0], sizes[-1])], fontsize=9)
             axes.set_xticks([], minor=True)
             axes.set_title(case["name"].replace(", sigma_1", ",\nsigma_1"), fontsize=10)
             axes.set_xlabel("n", fontsize=10)
