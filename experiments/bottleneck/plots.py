@@ -14,18 +14,22 @@ if TYPE_CHECKING:
 
 
 def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> bytes | None:
-    """Plots a row of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
+    """Plots rows of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
 
     Args:
         panels: for each quantity one dict a case: its name, mean and deviation (widths, layers), and fits.
         sizes: the widths n.
     """
-    columns = max(map(len, panels.values()))
-    made = plots.figure(3.3 * columns + 0.6, 4.1 * len(panels) + 0.3, len(panels), columns, sharey="row")
+    most = max(map(len, panels.values()))
+    columns = most if most <= 3 else 2  # a picture of three is still read at the width of a page
+    shown = [
+        (quantity, cases[i : i + columns]) for quantity, cases in panels.items() for i in range(0, len(cases), columns)
+    ]
+    made = plots.figure(3 * columns + 0.6, 3.9 * len(shown) + 0.3, len(shown), columns, sharey="row")
     if made is None:
         return None
     figure, rows = made
-    for row, (quantity, cases) in zip(rows, panels.items(), strict=True):
+    for row, (quantity, cases) in zip(rows, shown, strict=True):
         for axes, case in zip(row, cases, strict=False):
             for i, fit in enumerate(case["fits"]):
                 colour, mean, deviation = COLOURS[i % len(COLOURS)], case["mean"][:, i], case["deviation"][:, i]
