@@ -43,21 +43,24 @@ def train(
         Mean losses before training and after each epoch: {"train": ..., "test": ...}, epochs + 1 numbers each.
     """
     n, m = settings.n, settings.narrow
-    initial, rates = network.initialize(parametrization, [PIXELS, n, m, n, m, n, CLASSES], seed)
-    weights = [jnp.asarray(w) for w in initial]
+    drawn = network.initialize(
+        parametrization, [PIXELS, n, m, n, m, n, CLASSES], seed, form=settings.form, biases=settings.biases
+    )
+    weights, gains = [jnp.asarray(w) for w in drawn.weights], drawn.gains
     velocity = [jnp.zeros_like(w) for w in weights]
     rng, count = np.random.default_rng([seed, 1]), len(data[0].x)
     padding = -count % settings.batch_size
-    run_epoch = partial(train_epoch, rates=np.float32(settings.learning_rate * rates), momentum=settings.momentum)
+    rates = np.float32(settings.learning_rate * drawn.rates)
+    run_epoch = partial(train_epoch, rates=rates, gains=gains, momentum=settings.momentum)
     x, y = map(jnp.asarray, data[0])
-    losses = [[mean_loss(weights, *part) for part in data]]
+    losses = [[mean_loss(weights, gains, *part) for part in data]]
     for _ in range(settings.epochs):
         order = np.append(rng.permutation(count), np.zeros(padding, int)).reshape(-1, settings.batch_size)
         real = (np.arange(count + padding) < count).reshape(order.shape)
         weights, velocity = run_epoch(
             weights, velocity, x, y, order, np.float32(real / real.sum(axis=1, keepdims=True))
         )
-        losses.append([mean_loss(weights, *part) for part in data])
+        losses.append([mean_loss(weights, gains, *part) for part in data])
     return dict(zip(("train", "test"), np.array(losses, float).T.tolist(), strict=True))
 
 
@@ -71,6 +74,7 @@ def train_epoch(
     shares: jax.Array,
     *,
     rates: jax.Array,
+    gains: jax.Array,
     momentum: jax.Array,
 ) -> tuple[Arrays, Arrays]:
     """Passes once over the images: v = momentum v + dL/dW_l, W_l -= eta lr_l v, batch by batch.
@@ -83,6 +87,7 @@ def train_epoch(
         order: the images of each batch, (batches, batch_size).
         shares: what each image contributes to its batch's loss, of the same shape.
         rates: eta lr_l, (L,).
+        gains: g_l, (L,).
         momentum: of the velocity.
 
     Returns:
@@ -92,7 +97,7 @@ def train_epoch(
     def update(carry: tuple[Arrays, Arrays], batch: tuple[jax.Array, jax.Array]) -> tuple[tuple[Arrays, Arrays], None]:
         weights, velocity = carry
         rows, share = batch
-        gradient = jax.grad(lambda weights: share @ network.loss(weights, x[rows], y[rows]))(weights)
+        gradient = jax.grad(lambda weights: share @ network.loss(weights, gains, x[rows], y[rows]))(weights)
         velocity = [momentum * v + g for v, g in zip(velocity, gradient, strict=True)]
         return ([w - rate * v for w, rate, v in zip(weights, rates, velocity, strict=True)], velocity), None
 
@@ -100,9 +105,9 @@ def train_epoch(
 
 
 @jax.jit
-def mean_loss(weights: Arrays, x: jax.Array, y: jax.Array) -> jax.Array:
+def mean_loss(weights: Arrays, gains: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """Computes the mean loss of images x (n, 3072) with classes y (n, 2)."""
-    return network.loss(weights, x, y).mean()
+    return network.loss(weights, gains, x, y).mean()
 
 
 def losses_over_seeds(settings: CurvesSettings, record: Record, pair: list[str], kind: str) -> dict[str, np.ndarray]:

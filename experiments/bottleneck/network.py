@@ -1,4 +1,9 @@
-"""The network of Utsunomiya 2025, section 2.1: ReLU layers without bias, squared loss, in any parametrization."""
+"""The network of Utsunomiya 2025, section 2.1: ReLU layers, squared loss, in any parametrization.
+
+A layer is h~_l = g_l (W_l h_{l-1} + sqrt(n_{l-1}) b_l) (eq. 2.2). Where it has a bias, b_l is the last column of its matrix, and
+the input has one value more, sqrt(n_{l-1}). So b_l is drawn and trained as a column of W_l is. [ours] Eq. 2.13 can also be read
+as a step of sqrt(n_{l-1}) b_l, which would move the bias n_{l-1} times less. The thesis's experiments have no biases.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,6 +15,16 @@ from jax import lax
 
 from esnlm.readout.scaling import sigmas_and_rates
 
+FORMS = ("rates", "gains")  # a rate a layer and g_l = 1 (section 2.5), or g_l and one rate (section 2.4)
+
+
+class Network(NamedTuple):
+    """A network with random weights, layer by layer, l = 1 .. L."""
+
+    weights: list[np.ndarray]  # W_l, (n_l, n_{l-1}) float32; with a bias (n_l, n_{l-1} + 1)
+    rates: np.ndarray  # lr_l, which multiplies eta, (L,) float64
+    gains: np.ndarray  # g_l, (L,) float32
+
 
 class Step(NamedTuple):
     """One step of gradient descent, layer by layer; every array is (B, n_l) float32."""
@@ -20,72 +35,94 @@ class Step(NamedTuple):
 
 
 def initialize(
-    parametrization: str, widths: Sequence[int], seed: int, exponent: float = 0.5, kink: bool = True
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns random weights W_l (n_l, n_{l-1}) float32 and learning rates lr_l, for l = 1 .. L.
+    parametrization: str,
+    widths: Sequence[int],
+    seed: int,
+    exponent: float = 0.5,
+    kink: bool = True,
+    form: str = "rates",
+    biases: bool = False,
+) -> Network:
+    """Returns a network with random weights.
 
-    W_l ~ N(0, gamma_l^2 sigma_l^2), gamma_l = sqrt 2 before ReLU and 1 at the output (section 2.2). Networks of the
-    same widths and seed differ in the scale of their weights alone, so that parametrizations are compared on the same
-    random numbers.
+    The entries of W_l are drawn from N(0, gamma_l^2 sigma_l^2), gamma_l = sqrt 2 before ReLU and 1 at the output (section
+    2.2). Networks of the same widths and seed differ in the scale of their weights alone, so that parametrizations are
+    compared on the same random numbers.
 
     Args:
         parametrization: one of PARAMETRIZATIONS.
         widths: n_0 .. n_L.
         seed: decides the random numbers.
-        exponent: q of "dynamic".
+        exponent: q of "dynamic", the thesis's r.
         kink: Spectral's sigma_1 as eq. 3.2 has it; False: 1 / sqrt(n_0).
+        form: one of FORMS. "gains" has g_l = sqrt(lr_l) of "rates" and divides sigma_l by it (eq. 2.80, 2.81 backwards), and
+            all layers learn at eta. This is eq. 2.73 to 2.77 for "dynamic" and eq. 3.3 and 3.4 for "spectral".
+        biases: whether each layer has a bias, drawn after all the weights.
     """
     sigma, rates = sigmas_and_rates(parametrization, widths, exponent)
     if not kink:
         sigma[0] = 1 / np.sqrt(widths[0])
+    gains = np.ones_like(rates)
+    if form == "gains":
+        gains, rates = np.sqrt(rates), gains
+        sigma /= gains
     gamma = np.full(len(sigma), np.sqrt(2))
     gamma[-1] = 1
     rng = np.random.Generator(np.random.SFC64([seed, *widths]))  # NumPy's fastest: this is most of the work
     shapes = zip(widths[1:], widths[:-1], strict=True)
     weights = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    if biases:
+        weights = [np.column_stack([w, rng.standard_normal(len(w), np.float32)]) for w in weights]
     for w, scale in zip(weights, (gamma * sigma).astype(np.float32), strict=True):
         w *= scale
-    return weights, rates
+    return Network(weights, rates, gains.astype(np.float32))
 
 
-def forward(weights: Sequence[jax.Array], x: jax.Array) -> list[jax.Array]:
-    """Computes h~_1 .. h~_L, each (B, n_l), of inputs x (B, n_0) (eq. 2.1 to 2.4 with g_l = 1)."""
+def forward(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array) -> list[jax.Array]:
+    """Computes h~_1 .. h~_L, each (B, n_l), of inputs x (B, n_0) (eq. 2.1 to 2.4)."""
     layers = []
-    for w in weights:
-        x = product(x, w.T)
-        layers.append(x)
-        x = jax.nn.relu(x)
+    for w, gain in zip(weights, gains, strict=True):
+        layers.append(product(gain * extend(x, w), w.T))
+        x = jax.nn.relu(layers[-1])
     return layers
 
 
-def loss(weights: Sequence[jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+def extend(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Returns the inputs x (B, n) of a layer, with sqrt(n) beside them where its matrix w has a bias."""
+    n = x.shape[1]
+    return x if w.shape[1] == n else jnp.pad(x, ((0, 0), (0, 1)), constant_values=np.sqrt(n))
+
+
+def loss(weights: Sequence[jax.Array], gains: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """Computes |y - f(x)|^2 / 2 of each input, (B,)."""
-    return ((y - forward(weights, x)[-1]) ** 2).sum(axis=1) / 2
+    return ((y - forward(weights, gains, x)[-1]) ** 2).sum(axis=1) / 2
 
 
 @jax.jit
-def step(weights: Sequence[jax.Array], rates: jax.Array, x: jax.Array, y: jax.Array) -> Step:
+def step(weights: Sequence[jax.Array], rates: jax.Array, gains: jax.Array, x: jax.Array, y: jax.Array) -> Step:
     """Computes one step of gradient descent on the mean loss of x (B, n_0) and y (B, n_L), as these inputs see it.
 
-    Neither the gradient of W_l nor the moved W_l is ever stored. The change of W_l is -rate_l times the outer product
+    Neither the gradient of W_l nor the moved W_l is ever stored. The change of W_l is -rate_l g_l times the outer product
     of dL/dh~_l and h_{l-1} (eq. 2.24), and the change of a layer follows from that of the layer before (eq. 2.26). So
     no two nearly equal h~_l are subtracted.
 
     Args:
         weights: W_l, l = 1 .. L.
         rates: eta lr_l, (L,).
+        gains: g_l, (L,).
         x: inputs.
         y: targets.
     """
-    h = forward(weights, x)
+    h = forward(weights, gains, x)
     inputs = [x, *map(jax.nn.relu, h[:-1])]  # h_0 .. h_{L-1}
     gradient = [(h[-1] - y) / len(x)]
-    for w, below in zip(weights[:0:-1], h[-2::-1], strict=True):  # eq. 2.35 with psi'
-        gradient.insert(0, jnp.where(below > 0, product(gradient[0], w), 0))
+    for w, gain, below in zip(weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True):  # eq. 2.35 with psi'
+        back = gain * product(gradient[0], w)[:, : below.shape[1]]  # no unit is below a bias
+        gradient.insert(0, jnp.where(below > 0, back, 0))
     change, moved = [], jnp.zeros_like(x)  # the changes of h~_l, and that of h_{l-1}
-    for w, rate, before, above, now in zip(weights, rates, inputs, gradient, h, strict=True):
-        seen = product(before + moved, before.T)  # (B, B)
-        change.append(product(moved, w.T) - rate * product(seen, above))
+    for w, rate, gain, before, above, now in zip(weights, rates, gains, inputs, gradient, h, strict=True):
+        seen = product(extend(before + moved, w), extend(before, w).T)  # (B, B)
+        change.append(product(gain * moved, w[:, : moved.shape[1]].T) - (rate * gain**2) * product(seen, above))
         moved = jnp.where(now > 0, jnp.maximum(change[-1], -now), jnp.maximum(now + change[-1], 0))  # through ReLU
     return Step(h, gradient, change)
 

@@ -20,7 +20,11 @@ MEASURES = {  # what is measured of a layer, and how a table names it
     "size": "|h|",
     "change": "|dh|",
 }
-MEASURES_OF_KIND = {"alignment": ("alignment",), "coordinate_check": ("size", "change")}
+MEASURES_OF_KIND = {
+    "alignment": ("alignment",),
+    "coordinate_check": ("size", "change"),
+    "exponents": ("alignment", "change"),
+}
 
 
 RESAMPLES = 2000  # of the bootstrap
@@ -57,9 +61,10 @@ def measure(case: Case, n: int, seed: int, data: Images, learning_rate: float) -
         proportion.
     """
     sizes = widths(case, n, data.x.shape[1])
-    weights, rates = network.initialize(case.parametrization, sizes, seed, case.exponent, case.kink)
+    drawn = network.initialize(case.parametrization, sizes, seed, case.exponent, case.kink, case.form, case.biases)
     i = np.random.default_rng([seed, n]).integers(len(data.x))
-    step = network.step(weights, np.float32(learning_rate * rates), data.x[i : i + 1], data.y[i : i + 1])
+    rates, image = np.float32(learning_rate * drawn.rates), slice(i, i + 1)
+    step = network.step(drawn.weights, rates, drawn.gains, data.x[image], data.y[image])
     h, gradient, change = ([np.asarray(layer[0], np.float64) for layer in part] for part in step)
     return {
         "alignment": [abs(float(g @ d)) for g, d in zip(gradient, change, strict=True)],
@@ -106,13 +111,16 @@ def expected_slopes(case: Case, name: str) -> list[float | None]:
     """Returns the slope that table 1.1 gives each layer, or None where it gives none.
 
     |h~_l| is of order 1 in hidden layers. |delta h~_l| is of order n_l^-1/2 (NTP), 1 (muP, Spectral) or
-    sqrt(n_min / n_l) (Dynamic at q = 1/2) there, and of order 1 at the output (eq. 2.45). "standard" is not in the
-    table, and muP is stated for hidden layers of one width.
+    n_min^q n_l^-1/2 (Dynamic, eq. 2.79) there, and of order 1 at the output (eq. 2.45). "standard" is not in the
+    table, and muP is stated for hidden layers of one width. The alignment is of order 1 in every layer under NTP and
+    Dynamic, whatever q is (eq. 2.31).
     """
-    if name == "alignment" or case.parametrization == "standard" or (case.parametrization == "mup" and case.power != 1):
+    if name == "alignment":
+        return [0.0 if case.parametrization in ("ntp", "dynamic") else None] * LAYERS
+    if case.parametrization == "standard" or (case.parametrization == "mup" and case.power != 1):
         return [None] * LAYERS
     power = np.where(WIDE, 1, case.power)  # n_l goes as n^power
-    orders = {"ntp": -power / 2, "dynamic": (case.power - power) / 2}
+    orders = {"ntp": -power / 2, "dynamic": case.exponent * case.power - power / 2}
     hidden = orders.get(case.parametrization, 0 * power) if name == "change" else 0 * power
     return [*(float(slope) for slope in hidden), 0.0 if name == "change" else None]
 

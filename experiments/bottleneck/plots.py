@@ -14,32 +14,36 @@ if TYPE_CHECKING:
 
 
 def plot_against_width(panels: dict[str, list[dict[str, Any]]], sizes: list[int]) -> bytes | None:
-    """Plots a row of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
+    """Plots rows of panels for each quantity: mean over seeds with its standard deviation, and the fits, dashed.
 
     Args:
         panels: for each quantity one dict a case: its name, mean and deviation (widths, layers), and fits.
         sizes: the widths n.
     """
-    columns = max(map(len, panels.values()))
-    made = plots.figure(2.9 * columns + 0.6, 2.9 * len(panels) + 0.3, len(panels), columns, sharey="row")
+    most = max(map(len, panels.values()))
+    columns = most if most <= 3 else 2  # a picture of three is still read at the width of a page
+    shown = [
+        (quantity, cases[i : i + columns]) for quantity, cases in panels.items() for i in range(0, len(cases), columns)
+    ]
+    made = plots.figure(3 * columns + 0.6, 3.9 * len(shown) + 0.3, len(shown), columns, sharey="row")
     if made is None:
         return None
     figure, rows = made
-    for row, (quantity, cases) in zip(rows, panels.items(), strict=True):
+    for row, (quantity, cases) in zip(rows, shown, strict=True):
         for axes, case in zip(row, cases, strict=False):
             for i, fit in enumerate(case["fits"]):
                 colour, mean, deviation = COLOURS[i % len(COLOURS)], case["mean"][:, i], case["deviation"][:, i]
-                label = f"l = {i + 1}: {fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]"
+                label = f"l = {i + 1}, n^{fit.slope:+.2f} [{fit.low:+.2f}, {fit.high:+.2f}]"
                 axes.plot(sizes, mean, "o", markersize=3, color=colour, label=label)
                 _plot_band(axes, sizes, mean, deviation, colour)
                 fitted = np.exp(fit.constant) * np.array(sizes, float) ** fit.slope
                 axes.plot(sizes, fitted, "--", color=colour, linewidth=1)
             axes.set(xscale="log", yscale="log")
-            axes.set_xticks([sizes[0], sizes[-1]], [f"{size:,}" for size in (sizes[0], sizes[-1])])
+            axes.set_xticks([sizes[0], sizes[-1]], [f"{size:,}" for size in (sizes[0], sizes[-1])], fontsize=9)
             axes.set_xticks([], minor=True)
-            axes.set_title(case["name"], fontsize=9)
-            axes.set_xlabel("n", fontsize=9)
-            axes.legend(fontsize=6, frameon=False, title="slope", title_fontsize=6)
+            axes.set_title(case["name"].replace(", sigma_1", ",\nsigma_1"), fontsize=10)
+            axes.set_xlabel("n", fontsize=10)
+            axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))  # below the curves
         row[0].set_ylabel(quantity)
     return _to_png(figure)
 

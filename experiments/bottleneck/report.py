@@ -13,6 +13,7 @@ Report = tuple[dict[str, Any], str, bytes | None]
 TITLES = {
     "alignment": "Alignment against width",
     "coordinate_check": "Coordinate check",
+    "exponents": "Exponents of the Dynamic Parametrization",
     "training_curves": "Training curves",
 }
 
@@ -60,17 +61,19 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
         f" eta {study.learning_rate:g}, momentum {study.momentum:g}, {study.epochs} epochs. Loss |y - f(x)|^2 / 2, mean"
         f" and standard deviation over those of {study.seeds} seeds that stayed finite.",
         "",
-        "| classes | parametrisation | training loss | test loss | lowest test loss, at epoch | not finite |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| classes | components for 95 % | parametrisation | training loss | test loss | lowest test loss, at epoch"
+        " | not finite |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
     ]
     figures: dict[str, Any] = {}
     panels: dict[str, dict[str, dict[str, np.ndarray]]] = {}
     for pair in study.pairs:
         name = " / ".join(pair)
+        most = images.spectrum(images.load(study.images, pair, "images")[0].x).most
         panels[name] = {kind: curves.losses_over_seeds(study, record, pair, kind) for kind in study.parametrizations}
         for kind, losses in panels[name].items():
             finite = np.isfinite(losses["train"] + losses["test"]).all(axis=1)
-            row: dict[str, Any] = {"not_finite": int((~finite).sum())}
+            row: dict[str, Any] = {"not_finite": int((~finite).sum()), "components": most}
             for part, values in losses.items():
                 row[part] = _mean_and_deviation(values[finite, -1])
             lowest = losses["test"][finite].mean(axis=0) if finite.any() else np.array([np.nan])
@@ -78,7 +81,7 @@ def report_training_curves(study: CurvesSettings, record: Record) -> Report:
             figures[f"{name}, {kind}"] = row
             cells = [f"{row[part]['mean']:.4f} ± {row[part]['deviation']:.4f}" for part in ("train", "test")]
             cells.append(f"{row['lowest_test']['mean']:.4f}, {row['lowest_test']['epoch']}")
-            lines.append(f"| {name} | {kind} | {' | '.join(cells)} | {row['not_finite']} of {study.seeds} |")
+            lines.append(f"| {name} | {most} | {kind} | {' | '.join(cells)} | {row['not_finite']} of {study.seeds} |")
     picture = plots.plot_by_epoch(panels)
     return figures, "\n".join([*lines, "", _picture_line(record, picture)]), picture
 

@@ -9,6 +9,7 @@ from typing import Any
 from esnlm.errors import require
 from esnlm.readout.scaling import PARAMETRIZATIONS
 from experiments.bottleneck.images import ImageSettings
+from experiments.bottleneck.network import FORMS
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,16 @@ class Case:
     power: float
     exponent: float = 0.5  # q of "dynamic" (eq. 2.82 to 2.85), in [0, 1/2]; 0 is NTP
     kink: bool = True  # Spectral's sigma_1 with its min(1, sqrt(n_1 / n_0)) (eq. 3.2); false: without it, 1 / sqrt(n_0)
+    form: str = "rates"  # a rate a layer (section 2.5); "gains": g_l and one rate (section 2.4)
+    biases: bool = False  # sqrt(n_{l-1}) b_l in each layer (eq. 2.2)
     claim: str = ""  # what the thesis says of it, to stand beside what is measured
 
     @property
     def name(self) -> str:
         exponent = "" if self.exponent == 0.5 else f", q = {self.exponent:g}"
         kink = "" if self.kink else ", sigma_1 = 1/sqrt(n_0)"
-        return f"{self.parametrization}, m = {self.factor:g} n^{self.power:g}{exponent}{kink}"
+        form = ("" if self.form == "rates" else ", g_l") + (", biases" if self.biases else "")
+        return f"{self.parametrization}, m = {self.factor:g} n^{self.power:g}{exponent}{kink}{form}"
 
     def narrow(self, n: int) -> int:
         """Returns m, the width of the narrow layers, where the wide ones have n units."""
@@ -69,12 +73,19 @@ class CurvesSettings:
     batch_size: int = 64
     learning_rate: float = 0.1  # eta
     momentum: float = 0.9
+    form: str = "rates"  # a rate a layer (section 2.5); "gains": g_l and one rate (section 2.4)
+    biases: bool = False  # sqrt(n_{l-1}) b_l in each layer (eq. 2.2)
     seeds: int = 100
     images: ImageSettings = field(default_factory=ImageSettings)
     note: str = ""  # stands in the report
 
 
-KINDS = {"alignment": OneStepSettings, "coordinate_check": OneStepSettings, "training_curves": CurvesSettings}
+KINDS = {
+    "alignment": OneStepSettings,
+    "coordinate_check": OneStepSettings,
+    "exponents": OneStepSettings,
+    "training_curves": CurvesSettings,
+}
 
 
 def parse(tree: dict[str, Any], source: str) -> OneStepSettings | CurvesSettings:
@@ -125,6 +136,7 @@ def _check_curves(settings: CurvesSettings, source: str) -> None:
     require(settings.images.test > 0, f"{source}: images.test is {settings.images.test}: it must be above 0")
     require(0 <= settings.momentum < 1, f"{source}: momentum is {settings.momentum}: it must be in [0, 1)")
     require(bool(settings.pairs), f"{source}: pairs is empty: give two classes or more such pairs")
+    _check_form(settings.form, source)
     known = ", ".join(PARAMETRIZATIONS)
     require(bool(settings.parametrizations), f"{source}: parametrizations is empty: give some of {known}")
     for name in settings.parametrizations:
@@ -147,10 +159,15 @@ def _check_one_step(settings: OneStepSettings, source: str) -> None:
         require(0 <= q <= 0.5, f"{where}: exponent is {q:g}: it must be in [0, 1/2]")
         require(q == 0.5 or kind == "dynamic", f"{where}: exponent is {q:g}: only dynamic has one, and this is {kind}")
         require(case.kink or kind == "spectral", f"{where}: kink is false: only spectral has one, and this is {kind}")
+        _check_form(case.form, where)
         first, last = case.narrow(w.first), case.narrow(w.last)
         fits = 1 <= first <= w.first and 1 <= last <= w.last
         require(fits, f"{where}: m is {first} to {last}: it must be between 1 and n")
         require(names.count(case.name) == 1, f"{where}: {case.name} is there twice: leave one out")
+
+
+def _check_form(form: str, where: str) -> None:
+    require(form in FORMS, f"{where}: form is {form!r}: choose from {', '.join(FORMS)}")
 
 
 def _require_positive(settings: Any, where: str, *names: str) -> None:

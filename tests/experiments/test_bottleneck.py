@@ -1,6 +1,7 @@
 """The bottleneck studies: one step and training as PyTorch has them in float64, table 1.1, images, and files that are kept."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,10 +84,10 @@ def torch_training(weights, rates, x, y, batches):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_one_step_is_autograd_s(peer, parametrization, batch):
     """h~_l, dL/dh~_l and the whole change of h~_l, where W_l is moved and the images go through again."""
-    weights, rates = network.initialize(parametrization, WIDTHS, seed=0)
+    weights, rates, gains = network.initialize(parametrization, WIDTHS, seed=0)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(batch, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, batch)]
-    found = network.step(weights, np.float32(0.1 * rates), x, y)
+    found = network.step(weights, np.float32(0.1 * rates), gains, x, y)
 
     expected = peer(f"bottleneck-step-{parametrization}-{batch}", torch_step, weights, rates, x, y)
     # Errors of six products of up to 20 terms each, there and back, relative to a layer's size. Where a unit crosses 0, its
@@ -102,12 +103,20 @@ def test_one_step_is_autograd_s(peer, parametrization, batch):
 def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
-    weights, rates = network.initialize("dynamic", WIDTHS, seed=3)
+    weights, rates, gains = network.initialize("dynamic", WIDTHS, seed=3)
     order, kept = np.array([[3, 1, 4, 5], [9, 2, 6, 8], [7, 0, 0, 0]]), np.array([[1.0] * 4, [1.0] * 4, [1.0, 1, 0, 0]])
     shares = np.float32(kept / kept.sum(axis=1, keepdims=True))  # the last batch has two images
     zeros = [np.zeros_like(w) for w in weights]
     ours, _ = curves.train_epoch(
-        [w.copy() for w in weights], zeros, x, y, order, shares, rates=np.float32(0.1 * rates), momentum=0.9
+        [w.copy() for w in weights],
+        zeros,
+        x,
+        y,
+        order,
+        shares,
+        rates=np.float32(0.1 * rates),
+        gains=gains,
+        momentum=0.9,
     )
 
     batches = [rows[:number] for rows, number in zip(order, (4, 4, 2), strict=True)]
@@ -115,6 +124,83 @@ def test_training_is_torch_s_momentum_with_a_rate_a_layer(peer):
     assert len(ours) == len(expected)
     for i, w in enumerate(ours):
         assert np.abs(peer.sample(w) - expected[f"w-{i}"]).max() < 100 * EPSILON * np.abs(w).max()
+
+
+def drawn_by_the_thesis(parametrization, widths, q, noise, biases):
+    """W_l, b_l and g_l of eq. 2.73 to 2.77 ("dynamic") or eq. 3.3 and 3.4 ("spectral"), in float64."""
+    depth, narrowest = len(widths) - 1, min(widths[1:-1])
+    weights, shifts, gains = [], [], []
+    for layer in range(1, depth + 1):
+        below, here = widths[layer - 1], widths[layer]
+        if parametrization == "dynamic":
+            gain, sigma = (1 if layer == depth else narrowest**q) / below**0.5, narrowest**-q
+        else:
+            gain, sigma = (here / below) ** 0.5, here**-0.5 if below <= here else below**-0.5
+        gamma, w = 1 if layer == depth else 2**0.5, noise[layer - 1].astype(np.float64)
+        weights.append(gamma * sigma * w[:, :below])
+        shifts.append(gamma * sigma * w[:, -1] if biases else None)
+        gains.append(gain)
+    return weights, shifts, gains
+
+
+def forward_by_the_thesis(weights, shifts, gains, x):
+    """The list of h~_l of one input, by eq. 2.2 to 2.4."""
+    layers, h = [], x
+    for w, b, g in zip(weights, shifts, gains, strict=True):
+        layers.append(g * (w @ h + (0 if b is None else len(h) ** 0.5 * b)))
+        h = np.maximum(layers[-1], 0)
+    return layers
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("parametrization, q", [("dynamic", 0.5), ("dynamic", 0.2), ("spectral", 0.5)])
+@pytest.mark.parametrize("form", ["gains", "rates"])
+def test_a_step_is_that_of_the_thesis_s_network_with_g(form, parametrization, q, biases):
+    """One step of eq. 2.73 to 2.77 at one rate for all, in float64 NumPy; section 2.5's rates a layer give the same."""
+    noise, _, _ = network.initialize("standard", WIDTHS, seed=0, biases=biases)
+    for w, below, gamma in zip(noise, WIDTHS, [2**0.5] * 5 + [1], strict=False):
+        w *= below**0.5 / gamma  # the standard normal numbers themselves
+    weights, shifts, gains = drawn_by_the_thesis(parametrization, WIDTHS, q, noise, biases)
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=12).astype(np.float32), np.array([0.0, 1], np.float32)
+    h = forward_by_the_thesis(weights, shifts, gains, x)
+    slopes = [h[-1] - y]
+    for w, g, below in zip(weights[:0:-1], gains[:0:-1], h[-2::-1], strict=True):  # eq. 2.35
+        slopes.insert(0, g * (w.T @ slopes[0]) * (below > 0))
+    inputs = [x.astype(np.float64), *(np.maximum(layer, 0) for layer in h[:-1])]
+    moved = [w - 0.1 * g * np.outer(s, i) for w, g, s, i in zip(weights, gains, slopes, inputs, strict=True)]
+    raised = [
+        None if b is None else b - 0.1 * g * len(i) ** 0.5 * s
+        for b, g, s, i in zip(shifts, gains, slopes, inputs, strict=True)
+    ]
+    after = forward_by_the_thesis(moved, raised, gains, x)
+
+    drawn = network.initialize(parametrization, WIDTHS, 0, q, form=form, biases=biases)
+    found = network.step(drawn.weights, np.float32(0.1 * drawn.rates), drawn.gains, x[None], y[None])
+    assert (set(drawn.rates), set(drawn.gains))[form == "rates"] == {1}
+    crossing = 2 * EPSILON * max(np.abs(layer).max() for layer in h)  # as in test_one_step_is_autograd_s
+    changes = [b - a for a, b in zip(h, after, strict=True)]
+    for ours, exact, beside in zip(found, (h, slopes, changes), (0, 0, crossing), strict=True):
+        for mine, theirs in zip(ours, exact, strict=True):
+            assert np.abs(mine[0] - theirs).max() < 100 * EPSILON * np.abs(theirs).max() + beside
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_training_is_the_same_with_gains_as_with_rates(biases):
+    """With momentum too: g_l W_l moves as W_l of the other form (section 2.5). Only rounding differs."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(10, 12)).astype(np.float32), np.eye(2, dtype=np.float32)[rng.integers(0, 2, 10)]
+    order, shares, found = rng.permutation(8).reshape(4, 2), np.full((4, 2), 0.5, np.float32), []
+    for form in ("rates", "gains"):
+        drawn = network.initialize("dynamic", WIDTHS, seed=3, form=form, biases=biases)
+        velocity = [np.zeros_like(w) for w in drawn.weights]
+        rates = np.float32(0.1 * drawn.rates)
+        trained, _ = curves.train_epoch(
+            drawn.weights, velocity, x, y, order, shares, rates=rates, gains=drawn.gains, momentum=0.9
+        )
+        found.append([gain * np.asarray(w) for gain, w in zip(drawn.gains, trained, strict=True)])
+    for one, other in zip(*found, strict=True):
+        assert np.abs(one - other).max() < 100 * EPSILON * np.abs(one).max()
 
 
 def test_weights_have_gamma_and_sigma():
@@ -155,6 +241,9 @@ def test_expected_slopes_where_the_bottleneck_narrows():
     assert change["ntp"] == pytest.approx([-0.5, -0.1, -0.5, -0.1, -0.5, 0])
     assert change["dynamic"] == pytest.approx([-0.4, 0, -0.4, 0, -0.4, 0])
     assert change["spectral"] == [0] * 6
+    between = Case("dynamic", 150, 0.2, exponent=0.25)  # n_min^(1/4) n_l^(-1/2)
+    assert one_step.expected_slopes(between, "change") == pytest.approx([-0.45, -0.05, -0.45, -0.05, -0.45, 0])
+    assert one_step.expected_slopes(between, "alignment") == [0] * 6
     assert change["mup"] == [None] * 6, "it is stated for hidden layers of one width"
 
 
@@ -311,7 +400,8 @@ def test_training_curves_are_written(tmp_path):
     assert len(found["cells"]) == 4
     losses = found["cells"]["airplane/automobile, dynamic, seed 1"]
     assert len(losses["train"]) == len(losses["test"]) == 4 and losses["train"][-1] < losses["train"][0]
-    assert "| airplane / automobile | spectral |" in (tmp_path / "training_curves.md").read_text()
+    table = (tmp_path / "training_curves.md").read_text()
+    assert re.search(r"^\| airplane / automobile \| \d+ \| spectral \|", table, re.MULTILINE)
     assert (tmp_path / "training_curves.png").stat().st_size > 10_000
 
 
@@ -323,6 +413,7 @@ def test_training_curves_are_written(tmp_path):
     ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: cases 1: parametrization is 'dp': choose from ntp"),
     ({"cases": [{"parametrization": "ntp", "factor": 1, "pow": 1}]}, "a.yaml: cases 1: unknown key 'pow'"),
     ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: cases 1: m is 180 to 720: it must be between 1 and n"),
+    ({"cases": [{"parametrization": "ntp", "factor": 1, "power": 1, "form": "g"}]}, "a.yaml: cases 1: form is 'g': choose from rates, gains"),
     ({"cases": []}, "a.yaml: cases is empty"),
     ({"cases": 3}, "a.yaml: cases is 3: it must be a list"),
     ({"seeds": True}, "a.yaml: seeds is True: it must be int"),
@@ -351,7 +442,10 @@ def test_the_study_files_are_the_thesis_s(file):
         assert full.pairs == [["airplane", "automobile"], ["bird", "cat"], ["deer", "dog"], ["frog", "horse"]]
     else:
         assert (full.seeds, one_step.sizes(full)[::9]) == (30, [1000, 10_000])
-        assert small.cases == full.cases and one_step.sizes(small)[-1] < 10_000
+        assert (
+            small.cases == full.cases
+            and np.sum(one_step.sizes(small)) * small.seeds < np.sum(one_step.sizes(full)) * 30
+        )
 
 
 def test_the_command_takes_the_small_sizes_and_names_the_folder(tmp_path, capsys, monkeypatch):
