@@ -147,6 +147,6 @@ def _repair(folder: Path) -> bool:
                 used = program.with_name(program.name.removesuffix("-cache") + "-atime")
                 if not used.exists():
                     program.unlink(missing_ok=True)
-    except (OSError, NotImplementedError):  # the latter is filelock's word for a file system without locks
+    except (OSError, NotImplementedError):  # filelock raises the latter on a file system that cannot lock files
         return False
     return True

@@ -945,6 +945,11 @@ TABLE = {
     "Learning curves": [
         Row("an order of nothing", f"{CURVE} --order 1", "--order 1: give 2 (a bigram model) or more"),
         Row(
+            "a run in the cloud",
+            "python -m esnlm curve --run s3://bucket/run --store store",
+            "s3://bucket/run: a learning curve reads all checkpoints; copy the run to this machine first",
+        ),
+        Row(
             "no such pairs",
             f"{CURVE} --data none.jsonl",
             "none.jsonl: no such file or folder of minimal pairs",

@@ -154,6 +154,10 @@ class WittenBellModel(NgramModel):
         """n."""
         return len(self.levels) + 1
 
+    def lower(self, order: int) -> "WittenBellModel":
+        """Returns the model of a lower order, from 2, of the same text. It is a part of this one, so nothing is counted anew."""
+        return WittenBellModel(self.unigram, self.levels[: order - 1])
+
     @property
     def vocab_size(self) -> int:
         return self.unigram.vocab_size

@@ -18,12 +18,13 @@ from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.evaluation.minimal_pairs import Item
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.loaded_run import Run
-from esnlm.models.ngrams import NgramModel, UnigramModel, WittenBellModel
+from esnlm.models.ngrams import NgramModel, WittenBellModel
 from esnlm.reporting import learning_curve
 from esnlm.runs.atomic import write_file
 from esnlm.runs.console import stage, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
+from esnlm.runs.remote.address import is_url
 from esnlm.training import batches
 from esnlm.workflows.provenance import provenance
 
@@ -60,10 +61,12 @@ def measure_curve(
         The figures, as the JSON file has them.
 
     Raises:
-        InputError: the run, its training store, the text, the pairs or the place of the figures is not usable.
+        InputError: the run, its training store, the text, the pairs or the place of the figures is not usable, or the run
+            is named by a URL.
     """
     conventions.get(scoring)
     require(order >= 2, f"--order {order}: give 2 (a bigram model) or more")
+    require(not is_url(run), f"{run}: a learning curve reads all checkpoints; copy the run to this machine first")
     with working(f"loading {run}"):
         newest = loaded_run.load(run)
     directory = RunDirectory(newest.directory)
@@ -156,13 +159,20 @@ def _known_points(path: Path, header: dict, overwrite: bool) -> list[dict]:
     try:
         found = parse_json(path.read_bytes())
         same = {key: found[key] for key in header} == json.loads(json.dumps(header))
-    except (OSError, ValueError, KeyError, TypeError):
+        points = [_with_numbers(point) for point in found["points"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         same = False
     if not same:
         raise InputError(
             f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
         )
-    return found["points"]
+    return points
+
+
+def _with_numbers(point: dict) -> dict:
+    """Returns a point that was read from a file, where the NLL of a diverged run is spelled "inf" or "nan"."""
+    figures = ("nll", "nll_without_eos")
+    return point | {figure: {name: float(nll) for name, nll in point[figure].items()} for figure in figures}
 
 
 def _measure(
@@ -198,11 +208,9 @@ def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, Ngra
     training = run.config.training
     assert isinstance(training, TrainingConfig)
     read = [text.sentence(i) for i in sentences_read(text.lengths, training, run.config.seed, step)]
-    vocab_size = run.tokenizer.vocab_size
-    found: dict[str, NgramModel] = {"unigram": UnigramModel.fit(read, vocab_size)}
-    for n in sorted({2, order}):
-        found["bigram" if n == 2 else f"{n}-gram"] = WittenBellModel.fit(read, vocab_size, n)
-    return found
+    largest = WittenBellModel.fit(read, run.tokenizer.vocab_size, order)
+    found: dict[str, NgramModel] = {"unigram": largest.unigram, "bigram": largest.lower(2)}
+    return found if order == 2 else found | {f"{order}-gram": largest}
 
 
 def _nll(found: Mapping[str, Likelihood], figure: str) -> dict[str, float]:

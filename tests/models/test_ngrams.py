@@ -96,6 +96,14 @@ def test_a_corpus_read_in_blocks_gives_the_same_model(corpus, order, monkeypatch
     assert blocks.nll(corpus) == pytest.approx(whole.nll(corpus), rel=1e-13)
 
 
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_lower_order_is_the_model_that_is_counted_for_it(corpus, order):
+    lower, counted = FITS[5](corpus, V).lower(order), FITS[order](corpus, V)
+    assert lower.order == order
+    for sentence in corpus:
+        np.testing.assert_array_equal(lower.token_log_probs(sentence), counted.token_log_probs(sentence))
+
+
 def test_only_what_occurs_is_kept_and_numbers_do_not_overflow():
     vocab_size = 100_000  # the code of a pair passes 2^31
     model = WittenBellModel.fit([np.array([99_999, 99_998, 99_999], np.uint32)], vocab_size, order=5)

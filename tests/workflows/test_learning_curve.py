@@ -1,6 +1,7 @@
 """`esnlm curve`, from the checkpoints to the figures, the page and the picture."""
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -13,6 +14,7 @@ from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting.learning_curve import first_ahead, millions
+from esnlm.runs.json_file import write_json
 from esnlm.training import batches
 from esnlm.workflows import learning_curve
 from esnlm.workflows.learning_curve import measure_curve, sentences_read
@@ -121,6 +123,15 @@ def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypat
     again = measure_curve(run, out=tmp_path / "curve.json", **arguments)
     assert [point["step"] for point in again["points"]] == [point["step"] for point in curve["points"]]
     assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
+
+
+def test_a_diverged_point_is_read_back_as_a_number(run, curve, tmp_path):
+    out, validation = tmp_path / "curve.json", run / "stores" / "validation"
+    diverged = measure_curve(run, validation, order=3, out=out)
+    diverged["points"][0]["nll"]["model"] = math.inf
+    write_json(out, diverged)
+    again = measure_curve(run, validation, order=3, out=out)
+    assert again["points"][0]["nll"]["model"] == math.inf and "| inf |" in out.with_suffix(".md").read_text()
 
 
 def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys):
