@@ -89,7 +89,7 @@ class DeviceChoices(Protocol):
     """What a model's configuration (models/base.py) says of the devices that it runs on."""
 
     @property
-    def feature_size(self) -> int: ...
+    def ahead_size(self) -> int: ...
 
     def kernel(self, backend: str) -> str: ...
 
@@ -134,7 +134,7 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
         )
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
-    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.ahead_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,

@@ -35,8 +35,7 @@ from esnlm.errors import InputError, require
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import encode, sum_log_probs
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.mesh import in_host_memory
@@ -380,7 +379,7 @@ class Run:
         return self.model.for_device(self.config.compute)
 
     @cached_property
-    def _stream(self) -> FeatureStream | PackedStream:
+    def _stream(self) -> SentenceFeatures:
         compute, placement = self.config.compute, self._placement
         ready = self._ready if placement is None else self.model.for_device(compute, placement)
         return ready.stream(compute, placement)

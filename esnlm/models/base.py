@@ -22,9 +22,9 @@ from esnlm.devices import find_device
 from esnlm.errors import require
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
-from esnlm.features.packed_stream import PackedStream
 from esnlm.features.sharded_stream import ShardedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures
+from esnlm.features.trunk_stream import TrunkStream
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 from esnlm.readout import fused_cross_entropy
@@ -71,6 +71,19 @@ class ModelConfig(ABC):
     def features_are_frozen(self) -> bool:
         """Whether no trained number decides the features, so that they can be precomputed for many updates at once."""
         return False
+
+    @property
+    def trains_ahead(self) -> bool:
+        """Whether updates read numbers that were computed ahead for many of them: features, or what lies below those.
+
+        What is trained below the features is then `RecurrentModel.trunk`.
+        """
+        return self.features_are_frozen
+
+    @property
+    def ahead_size(self) -> int:
+        """The numbers of a token that are computed ahead."""
+        return self.feature_size
 
     @property
     def reservoir_units(self) -> int:
@@ -267,7 +280,7 @@ class LanguageModel(nnx.Module):
         """Returns the features after the last token, (F, B)."""
 
     @abstractmethod
-    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream | PackedStream:
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> SentenceFeatures:
         """Returns what reads many sentences at once, without a gradient; see features/stream.py.
 
         Args:
@@ -342,7 +355,23 @@ class RecurrentModel(LanguageModel):
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
         return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
 
-    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream:
+    @property
+    def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
+        """A function from trained arrays, and what the cell computed (C, N), to the features (C, F); None: they are the same.
+
+        It keeps no trained array of this model: the optimizer frees them at every update.
+        """
+        return None
+
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> SentenceFeatures:
+        ahead, trunk = self.stream_ahead(compute, placement), self.trunk
+        return ahead if trunk is None else TrunkStream(ahead, trunk, self.params)
+
+    def stream_ahead(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream:
+        """Returns the stream of what `cell` computes, which needs no trained array where the configuration `trains_ahead`.
+
+        The arguments are those of `stream`.
+        """
         assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
         settings = self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout
         return FeatureStream(*settings) if placement is None else ShardedStream(*settings, placement)

@@ -158,7 +158,7 @@ class EchoStateConfig(ModelConfig):
             "seed": seed,
             "redraws": initialized.redraws,
             "radius_before_scaling": [dataclasses.asdict(radius) for radius in initialized.radii],
-            "nonzeros": _reservoir_nonzeros(initialized.reservoir),
+            "nonzeros": reservoir_nonzeros(initialized.reservoir),
         }
         return initialized.reservoir.arrays(), record
 
@@ -215,11 +215,11 @@ class EchoState(RecurrentModel):
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
         matrix_entries = sum(rows * columns for rows, columns, _ in config.reservoir.matrices(vocab_size))
-        total = in_readout + _reservoir_nonzeros(self.reservoir)
+        total = in_readout + reservoir_nonzeros(self.reservoir)
         return Counts(trainable, total, in_readout + matrix_entries + config.feature_size)
 
 
-def _reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
+def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
     """Returns the nonzeros of W_rec, W_in, leak and embedding of all layers, with a trained W_in among them."""
     embedding = reservoir.layers[0].embedding
     in_layers = sum(sum(layer.nonzeros) + layer.state_size for layer in reservoir.layers)

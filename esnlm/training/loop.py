@@ -17,8 +17,7 @@ from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
@@ -290,9 +289,7 @@ def _open_updates(
         "on_nonfinite": training.on_nonfinite,
         "placement": placement,
     }
-    return (
-        PrecomputedUpdates(epochs=epochs, **needed) if model.config.features_are_frozen else EndToEndUpdates(**needed)
-    )
+    return PrecomputedUpdates(epochs=epochs, **needed) if model.config.trains_ahead else EndToEndUpdates(**needed)
 
 
 def _optimizer(
@@ -314,7 +311,7 @@ def _optimizer(
 
 def _validate(
     experiment: Experiment,
-    stream: FeatureStream | PackedStream,
+    stream: SentenceFeatures,
     params: dict[str, Any],
     store: TokenStore | None,
     interruption: Interruption,

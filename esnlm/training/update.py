@@ -19,8 +19,7 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.ops import xla
 from esnlm.parallel.placement import Placement
@@ -91,27 +90,32 @@ def readout_loss_and_gradient(
     chunk_tokens: int,
     dropout_rate: float,
     cross_entropy: str = "plain",
+    trunk: Callable[[dict, jax.Array], jax.Array] | None = None,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss of packed targets in nats, and its gradient in the readout, which is all that is trained.
+    """Returns the loss of packed targets in nats, and its gradient in the readout and the trunk, which are all that is trained.
 
     The logits of at most `chunk_tokens` rows exist at once: larger updates add up their gradient over chunks.
 
     Args:
-        params: {"readout": {...}}.
-        buffer: features, (rows, F).
+        params: {"readout": {...}}, and what the trunk reads.
+        buffer: what was computed ahead, (rows, N): without a trunk, the features.
         packed: the targets, and where their features lie in the buffer.
         key: of the epoch's dropout on the features that the readout sees.
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
         cross_entropy: its kernel, plain or fused.
+        trunk: from the params and rows of the buffer to the features; None: they are the same.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
-        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, F)
-        return jax.value_and_grad(
-            lambda params: packed_nll(params["readout"], features, packed, precision, cross_entropy)
-        )(params)
+        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, N)
+
+        def loss(params: dict) -> jax.Array:
+            seen = features if trunk is None else trunk(params, features)  # (C, F)
+            return packed_nll(params["readout"], seen, packed, precision, cross_entropy)
+
+        return jax.value_and_grad(loss)(params)
 
     return in_chunks(loss_and_gradient, packed, chunk_tokens, params)
 
@@ -399,5 +403,5 @@ class Updates(ABC):
         return ""
 
     @abstractmethod
-    def features_with(self, params: dict) -> FeatureStream | PackedStream:
+    def features_with(self, params: dict) -> SentenceFeatures:
         """Returns the features, without a gradient, of the model with these trained arrays."""

@@ -1,0 +1,226 @@
+"""Frozen recurrences under a deep readout. What is trained is feed-forward, on numbers that are computed ahead of the updates.
+
+Side by side the tokens are read by echo state networks, diagonal linear units and a frozen GRU, as many of them as are asked
+for. What is trained above them is esnlm/trunk. So an update costs what its matrix products cost, and nothing is trained through
+time. With one reservoir and none of the trunk's sections this is the sparse ESN of Ueda et al. 2025a. All else is [ours].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from flax import nnx
+
+from esnlm.cells.diagonal import Diagonal, DiagonalConfig
+from esnlm.cells.gru import Gru, GruConfig
+from esnlm.cells.side_by_side import SideBySide
+from esnlm.cells.token_history import TokenHistory
+from esnlm.compute import ComputeConfig
+from esnlm.errors import require
+from esnlm.features.recurrence import State
+from esnlm.features.stream import default_batch_slots
+from esnlm.models.base import Counts, ModelConfig, RecurrentModel, merge
+from esnlm.models.echo_state import reservoir_nonzeros
+from esnlm.parallel.placement import Placement
+from esnlm.readout.linear import FullRankReadout
+from esnlm.reservoir import cell, sparse, weights
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.rng import Stream, generator
+from esnlm.trunk import initial
+from esnlm.trunk.trunk import Trunk, TrunkConfig
+
+
+@dataclass(frozen=True)
+class DeepReadoutConfig(ModelConfig):
+    """Frozen recurrences under a deep readout [ours]."""
+
+    family: str = "deep_readout"
+    reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
+    reservoirs: int = 1  # echo state networks side by side, alike but for their weights; 0: none
+    diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
+    gru: GruConfig = field(default_factory=GruConfig)
+    readout: TrunkConfig = field(default_factory=TrunkConfig)
+
+    dropout = 0.0  # no setting: there is none
+
+    def check(self, name: str) -> None:
+        for section in ("reservoir", "diagonal", "gru", "readout"):
+            getattr(self, section).check(f"{name}.{section}")
+        require(self.reservoirs >= 0, f"{name}.reservoirs is {self.reservoirs}: it must not be negative")
+        require(
+            self.frozen_size > 0,
+            f"{name}.reservoirs is 0: give {name}.diagonal.units or {name}.gru.units, or leave it out",
+        )
+
+    @property
+    def title(self) -> str:
+        cells = [f"ESN {self.reservoir.layers * self.reservoir.state_size:,}"] * (self.reservoirs > 0)
+        cells = [f"{self.reservoirs} x {name}" if self.reservoirs > 1 else name for name in cells]
+        cells += [f"diagonal {self.diagonal.units:,}"] * (self.diagonal.units > 0)
+        cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
+        readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
+        above = [f"{tokens.count} tokens of {tokens.width}"] * (tokens.count > 0)
+        above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
+        above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
+        return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}"])
+
+    @property
+    def frozen_size(self) -> int:
+        """The numbers of h, the features that frozen cells compute."""
+        of_reservoirs = self.reservoirs * self.reservoir.layers * self.reservoir.state_size
+        return of_reservoirs + self.diagonal.units + self.gru.units
+
+    @property
+    def ahead_size(self) -> int:
+        return self.frozen_size + self.readout.history
+
+    @property
+    def feature_size(self) -> int:
+        return self.readout.rank
+
+    @property
+    def trains_ahead(self) -> bool:
+        return True
+
+    @property
+    def reservoir_units(self) -> int:
+        return self.frozen_size
+
+    @property
+    def recurrent_entries(self) -> tuple[int, int]:
+        reservoir = self.reservoir
+        entries = self.reservoirs * (2 * reservoir.layers - 1) * reservoir.state_size**2
+        of_gru = round(3 * self.gru.mean_degree * self.gru.units)
+        return round(reservoir.recurrent_gamma * entries) + of_gru, entries + 3 * self.gru.units**2
+
+    def kernel(self, backend: str) -> str:
+        reservoir, size = self.reservoir, self.reservoir.state_size
+        return sparse.choose_kernel(
+            size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
+        )
+
+    def batch_slots(self, backend: str) -> int:
+        return default_batch_slots(self.frozen_size, backend)
+
+    @property
+    def token_arrays(self) -> None:
+        return None  # The trunk looks tokens up by itself, so all of it must lie on one device.
+
+    def expected_counts(self, vocab_size: int) -> Counts:
+        trained = self.readout.parameters(self.frozen_size, vocab_size)
+        matrices = self.reservoir.matrices(vocab_size)
+        leaks = self.reservoir.layers * self.reservoir.state_size
+        diagonal = self.diagonal.entries(vocab_size)
+        nonzeros = self.reservoirs * (leaks + sum(rows * columns * share for rows, columns, share in matrices))
+        entries = self.reservoirs * (leaks + sum(rows * columns for rows, columns, _ in matrices))
+        return Counts(
+            trained,
+            trained + round(nonzeros) + diagonal + self.gru.nonzeros(vocab_size),
+            trained + entries + diagonal + self.gru.entries(vocab_size),
+        )
+
+    def flops_per_token(self, vocab_size: int) -> int:
+        """Returns the operations of training. What is frozen has no gradient."""
+        nonzeros, _ = self.recurrent_entries
+        return 2 * nonzeros + self.readout.flops_per_token(self.frozen_size, vocab_size)
+
+    def frozen_bytes(self, vocab_size: int) -> int:
+        sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
+        of_reservoir = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
+        others = 4 * self.diagonal.entries(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
+        return round(self.reservoirs * of_reservoir + others)
+
+    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+        # The first reservoir is that of an ESN with the same seed.
+        seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
+        arrays = {
+            "reservoirs": {
+                str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own).reservoir.arrays()
+                for member, own in enumerate(seeds)
+            }
+        }
+        if self.diagonal.units:
+            arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
+        if self.gru.units:
+            arrays["gru"] = self.gru.initialize(vocab_size, generator(seed, Stream.GRU))
+        return arrays, {"seed": seed, "seeds": seeds}
+
+    def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
+        """Returns the frozen cells of these arrays under random trained ones, which are as torch.nn.Linear begins."""
+        members = frozen.get("reservoirs", {})
+        cells: list[Any] = [
+            cell.from_arrays(members[str(member)], vocab_size, **self.reservoir.dynamics)
+            for member in range(self.reservoirs)
+        ]
+        cells += [Diagonal(**frozen["diagonal"])] * (self.diagonal.units > 0)
+        cells += [Gru.from_arrays(frozen["gru"], vocab_size)] * (self.gru.units > 0)
+        cells += [TokenHistory(self.readout.history)] * (self.readout.history > 0)
+        rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
+        trunk = Trunk(self.readout, self.frozen_size, vocab_size, rng)
+        w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)
+        return DeepReadout(self, SideBySide(cells), trunk, FullRankReadout(w[...], bias[...]))
+
+
+class DeepReadout(RecurrentModel):
+    """`frozen`, what reads the tokens; `layers`, the trunk; and `readout`, A and b_out."""
+
+    config: DeepReadoutConfig
+
+    def __init__(self, config: DeepReadoutConfig, frozen: SideBySide, layers: Trunk, readout: FullRankReadout) -> None:
+        self.config, self.frozen, self.layers, self.readout = config, frozen, layers, readout
+
+    @property
+    def cell(self) -> SideBySide:
+        return self.frozen
+
+    def initial_state(self, slots: int, length: int | None = None) -> State:
+        return self.frozen.initial_state(slots)
+
+    def step(self, state: State, tokens: jax.Array) -> State:
+        return self.frozen.step(state, tokens)
+
+    def output(self, state: State) -> jax.Array:
+        return self.layers(self.frozen.output(state).T, self.precision).T
+
+    def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "DeepReadout":
+        ready = super().for_device(compute)
+        ready.frozen = SideBySide([_for_device(part, compute) for part in self.frozen.cells])
+        return ready
+
+    @property
+    def trunk(self) -> Callable[[dict, jax.Array], jax.Array]:
+        graphdef, *(_, rest) = nnx.split(self.layers, nnx.Param, ...)
+        precision = self.precision
+
+        def apply(params: dict, ahead: jax.Array) -> jax.Array:
+            return merge(graphdef, params["layers"], rest)(ahead, precision)
+
+        return apply
+
+    def counts(self) -> Counts:
+        vocab_size = self.readout.bias.shape[0]
+        expected = self.config.expected_counts(vocab_size)
+        frozen = sum(_nonzeros(part) for part in self.frozen.cells)
+        return Counts(expected.trainable, expected.trainable + frozen, expected.entries)
+
+
+def _member_seed(seed: int, member: int) -> int:
+    """Returns the seed of a further reservoir of an ensemble."""
+    return int(generator(seed, Stream.MEMBER, member).integers(1 << 31))
+
+
+def _nonzeros(part: Any) -> int:
+    """Returns the frozen numbers of a cell that are not 0."""
+    if isinstance(part, TokenHistory):
+        return 0
+    return part.nonzeros if isinstance(part, Diagonal | Gru) else reservoir_nonzeros(part)
+
+
+def _for_device(part: Any, compute: ComputeConfig) -> Any:
+    """Returns a cell with the operands of the kernel of a device."""
+    if isinstance(part, Gru):
+        return part.for_device(compute.kernel)
+    if isinstance(part, TokenHistory | Diagonal):
+        return part
+    return part.for_device(compute.kernel, state_precision=compute.state_precision)

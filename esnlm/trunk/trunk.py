@@ -1,0 +1,86 @@
+"""The trunk of a deep readout: what is trained between frozen features and the last matrix A. It is feed-forward.
+
+    z = B h + what the last tokens and n-grams add, then through gated blocks;   o = A z + b_out
+
+h is what frozen cells computed, or with `normalize` h less its mean and divided by its standard deviation, token by token.
+"""
+
+from dataclasses import dataclass, field
+
+import jax
+import numpy as np
+from flax import nnx
+
+from esnlm.cells.token_history import ids_of
+from esnlm.errors import require
+from esnlm.ops.matmul import matmul
+from esnlm.trunk import initial
+from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
+from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
+from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
+
+TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to zeros
+
+
+@dataclass(frozen=True)
+class TrunkConfig:
+    """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
+
+    rank: int = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
+    normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
+    recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
+    ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
+    gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)
+
+    def check(self, name: str) -> None:
+        """Raises InputError, naming the setting below `name`, for what cannot be built."""
+        require(self.rank >= 1, f"{name}.rank is {self.rank}: it must be at least 1")
+        for section in ("recent_tokens", "ngrams", "gated_mlp"):
+            getattr(self, section).check(f"{name}.{section}")
+
+    @property
+    def history(self) -> int:
+        """The last tokens that are needed beside h."""
+        return max(self.recent_tokens.history, self.ngrams.history)
+
+    def parameters(self, width: int, vocab_size: int) -> int:
+        """Returns the trained numbers, A and b_out among them, for features h of a width."""
+        by_token = self.recent_tokens.parameters(vocab_size, self.rank) + self.ngrams.parameters(vocab_size, self.rank)
+        ends = self.rank * (width + vocab_size) + vocab_size
+        return ends + by_token + self.gated_mlp.parameters(self.rank)
+
+    def flops_per_token(self, width: int, vocab_size: int) -> int:
+        """Returns the operations of training for one predicted token. B's features are frozen: it needs one product less."""
+        parts = (self.recent_tokens, self.ngrams, self.gated_mlp)
+        return 6 * (self.rank * vocab_size + sum(part.multiplied(self.rank) for part in parts)) + 4 * self.rank * width
+
+
+class Trunk(nnx.Module):
+    """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` where they are asked for."""
+
+    def __init__(self, config: TrunkConfig, width: int, vocab_size: int, rng: np.random.Generator) -> None:
+        rank = config.rank
+        self.width, self.normalize = width, config.normalize
+        self.b = initial.uniform(rng, width, rank, width)
+        tokens, ngrams = config.recent_tokens, config.ngrams
+        self.recent_tokens = RecentTokens(tokens, vocab_size, rank, rng) if tokens.count else None
+        self.ngrams = HashedNgrams(ngrams, vocab_size, rank, rng) if ngrams.orders else None
+        self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
+
+    def __call__(self, features: jax.Array, precision: str) -> jax.Array:
+        """Returns z (C, r).
+
+        Args:
+            features: h (C, N), and beside it the last tokens as TokenHistory writes them, (C, N + K).
+            precision: of the products (ops/matmul.py).
+        """
+        h, ids = features[:, : self.width], ids_of(features[:, self.width :])
+        z = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision)
+        for of_tokens in (self.recent_tokens, self.ngrams):
+            z = z if of_tokens is None else z + of_tokens(ids, precision)
+        return z if self.gated_mlp is None else self.gated_mlp(z, precision)
+
+
+def _standardized(h: jax.Array) -> jax.Array:
+    centred = h - h.mean(axis=1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(axis=1, keepdims=True) + TINY)
