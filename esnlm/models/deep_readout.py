@@ -61,6 +61,7 @@ class DeepReadoutConfig(ModelConfig):
         cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
         above = [f"{tokens.count} tokens of {tokens.width}"] * (tokens.count > 0)
+        above += [f"{len(tokens.decays)} fading sums of {tokens.width}"] * (len(tokens.decays) > 0)
         above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
         above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
         return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}"])
@@ -153,9 +154,12 @@ class DeepReadoutConfig(ModelConfig):
             cell.from_arrays(members[str(member)], vocab_size, **self.reservoir.dynamics)
             for member in range(self.reservoirs)
         ]
-        cells += [Diagonal(**frozen["diagonal"])] * (self.diagonal.units > 0)
-        cells += [Gru.from_arrays(frozen["gru"], vocab_size)] * (self.gru.units > 0)
-        cells += [TokenHistory(self.readout.history)] * (self.readout.history > 0)
+        if self.diagonal.units:
+            cells.append(Diagonal(**frozen["diagonal"]))
+        if self.gru.units:
+            cells.append(Gru.from_arrays(frozen["gru"], vocab_size))
+        if self.readout.history:
+            cells.append(TokenHistory(self.readout.history))
         rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
         trunk = Trunk(self.readout, self.frozen_size, vocab_size, rng)
         w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)

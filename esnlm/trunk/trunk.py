@@ -63,7 +63,7 @@ class Trunk(nnx.Module):
         self.width, self.normalize = width, config.normalize
         self.b = initial.uniform(rng, width, rank, width)
         tokens, ngrams = config.recent_tokens, config.ngrams
-        self.recent_tokens = RecentTokens(tokens, vocab_size, rank, rng) if tokens.count else None
+        self.recent_tokens = RecentTokens(tokens, vocab_size, rank, rng) if tokens.vectors else None
         self.ngrams = HashedNgrams(ngrams, vocab_size, rank, rng) if ngrams.orders else None
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
