@@ -316,7 +316,7 @@ class Run:
             )
         compute = self.config.compute
         features = self._ready.reader(count, len(ids) + length)
-        readout = self.config.model.readout_arrays(self.model.params)
+        readout = self._readout_here
         options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
         options |= {"seed": seed, "precision": compute.precision}
         found = generation.generate(features, readout, ids, self.tokenizer.eos, **options)
@@ -393,8 +393,15 @@ class Run:
     @cached_property
     def _readout(self) -> dict:
         """The arrays of the readout, on all devices."""
-        params = self.model.params
-        return self.config.model.readout_arrays(params if self._placement is None else self._placement.place(params))
+        if self._placement is None:
+            return self._readout_here
+        return self.model.readout_arrays(self._placement.place(self.model.params))
+
+    @cached_property
+    def _readout_here(self) -> dict:
+        """The arrays of the readout, on one device."""
+        model = self._ready if self._placement is None else self.model  # The former is one copy, on one device.
+        return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray]) -> None:
         """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""

@@ -7,7 +7,7 @@ A family is one file of this folder with a frozen dataclass that is a ModelConfi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -134,6 +134,16 @@ class ModelConfig(ABC):
         """The columns that readout/fused_cross_entropy.py takes."""
         return fused_cross_entropy.WIDEST
 
+    @property
+    def why_not_fused(self) -> str | None:
+        """Why the cross-entropy of this readout cannot be computed by readout/fused_cross_entropy.py; None: it can."""
+        if self.readout_width <= self.widest_fused:
+            return None
+        return (
+            f"the readout of this model has {self.readout_width:,} columns, and the kernel takes at most"
+            f" {self.widest_fused}"
+        )
+
     def cross_entropy(self, backend: str, precision: str) -> str:
         """Returns the kernel of the cross-entropy for a backend and a precision of the products: plain or fused."""
         return fused_cross_entropy.choose(self.readout_width, precision) if backend == "gpu" else "plain"
@@ -157,10 +167,20 @@ class ModelConfig(ABC):
         """Returns the memory of what is frozen, as it is saved; 0 where nothing is, and then nothing is restored."""
         return 0
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
+    ) -> tuple[dict, dict]:
         """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them.
 
         A family that has such arrays says in `frozen_bytes` how large they are.
+
+        Args:
+            vocab_size: V.
+            seed: the run's.
+            text: the sentences of the training text, for what is counted; None where there is none.
+
+        Raises:
+            InputError: something is counted, and there is no text.
         """
         return {}, {}
 
@@ -234,7 +254,10 @@ class ModelConfig(ABC):
         return READOUT_ARRAYS if self.features_are_frozen else None
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
+        """Returns those of the trained arrays that make the readout, as readout/linear.py takes them.
+
+        Ask the model (`LanguageModel.readout_arrays`) for all of the readout: it knows what is frozen, too.
+        """
         return params["readout"]
 
 
@@ -304,6 +327,19 @@ class LanguageModel(nnx.Module):
         ready = nnx.merge(graphdef, *state)
         ready.precision, ready.cross_entropy = compute.precision, compute.cross_entropy
         return ready
+
+    @property
+    def frozen_readout_arrays(self) -> dict:
+        """The arrays of the readout that are not trained, as readout/linear.py takes them beside the trained ones."""
+        return {}
+
+    def readout_arrays(self, params: dict) -> dict:
+        """Returns the arrays of the readout, as readout/linear.py takes them.
+
+        Args:
+            params: what is trained, as `LanguageModel.params` gives it: of this model, or other ones.
+        """
+        return self.config.readout_arrays(params) | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
         """Returns a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).

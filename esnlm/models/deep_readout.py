@@ -5,11 +5,13 @@ for. What is trained above them is esnlm/trunk. So an update costs what its matr
 time. With one reservoir and none of the trunk's sections this is the sparse ESN of Ueda et al. 2025a. All else is [ours].
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from esnlm.cells.diagonal import Diagonal, DiagonalConfig
@@ -17,10 +19,12 @@ from esnlm.cells.gru import Gru, GruConfig
 from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
 from esnlm.compute import ComputeConfig
-from esnlm.errors import require
+from esnlm.errors import InputError, require
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
+from esnlm.models import counted_bigram
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel, merge
+from esnlm.models.counted_bigram import CountedBigram
 from esnlm.models.echo_state import reservoir_nonzeros
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import FullRankReadout
@@ -64,7 +68,8 @@ class DeepReadoutConfig(ModelConfig):
         above += [f"{len(tokens.decays)} fading sums of {tokens.width}"] * (len(tokens.decays) > 0)
         above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
         above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
-        return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}"])
+        below = [f"over a counted {readout.counted}"] * readout.is_counted
+        return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}", *below])
 
     @property
     def frozen_size(self) -> int:
@@ -78,7 +83,20 @@ class DeepReadoutConfig(ModelConfig):
 
     @property
     def feature_size(self) -> int:
-        return self.readout.rank
+        return self.readout.rank + (1 if self.readout.is_counted else 0)  # z, and the id of the last token
+
+    @property
+    def readout_can_be_padded(self) -> bool:
+        return not self.readout.is_counted  # The counted model has no padded rows.
+
+    @property
+    def why_not_fused(self) -> str | None:
+        if self.readout.is_counted:
+            return "the kernel adds no counted model to the logits"
+        return super().why_not_fused
+
+    def cross_entropy(self, backend: str, precision: str) -> str:
+        return "plain" if self.readout.is_counted else super().cross_entropy(backend, precision)
 
     @property
     def trains_ahead(self) -> bool:
@@ -113,12 +131,15 @@ class DeepReadoutConfig(ModelConfig):
         matrices = self.reservoir.matrices(vocab_size)
         leaks = self.reservoir.layers * self.reservoir.state_size
         diagonal = self.diagonal.entries(vocab_size)
+        counted = (
+            vocab_size**2 if self.readout.is_counted else 0
+        )  # Before the text is read, how many occur is not known.
         nonzeros = self.reservoirs * (leaks + sum(rows * columns * share for rows, columns, share in matrices))
         entries = self.reservoirs * (leaks + sum(rows * columns for rows, columns, _ in matrices))
         return Counts(
             trained,
             trained + round(nonzeros) + diagonal + self.gru.nonzeros(vocab_size),
-            trained + entries + diagonal + self.gru.entries(vocab_size),
+            trained + entries + diagonal + self.gru.entries(vocab_size) + counted,
         )
 
     def flops_per_token(self, vocab_size: int) -> int:
@@ -130,12 +151,19 @@ class DeepReadoutConfig(ModelConfig):
         sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
         of_reservoir = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
         others = 4 * self.diagonal.entries(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
-        return round(self.reservoirs * of_reservoir + others)
+        return round(self.reservoirs * of_reservoir + others) + self._table_bytes(vocab_size)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def _table_bytes(self, vocab_size: int) -> int:
+        """Returns the memory of the counted model. Its pairs, which alone are saved, take far less."""
+        return counted_bigram.table_bytes(vocab_size, "model.readout.counted") if self.readout.is_counted else 0
+
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
+    ) -> tuple[dict, dict]:
+        self._table_bytes(vocab_size)
         # The first reservoir is that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
-        arrays = {
+        arrays: dict[str, Any] = {
             "reservoirs": {
                 str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own).reservoir.arrays()
                 for member, own in enumerate(seeds)
@@ -145,10 +173,20 @@ class DeepReadoutConfig(ModelConfig):
             arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
         if self.gru.units:
             arrays["gru"] = self.gru.initialize(vocab_size, generator(seed, Stream.GRU))
+        if self.readout.is_counted:
+            if text is None:
+                raise InputError(
+                    f"model.readout.counted is {self.readout.counted}: it is counted on the training text, and there is none"
+                    " here; train with train.py, or restore frozen/ from a copy of the run"
+                )
+            arrays["counted"] = counted_bigram.count(text, vocab_size)
         return arrays, {"seed": seed, "seeds": seeds}
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
-        """Returns the frozen cells of these arrays under random trained ones, which are as torch.nn.Linear begins."""
+        """Returns the frozen cells of these arrays under random trained ones, which are as torch.nn.Linear begins.
+
+        Over a counted model A and b_out are 0 instead, so that training begins with its probabilities [ours].
+        """
         members = frozen.get("reservoirs", {})
         cells: list[Any] = [
             cell.from_arrays(members[str(member)], vocab_size, **self.reservoir.dynamics)
@@ -163,16 +201,26 @@ class DeepReadoutConfig(ModelConfig):
         rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
         trunk = Trunk(self.readout, self.frozen_size, vocab_size, rng)
         w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)
-        return DeepReadout(self, SideBySide(cells), trunk, FullRankReadout(w[...], bias[...]))
+        if not self.readout.is_counted:
+            return DeepReadout(self, SideBySide(cells), trunk, FullRankReadout(w[...], bias[...]))
+        readout = FullRankReadout(jnp.zeros_like(w[...]), jnp.zeros_like(bias[...]))
+        return DeepReadout(self, SideBySide(cells), trunk, readout, CountedBigram(vocab_size, **frozen["counted"]))
 
 
 class DeepReadout(RecurrentModel):
-    """`frozen`, what reads the tokens; `layers`, the trunk; and `readout`, A and b_out."""
+    """`frozen`, what reads the tokens; `layers`, the trunk; `readout`, A and b_out; and `counted`, what is under the logits."""
 
     config: DeepReadoutConfig
 
-    def __init__(self, config: DeepReadoutConfig, frozen: SideBySide, layers: Trunk, readout: FullRankReadout) -> None:
-        self.config, self.frozen, self.layers, self.readout = config, frozen, layers, readout
+    def __init__(
+        self,
+        config: DeepReadoutConfig,
+        frozen: SideBySide,
+        layers: Trunk,
+        readout: FullRankReadout,
+        counted: CountedBigram | None = None,
+    ) -> None:
+        self.config, self.frozen, self.layers, self.readout, self.counted = config, frozen, layers, readout, counted
 
     @property
     def cell(self) -> SideBySide:
@@ -190,7 +238,12 @@ class DeepReadout(RecurrentModel):
     def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "DeepReadout":
         ready = super().for_device(compute)
         ready.frozen = SideBySide([_for_device(part, compute) for part in self.frozen.cells])
+        ready.counted = None if self.counted is None else self.counted.for_device()
         return ready
+
+    @property
+    def frozen_readout_arrays(self) -> dict:
+        return {} if self.counted is None else {"prior": self.counted.log_probs()}
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array]:
@@ -206,6 +259,7 @@ class DeepReadout(RecurrentModel):
         vocab_size = self.readout.bias.shape[0]
         expected = self.config.expected_counts(vocab_size)
         frozen = sum(_nonzeros(part) for part in self.frozen.cells)
+        frozen += 0 if self.counted is None else self.counted.pairs
         return Counts(expected.trainable, expected.trainable + frozen, expected.entries)
 
 

@@ -5,6 +5,7 @@ stack of layers it is W_in of the first one.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import jax
@@ -152,7 +153,9 @@ class EchoStateConfig(ModelConfig):
         saved = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
         return round(4 * self.feature_size + saved)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
+    ) -> tuple[dict, dict]:
         initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed)
         record = {
             "seed": seed,

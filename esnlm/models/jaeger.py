@@ -16,6 +16,7 @@ the LSTM. The features are z = B x + B_u u + B_y p, (r,) a token, and what the s
 With output feedback the echo state property is not defined (definition 1), whatever W's spectral radius.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -120,9 +121,11 @@ class JaegerConfig(ModelConfig):
         w_back = 12 * self.reservoir.state_size * vocab_size * self.reservoir.input_gamma
         return self.without_feedback.frozen_bytes(vocab_size) + round(w_back)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(
+        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
+    ) -> tuple[dict, dict]:
         """Returns the arrays of the reservoir and of W_back (Bernoulli connectivity, N(0, feedback_scale^2)), and a record."""
-        arrays, record = self.without_feedback.initialize_frozen(vocab_size, seed)
+        arrays, record = self.without_feedback.initialize_frozen(vocab_size, seed, text)
         rng, size = generator(seed, Stream.FEEDBACK), self.reservoir.state_size
         indices = np.stack(bernoulli_positions(size, vocab_size, self.reservoir.input_gamma, rng), axis=1).astype(
             np.int32

@@ -105,7 +105,7 @@ def loss_and_gradient(
         model = merge(graphdef, params, frozen)
         features = model(batch, key)[packed.rows]  # (C, F)
         seen = update.drop_output(features, packed.corpus_positions, key, model.config.output_dropout)
-        readout = model.config.readout_arrays(params)
+        readout = model.readout_arrays(params)
         nll = update.packed_nll(readout, seen, packed, model.precision, model.cross_entropy)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())

@@ -48,6 +48,9 @@ class PrecomputedUpdates(Updates):
         assert isinstance(model, RecurrentModel), "only a recurrence can be computed ahead"
         self.stream, self.trunk = model.stream_ahead(compute, self.placement), model.trunk
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
+        self.frozen = (
+            (model.frozen_readout_arrays,) if model.frozen_readout_arrays else ()
+        )  # arguments of what is compiled
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
@@ -85,7 +88,7 @@ class PrecomputedUpdates(Updates):
     ) -> tuple[dict, optax.OptState, CallResult]:
         if self.too_large is not None:
             return self._run_in_parts(self.too_large, params, optimizer_state)
-        return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last)
+        return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last, *self.frozen)
 
     def sizes(self) -> str:
         return f" for {len(self.shapes.buckets)} padded sizes"
@@ -103,7 +106,7 @@ class PrecomputedUpdates(Updates):
             packed = batches.pack_targets(
                 part, rows, batches.bucket_size(part.predictions()), predictions=whole.predictions()
             )
-            found = self.loss_and_gradient(params, buffer, packed, self.key)
+            found = self.loss_and_gradient(params, buffer, packed, self.key, *self.frozen)
             total = found if total is None else update.add_trees(total, found)
         loss, gradient = total
         nothing = update.nothing_nonfinite(params)

@@ -85,6 +85,7 @@ def readout_loss_and_gradient(
     buffer: jax.Array,
     packed: PackedTargets,
     key: jax.Array | None,
+    frozen: dict | None = None,
     *,
     precision: str,
     chunk_tokens: int,
@@ -101,6 +102,7 @@ def readout_loss_and_gradient(
         buffer: what was computed ahead, (rows, N): without a trunk, the features.
         packed: the targets, and where their features lie in the buffer.
         key: of the epoch's dropout on the features that the readout sees.
+        frozen: arrays of the readout beside the trained ones; None: there are none.
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
@@ -113,7 +115,7 @@ def readout_loss_and_gradient(
 
         def loss(params: dict) -> jax.Array:
             seen = features if trunk is None else trunk(params, features)  # (C, F)
-            return packed_nll(params["readout"], seen, packed, precision, cross_entropy)
+            return packed_nll(params["readout"] | (frozen or {}), seen, packed, precision, cross_entropy)
 
         return jax.value_and_grad(loss)(params)
 
@@ -288,8 +290,9 @@ def make_update_loop(
 ) -> Callable:
     """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
-        (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, CallResult)
+        (params, optimizer_state, buffer, targets, key, first, last, *frozen) -> (params, optimizer_state, CallResult)
 
+    `frozen` is passed on to loss_and_gradient: nothing, or the arrays of the readout that are not trained.
     It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
     a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
     the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
@@ -299,14 +302,14 @@ def make_update_loop(
         optimizer: from make_optimizer.
         on_nonfinite: continue, skip or stop.
         buckets: as in WindowShapes.
-        loss_and_gradient: (params, buffer, packed, key) -> (loss, gradient), from readout_loss_and_gradient.
+        loss_and_gradient: (params, buffer, packed, key, *frozen) -> (loss, gradient), from readout_loss_and_gradient.
     """
     step = make_step(optimizer, on_nonfinite)
 
     def of_bucket(
-        size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None
+        size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None, *frozen: dict
     ) -> tuple[jax.Array, dict]:
-        return loss_and_gradient(params, buffer, targets.of_update(u, size), key)
+        return loss_and_gradient(params, buffer, targets.of_update(u, size), key, *frozen)
 
     branches = [partial(of_bucket, size) for size in buckets]
 
@@ -318,10 +321,11 @@ def make_update_loop(
         key: jax.Array | None,
         first: int,
         last: int,
+        *frozen: dict,
     ) -> tuple[dict, optax.OptState, CallResult]:
         def update(u: int, carry: tuple) -> tuple:
             params, optimizer_state, losses, applied, going, record = carry
-            loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key)
+            loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key, *frozen)
             if on_nonfinite == "stop":
                 loss = jnp.where(going, loss, jnp.nan)
 

@@ -8,6 +8,7 @@ h is what frozen cells computed, or with `normalize` h less its mean and divided
 from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -19,6 +20,7 @@ from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
 
+COUNTED = ("none", "bigram")  # models under the logits
 TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to zeros
 
 
@@ -27,6 +29,7 @@ class TrunkConfig:
     """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
 
     rank: int = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
+    counted: str = "none"  # a model of the training text that the logits are a residual over: none, or bigram [ours]
     normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
@@ -35,13 +38,19 @@ class TrunkConfig:
     def check(self, name: str) -> None:
         """Raises InputError, naming the setting below `name`, for what cannot be built."""
         require(self.rank >= 1, f"{name}.rank is {self.rank}: it must be at least 1")
+        require(self.counted in COUNTED, f"{name}.counted is {self.counted!r}: choose {', '.join(COUNTED)}")
         for section in ("recent_tokens", "ngrams", "gated_mlp"):
             getattr(self, section).check(f"{name}.{section}")
 
     @property
     def history(self) -> int:
         """The last tokens that are needed beside h."""
-        return max(self.recent_tokens.history, self.ngrams.history)
+        return max(self.recent_tokens.history, self.ngrams.history, 1 if self.is_counted else 0)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether there is a counted model under the logits, which must know the last token."""
+        return self.counted != "none"
 
     def parameters(self, width: int, vocab_size: int) -> int:
         """Returns the trained numbers, A and b_out among them, for features h of a width."""
@@ -60,7 +69,7 @@ class Trunk(nnx.Module):
 
     def __init__(self, config: TrunkConfig, width: int, vocab_size: int, rng: np.random.Generator) -> None:
         rank = config.rank
-        self.width, self.normalize = width, config.normalize
+        self.width, self.normalize, self.appends_id = width, config.normalize, config.is_counted
         self.b = initial.uniform(rng, width, rank, width)
         tokens, ngrams = config.recent_tokens, config.ngrams
         self.recent_tokens = RecentTokens(tokens, vocab_size, rank, rng) if tokens.vectors else None
@@ -68,7 +77,7 @@ class Trunk(nnx.Module):
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
     def __call__(self, features: jax.Array, precision: str) -> jax.Array:
-        """Returns z (C, r).
+        """Returns z (C, r); where there is a counted model under the logits, z and the id of the last token, (C, r + 1).
 
         Args:
             features: h (C, N), and beside it the last tokens as TokenHistory writes them, (C, N + K).
@@ -78,7 +87,8 @@ class Trunk(nnx.Module):
         z = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision)
         for of_tokens in (self.recent_tokens, self.ngrams):
             z = z if of_tokens is None else z + of_tokens(ids, precision)
-        return z if self.gated_mlp is None else self.gated_mlp(z, precision)
+        z = z if self.gated_mlp is None else self.gated_mlp(z, precision)
+        return jnp.concatenate([z, ids[:, :1].astype(z.dtype)], axis=1) if self.appends_id else z
 
 
 def _standardized(h: jax.Array) -> jax.Array:
