@@ -22,6 +22,7 @@ import safetensors.numpy
 import esnlm
 from esnlm import commands, config, config_io
 from esnlm.data import store
+from esnlm.data.tokenizer import word_tokenizer
 from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
 from esnlm.process import exit_with
 from esnlm.reservoir.functions import UPDATE_RULES
@@ -107,6 +108,21 @@ def claim_a_billion() -> None:
     manifest["counts"]["sentences"] = 10**9
     manifest["sha256"]["manifest.json"] = store._manifest_sha256(manifest)
     Path("store/manifest.json").write_text(json.dumps(manifest))
+
+
+def deep_readout() -> None:
+    """small.yaml and store.yaml for the family deep_readout."""
+    for name in ("small.yaml", "store.yaml"):
+        change(name, lambda content: content.replace(b"model: {", b"model: {family: deep_readout, "))()
+
+
+def many_words() -> None:
+    """A store of one sentence, whose tokenizer has 32,257 ids, and store.yaml for the family deep_readout."""
+    deep_readout()
+    words = word_tokenizer([f"w{i}" for i in range(32000)])
+    with store.StoreWriter("many", words) as writer:
+        writer.append([words.bos, 300, words.eos], [3], [1], [4])
+        writer.finish(sentence_rule="one per line")
 
 
 def suite(formula: str, metric: str = "sum") -> Callable[[], object]:
@@ -404,6 +420,12 @@ TABLE = {
             " choose auto",
         ),
         Row(
+            "a fused cross-entropy over a counted model",
+            f"{TRAIN} --compute.cross_entropy fused --model.readout.counted bigram",
+            "compute.cross_entropy is fused: the kernel adds no counted model to the logits; choose auto",
+            deep_readout,
+        ),
+        Row(
             "no memory for states",
             f"{TRAIN} --compute.window_tokens 0",
             "compute.window_tokens is 0: it must be at least 1",
@@ -503,6 +525,19 @@ TABLE = {
             "a connectivity that is no share",
             f"{TRAIN} --model.reservoir.connectivity 1.5",
             "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1",
+        ),
+        Row(
+            "an unknown model under the logits",
+            f"{TRAIN} --model.readout.counted trigram",
+            "model.readout.counted is 'trigram': choose none, bigram",
+            deep_readout,
+        ),
+        Row(
+            "a counted model of very many tokens",
+            f"{STORE} --model.readout.counted bigram --data.train many",
+            "model.readout.counted is bigram: its table for 32,257 tokens would take 4.2 GB, and at most 4 GB are used; choose"
+            " none, or a smaller vocabulary",
+            many_words,
         ),
         Row(
             "a dropout that is no share",
