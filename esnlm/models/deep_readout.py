@@ -12,6 +12,7 @@ from typing import Any
 import jax
 from flax import nnx
 
+from esnlm.cells.attention import Attention, AttentionConfig
 from esnlm.cells.diagonal import Diagonal, DiagonalConfig
 from esnlm.cells.gru import Gru, GruConfig
 from esnlm.cells.side_by_side import SideBySide
@@ -40,12 +41,13 @@ class DeepReadoutConfig(ModelConfig):
     reservoirs: int = 1  # echo state networks side by side, alike but for their weights; 0: none
     diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
     gru: GruConfig = field(default_factory=GruConfig)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: TrunkConfig = field(default_factory=TrunkConfig)
 
     dropout = 0.0  # no setting: there is none
 
     def check(self, name: str) -> None:
-        for section in ("reservoir", "diagonal", "gru", "readout"):
+        for section in ("reservoir", "diagonal", "gru", "attention", "readout"):
             getattr(self, section).check(f"{name}.{section}")
         require(self.reservoirs >= 0, f"{name}.reservoirs is {self.reservoirs}: it must not be negative")
         require(
@@ -60,6 +62,7 @@ class DeepReadoutConfig(ModelConfig):
         cells += [f"diagonal {self.diagonal.units:,}"] * (self.diagonal.units > 0)
         cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
+        cells += [f"attention {self.attention.heads}"] * (self.attention.heads > 0)
         above = [f"{tokens.count} tokens of {tokens.width}"] * (tokens.count > 0)
         above += [f"{len(tokens.decays)} fading sums of {tokens.width}"] * (len(tokens.decays) > 0)
         above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
@@ -73,8 +76,13 @@ class DeepReadoutConfig(ModelConfig):
         return of_reservoirs + self.diagonal.units + self.gru.units
 
     @property
+    def history(self) -> int:
+        """The last tokens that the trunk sees."""
+        return max(self.readout.history, self.attention.history)
+
+    @property
     def ahead_size(self) -> int:
-        return self.frozen_size + self.readout.history
+        return self.frozen_size + self.history + self.attention.weights
 
     @property
     def feature_size(self) -> int:
@@ -109,10 +117,10 @@ class DeepReadoutConfig(ModelConfig):
         return None  # The trunk looks tokens up by itself, so all of it must lie on one device.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        trained = self.readout.parameters(self.frozen_size, vocab_size)
+        trained = self.readout.parameters(self.frozen_size, self.attention.heads, vocab_size)
         matrices = self.reservoir.matrices(vocab_size)
         leaks = self.reservoir.layers * self.reservoir.state_size
-        diagonal = self.diagonal.entries(vocab_size)
+        diagonal = self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * self.frozen_size
         nonzeros = self.reservoirs * (leaks + sum(rows * columns * share for rows, columns, share in matrices))
         entries = self.reservoirs * (leaks + sum(rows * columns for rows, columns, _ in matrices))
         return Counts(
@@ -124,18 +132,19 @@ class DeepReadoutConfig(ModelConfig):
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
         nonzeros, _ = self.recurrent_entries
-        return 2 * nonzeros + self.readout.flops_per_token(self.frozen_size, vocab_size)
+        return 2 * nonzeros + self.readout.flops_per_token(self.frozen_size, self.attention.heads, vocab_size)
 
     def frozen_bytes(self, vocab_size: int) -> int:
         sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
         of_reservoir = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
-        others = 4 * self.diagonal.entries(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
+        dense = self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * self.frozen_size
+        others = 4 * dense + 12 * self.gru.nonzeros(vocab_size)
         return round(self.reservoirs * of_reservoir + others)
 
     def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
         # The first reservoir is that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
-        arrays = {
+        arrays: dict[str, dict] = {
             "reservoirs": {
                 str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own).reservoir.arrays()
                 for member, own in enumerate(seeds)
@@ -143,6 +152,9 @@ class DeepReadoutConfig(ModelConfig):
         }
         if self.diagonal.units:
             arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
+        if self.attention.heads:
+            keys = self.attention.initialize(self.frozen_size, generator(seed, Stream.ATTENTION))
+            arrays["attention"] = {"projection": keys}
         if self.gru.units:
             arrays["gru"] = self.gru.initialize(vocab_size, generator(seed, Stream.GRU))
         return arrays, {"seed": seed, "seeds": seeds}
@@ -158,12 +170,14 @@ class DeepReadoutConfig(ModelConfig):
             cells.append(Diagonal(**frozen["diagonal"]))
         if self.gru.units:
             cells.append(Gru.from_arrays(frozen["gru"], vocab_size))
-        if self.readout.history:
-            cells.append(TokenHistory(self.readout.history))
+        if self.history:
+            cells.append(TokenHistory(self.history))
+        heads, together = self.attention.heads, SideBySide(cells)
+        attending = Attention(together, frozen["attention"]["projection"], self.attention) if heads else together
         rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
-        trunk = Trunk(self.readout, self.frozen_size, vocab_size, rng)
+        trunk = Trunk(self.readout, self.frozen_size, self.history, heads, vocab_size, rng)
         w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)
-        return DeepReadout(self, SideBySide(cells), trunk, FullRankReadout(w[...], bias[...]))
+        return DeepReadout(self, attending, trunk, FullRankReadout(w[...], bias[...]))
 
 
 class DeepReadout(RecurrentModel):
@@ -171,11 +185,13 @@ class DeepReadout(RecurrentModel):
 
     config: DeepReadoutConfig
 
-    def __init__(self, config: DeepReadoutConfig, frozen: SideBySide, layers: Trunk, readout: FullRankReadout) -> None:
+    def __init__(
+        self, config: DeepReadoutConfig, frozen: SideBySide | Attention, layers: Trunk, readout: FullRankReadout
+    ) -> None:
         self.config, self.frozen, self.layers, self.readout = config, frozen, layers, readout
 
     @property
-    def cell(self) -> SideBySide:
+    def cell(self) -> SideBySide | Attention:
         return self.frozen
 
     def initial_state(self, slots: int, length: int | None = None) -> State:
@@ -189,7 +205,7 @@ class DeepReadout(RecurrentModel):
 
     def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "DeepReadout":
         ready = super().for_device(compute)
-        ready.frozen = SideBySide([_for_device(part, compute) for part in self.frozen.cells])
+        ready.frozen = _for_device(self.frozen, compute)
         return ready
 
     @property
@@ -205,7 +221,7 @@ class DeepReadout(RecurrentModel):
     def counts(self) -> Counts:
         vocab_size = self.readout.bias.shape[0]
         expected = self.config.expected_counts(vocab_size)
-        frozen = sum(_nonzeros(part) for part in self.frozen.cells)
+        frozen = _nonzeros(self.frozen)
         return Counts(expected.trainable, expected.trainable + frozen, expected.entries)
 
 
@@ -216,15 +232,27 @@ def _member_seed(seed: int, member: int) -> int:
 
 def _nonzeros(part: Any) -> int:
     """Returns the frozen numbers of a cell that are not 0."""
-    if isinstance(part, TokenHistory):
-        return 0
-    return part.nonzeros if isinstance(part, Diagonal | Gru) else reservoir_nonzeros(part)
+    match part:
+        case SideBySide():
+            return sum(map(_nonzeros, part.cells))
+        case Attention():
+            return _nonzeros(part.cells) + part.projection[...].size
+        case Diagonal() | Gru():
+            return part.nonzeros
+        case TokenHistory():
+            return 0
+    return reservoir_nonzeros(part)
 
 
 def _for_device(part: Any, compute: ComputeConfig) -> Any:
     """Returns a cell with the operands of the kernel of a device."""
-    if isinstance(part, Gru):
-        return part.for_device(compute.kernel)
-    if isinstance(part, TokenHistory | Diagonal):
-        return part
+    match part:
+        case SideBySide():
+            return SideBySide([_for_device(inner, compute) for inner in part.cells])
+        case Attention():
+            return Attention(_for_device(part.cells, compute), part.projection[...], part.config)
+        case Diagonal() | TokenHistory():
+            return part
+        case Gru():
+            return part.for_device(compute.kernel)
     return part.for_device(compute.kernel, state_precision=compute.state_precision)
