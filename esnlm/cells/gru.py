@@ -73,7 +73,7 @@ class GruConfig:
 
 
 class Gru(nnx.Module):
-    """The cell. The state is h, (N, B).
+    """The cell, which runs after `for_device`. The state is h, (N, B).
 
     Args:
         gates: U_z above U_r, (2 N, N).

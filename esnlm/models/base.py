@@ -86,6 +86,11 @@ class ModelConfig(ABC):
         return self.feature_size
 
     @property
+    def states_ahead(self) -> int:
+        """How many of these numbers are states. The rest, behind them, are ids of tokens and the like."""
+        return self.ahead_size
+
+    @property
     def reservoir_units(self) -> int:
         """The units of the reservoir, of all layers; 0 where there is none."""
         return 0

@@ -64,7 +64,9 @@ class DeepReadoutConfig(ModelConfig):
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
         cells += [f"attention {self.attention.heads}"] * (self.attention.heads > 0)
         above = [f"{tokens.count} tokens of {tokens.width}"] * (tokens.count > 0)
-        above += [f"{len(tokens.decays)} fading sums of {tokens.width}"] * (len(tokens.decays) > 0)
+        above += [f"{len(tokens.decays)} fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
+            len(tokens.decays) > 0
+        )
         above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
         above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
         return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}"])
@@ -83,6 +85,10 @@ class DeepReadoutConfig(ModelConfig):
     @property
     def ahead_size(self) -> int:
         return self.frozen_size + self.history + self.attention.weights
+
+    @property
+    def states_ahead(self) -> int:
+        return self.frozen_size
 
     @property
     def feature_size(self) -> int:
