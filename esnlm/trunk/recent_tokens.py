@@ -3,7 +3,7 @@
     z = B h + sum_k W_k E[token_{t - k}] + sum_j V_j sum_m d_j^m E[token_{t - m}],   k = 0 .. K - 1,   m = 0 .. M - 1
 
 It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first sum is the
-input layer of Bengio et al. (2003), with weights for each place. The second has one V_j for all places, and fixed decays d_j: what
+input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j: what
 is learnt of a token at one place serves at all others. With attention (esnlm/cells/attention.py) each of its heads adds one
 more sum, with its weights in place of the d_j^m.
 """
