@@ -355,7 +355,11 @@ TABLE = {
             "small.yaml: not a YAML file: more than 50 sections within each other, at line 1",
             write("small.yaml", "data: " + "[" * 9000),
         ),
-        Row("an unknown model", f"{TRAIN} --model.family gru", "model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout"),
+        Row(
+            "an unknown model",
+            f"{TRAIN} --model.family gru",
+            "model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout",
+        ),
         Row(
             "an unknown kernel",
             f"{TRAIN} --compute.kernel coo",

@@ -23,7 +23,7 @@ from esnlm.reservoir.arrays import Frozen
 class DiagonalConfig:
     """Linear units without connections among each other, of many time scales."""
 
-    units: int = 0  # 0: none
+    units: int = 0  # how many; 0: none
     shortest: float = 1.0  # time scale of the fastest unit, in tokens
     longest: float = 64.0  # of the slowest
     token_dependence: float = 0.0  # standard deviation of the logarithm of f(u); 0: rates do not depend on the token

@@ -358,7 +358,8 @@ class RecurrentModel(LanguageModel):
         if key is not None and self.config.dropout > 0:
             keys = dropout.token_keys(key, batch.corpus_positions)
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
-        return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+        ahead = recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+        return ahead if self.trunk is None else self.trunk(self.params, ahead)
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:

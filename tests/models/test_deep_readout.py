@@ -1,27 +1,38 @@
 """A deep readout computes what its equations say, learns by their gradient, and is an ESN where it has nothing more."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import esnlm
+from esnlm import config_io
 from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
 from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.runs import checkpoint
 from esnlm.training import batches, update
 from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokensConfig
 from esnlm.trunk.trunk import TrunkConfig
+from esnlm.workflows.train import train_run
 from tests import deep_oracle, oracle
+from tests.models.update_gradient import features_of
+from tests.training.stopped import train_with_stops
+from tests.training.test_loop import same_run
 
 V = 30
 EPS = float(np.finfo(np.float32).eps)
@@ -160,6 +171,15 @@ def test_the_gradient_is_that_of_the_equations(whole):
         assert abs(slope - (ahead - behind) / 2e-5) < 1e-8 + 100 * TOLERANCE * max(abs(slope), 0.1)
 
 
+def test_inside_a_gradient_the_features_are_the_same(whole):
+    model, frozen = whole
+    params, device = deep_oracle.float64(model.params), ready(model)[0]
+    batch, rows = pack_batch(sentences(), [np.zeros(len(sentence), np.uint32) for sentence in sentences()])
+    features = features_of(device, batch)
+    for sentence, own in zip(sentences(), rows, strict=True):
+        np.testing.assert_allclose(features[own], expected_z(params, frozen, sentence), rtol=0, atol=TOLERANCE)
+
+
 def test_without_sections_it_is_the_sparse_esn():
     model, _ = model_of(DeepReadoutConfig(reservoir=RESERVOIR, readout=TrunkConfig(rank=8)))
     esn_config = EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(rank=8))
@@ -233,3 +253,59 @@ def test_ids_beyond_the_used_rows_are_harmless(whole):
     model, _ = whole
     ahead = jnp.full((4, model.config.ahead_size), 1e6, jnp.float32)
     assert np.isfinite(np.asarray(model.trunk(model.params, ahead))).all()
+
+
+# ---- whole runs ----
+
+SMALL = """
+data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
+training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5, checkpoint_every: 5, keep_checkpoints: 1}
+model:
+  family: deep_readout
+  reservoir: {state_size: 24, mean_degree: 5}
+  reservoirs: 2
+  diagonal: {units: 10, token_dependence: 0.5}
+  gru: {units: 12, mean_degree: 4}
+  attention: {heads: 2, window: 3, width: 8, sharpness: 3}
+  readout:
+    rank: 14
+    normalize: true
+    recent_tokens: {count: 2, width: 5, decays: [0.7], window: 4}
+    ngrams: {orders: [2, 3], buckets: 40, width: 4}
+    gated_mlp: {blocks: 2, width: 16}
+"""
+
+
+def write_config(folder, name):
+    file = folder / f"{name}.yaml"
+    file.write_text(f"run: {folder / name}\n{SMALL}")
+    return file
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    assert train_run(config_io.read(write_config(folder, "whole"))) == 0
+    return folder / "whole"
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(finished, monkeypatch):
+    stops = train_with_stops(write_config(finished.parent, "stopped"), monkeypatch, every=2, updates_per_call=3)
+    assert stops >= 2
+    same_run(finished, finished.parent / "stopped")
+
+
+def test_a_finished_run_loads_and_agrees_with_the_equations(finished, monkeypatch):
+    run = esnlm.load(finished)
+    frozen, _ = checkpoint.restore(finished / "frozen")
+    params = deep_oracle.float64(run.model.params)
+    monkeypatch.setattr("tests.models.test_deep_readout.V", run.tokenizer.vocab_size)
+
+    def nats(ids):
+        return len(ids[1:]) * deep_oracle.nll(params["readout"], expected_z(params, frozen, ids[:-1]), ids[1:])
+
+    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode("The cats sleep."), run.tokenizer.eos])
+    assert abs(run.log_probs(["The cats sleep."])[0] + nats(ids)) < len(ids) * TOLERANCE
+    store = open_store(finished / "stores" / "validation")
+    expected = sum(nats(np.asarray(sentence)) for sentence in store) / sum(len(sentence) - 1 for sentence in store)
+    assert abs(json.loads((finished / "summary.json").read_text())["val_nll"] - expected) < TOLERANCE
