@@ -28,6 +28,7 @@ from jax import lax
 from jax.experimental.sparse import BCOO
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import require
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
@@ -120,9 +121,9 @@ class JaegerConfig(ModelConfig):
         w_back = 12 * self.reservoir.state_size * vocab_size * self.reservoir.input_gamma
         return self.without_feedback.frozen_bytes(vocab_size) + round(w_back)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         """Returns the arrays of the reservoir and of W_back (Bernoulli connectivity, N(0, feedback_scale^2)), and a record."""
-        arrays, record = self.without_feedback.initialize_frozen(vocab_size, seed)
+        arrays, record = self.without_feedback.initialize_frozen(vocab_size, seed, text)
         rng, size = generator(seed, Stream.FEEDBACK), self.reservoir.state_size
         indices = np.stack(bernoulli_positions(size, vocab_size, self.reservoir.input_gamma, rng), axis=1).astype(
             np.int32

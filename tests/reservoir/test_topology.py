@@ -8,6 +8,7 @@ import pytest
 from esnlm import config_io
 from esnlm.errors import InputError, require
 from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
+from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
@@ -39,7 +40,7 @@ def assert_sorted_without_duplicates(row, column, rows, columns):
 
 KINDS = [
     FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3),
-    BlockDiagonal(blocks=4, mean_degree=6), Orthogonal(degree=8),
+    BlockDiagonal(blocks=4, mean_degree=6), Orthogonal(degree=8), Antisymmetric(mean_degree=6),
 ]  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
     row, column, value = connect(kind, 60)
     assert row.dtype == column.dtype == np.int32 and len(row) == len(column)
     assert_sorted_without_duplicates(row, column, 60, 60)
-    assert (value is None) != (kind.kind in ("ring", "orthogonal"))
+    assert (value is None) != (kind.kind in ("ring", "orthogonal", "antisymmetric"))
     assert np.array_equal(dense(kind, 60), dense(kind, 60))
     assert kind == Ring() or not np.array_equal(dense(kind, 60, 0), dense(kind, 60, 1))
 
