@@ -94,15 +94,15 @@ def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
     return np.array(found)
 
 
-def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=0.0):
-    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state 0 before.
+def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=0.0, start=0.0):
+    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state `start` before, of h.
 
     leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (Fujimaki 2026): x' = (1 - a) x + a (W_in d + W_rec r),
     r = f(x), of which r is seen. euler_state (Gallicchio 2024): h' = h + a f((W_rec - gamma I) h + W_in d), gamma the diffusion.
     residual_shift (Ceni and Gallicchio 2024): h' = (1 - a) O h + a f(W_rec h + W_in d), O h the states moved on by one unit.
     """
     w_rec, leak, drive = (np.asarray(array, np.float64) for array in (w_rec, leak, drive))
-    x, r, found = np.zeros(len(leak)), np.zeros(len(leak)), []
+    x, r, found = np.zeros(len(leak)), np.zeros(len(leak)) + start, []
     for driven in drive:
         if rule == "leaky_membrane":
             x = (1 - leak) * x + leak * (driven + w_rec @ r)

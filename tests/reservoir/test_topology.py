@@ -77,6 +77,21 @@ def test_blocks_know_their_entries():
     assert kind.longest_row(20, 0.0) == 5
 
 
+def test_antisymmetric_is_minus_its_transpose_on_a_random_graph():
+    """Eigenvalues are imaginary. Over 500 draws every pair of units is joined equally often, and no unit to itself."""
+    w = dense(Antisymmetric(mean_degree=6), 60)
+    assert np.array_equal(w, -w.T) and np.abs(np.linalg.eigvals(w).real).max() < 1e-12
+    values = connect(Antisymmetric(mean_degree=6), 4096).value
+    assert abs(values.std() - 1) < 5 / np.sqrt(len(values)) and values.sum() == pytest.approx(0, abs=1e-2)
+    rng, hits = np.random.default_rng(0), np.zeros((12, 12))
+    for _ in range(500):
+        row, column, _ = Antisymmetric(mean_degree=3).connect(12, 0.0, rng)
+        hits[row, column] += 1
+    p = 3 / 11
+    assert np.abs(hits[~np.eye(12, dtype=bool)] / 500 - p).max() < 4 * np.sqrt(p * (1 - p) / 500)
+    assert not np.diag(hits).any()
+
+
 @pytest.mark.parametrize("degree", [1, 2, 4, 5])
 def test_fixed_in_degree_draws_every_set_of_columns_equally_often(degree):
     """Over 1,000 draws the sets of a row's columns fall into their (5 over degree) classes evenly, and rows differ."""
@@ -195,6 +210,10 @@ def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
         (ScaleFree(edges=64), "w.edges is 64: it must be at least 1 and below the state size, 64"),
         (BlockDiagonal(blocks=6), "w.blocks is 6: it must divide the state size, 64"),
         (BlockDiagonal(blocks=8), "w.mean_degree is 32.0: it must be above 0 and at most a block's size, 8"),
+        (
+            Antisymmetric(mean_degree=64),
+            "w.mean_degree is 64: it must be above 0 and at most 63, one less than the state size",
+        ),
         (Orthogonal(degree=24), "w.degree is 24: it must be a power of 2 and at most the state size, 64"),
     ],
 )
