@@ -63,19 +63,18 @@ class ReservoirConfig:
     input_weights: str = "random"
     leak_min: float = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
     leak_max: float = 1.0  # upper end of that interval [alpha_max]
-    # How the leaks lie in the interval: uniform, or log, where their logarithms are uniform, so that as many units keep a token
-    # for 10 to 100 time steps as for 1 to 10 (Tanaka et al. 2022).
+    # How the leaks lie in that interval: uniform, or log, where their logarithms are uniform, so that there are as many units of
+    # leaks from 0.01 to 0.1 as from 0.1 to 1. Leaks of many scales are those of Tanaka et al. 2022.
     leak_spacing: str = "uniform"
     # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
     continuous: ContinuousTime | None = None
     activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
-    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026); euler_state is a step of
-    # Euler's, where the leak is its size (Gallicchio 2024); residual_shift is leaky_output with what is kept moved on by one unit
-    # (Ceni and Gallicchio 2024); or a name registered by esnlm.update_rule.
+    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026). euler_state is Gallicchio 2024's
+    # step of Euler's method, as long as the leak; residual_shift is Ceni and Gallicchio 2024's: leaky_output, but what a unit keeps
+    # moves on to the next one. Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
-    diffusion: float = (
-        0.001  # of the update rule euler_state alone: it damps the state inside f (Gallicchio 2024) [gamma]
-    )
+    # How fast a state fades under update_rule euler_state, which alone reads it (Gallicchio 2024) [gamma]
+    diffusion: float = 0.001
     # Width of a frozen random embedding in front of W_in; null: W_in reads tokens (Fujimaki 2026) [D_emb].
     embedding: int | None = None
     layers: int = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
