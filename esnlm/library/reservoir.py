@@ -237,7 +237,11 @@ class Reservoir:
             entries = entries[entries != 0]
             require(len(entries) > 0, "w_in has no entry but 0: no input would reach the reservoir")
             share = len(entries) / (old.state_size * old.input_size)
-            changes |= {"input_connectivity": share, "input_scale": float(np.sqrt(np.mean(np.square(entries))))}
+            changes |= {
+                "input_weights": "random",
+                "input_connectivity": share,
+                "input_scale": float(np.sqrt(np.mean(np.square(entries)))),
+            }
         if leak is not None:
             a = parts.leaks(leak, old.state_size)
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max()), "continuous": None}

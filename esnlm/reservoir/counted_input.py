@@ -1,15 +1,17 @@
-"""W_in from co-occurrences: tokens that stand among the same tokens drive the reservoir alike. Counted once, then frozen.
+"""W_in from co-occurrences: tokens that stand among the same tokens drive the reservoir alike. It is counted once, and frozen.
 
     #(w, c)   how often token c stands at most WINDOW tokens before or after token w, in one sentence
     PPMI      max(0, log P(w, c) / (P(w) P_s(c))), with P_s(c) ~ #(c)^SMOOTHING       Levy, Goldberg and Dagan 2015, 2.2, 3.1
-    G         a random W_in, as it is without a text: a sparse random column for each token
+    G         a random W_in, as it is without a text: a random column for each token
     y(w)      the sum of G's columns of all tokens c, weighed with PPMI(w, c)             random indexing, Sahlgren 2005
     W_in      column w is y(w) with its k largest sizes kept, scaled to a mean square of input_scale^2      [ours]
 
-G is a sparse random projection of the rows of PPMI to the N units. It nearly keeps their angles, but its sums are dense. If
-y(w) were cut down to the units that a random column of w's own reaches, two tokens would share d^2 / N units of their d, 0.25 of 32
-where N is 4,096, and nothing of their likeness would be left. Therefore the units are chosen by the text, too: the k = d strongest
-ones. Alike tokens so reach the same units, with like weights, and W_in is as sparse as a random one. Where it is dense, k is N.
+G is a random projection of the rows of PPMI to the N units, which nearly keeps their angles. W_in is dense by default, with
+k = N, since few entries do not keep them: on 1.6 million tokens with 8,192 ids and N = 2,048, of the 10 nearest of 2,000 frequent
+tokens by PPMI, 4.7 are among the 10 nearest columns where W_in is dense, 3.5 with k = 512, 1.3 with k = 128, 0.4 with k = 32, and
+0.05 by chance. With `input_connectivity` k is chosen. The units that a token drives are then chosen by the text, too: cut
+down to the units of a random column of its own, two tokens would share k^2 / N of their units, and nothing of their likeness.
+
 All columns have one size, so that a rare token drives the reservoir as hard as a frequent one, as a random column does. A
 token without any entry in PPMI, such as one that the text does not have, keeps its random column.
 

@@ -59,7 +59,7 @@ class ReservoirConfig:
     spectral_radius: float = 0.99  # of W_rec, after it is scaled [rho_rec]
     input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
     # random, or counted: by the tokens that each token stands among in the training text, so that tokens that are used alike
-    # drive the same units (reservoir/counted_input.py).
+    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense where input_connectivity is null.
     input_weights: str = "random"
     leak_min: float = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
     leak_max: float = 1.0  # upper end of that interval [alpha_max]
@@ -98,9 +98,11 @@ class ReservoirConfig:
 
     @property
     def input_gamma(self) -> float:
-        """Share of nonzeros of W_in. A counted one has a whole number of them for each token."""
-        share = self.gamma if self.input_connectivity is None else self.input_connectivity
-        return share if self.input_weights == "random" else max(1, round(share * self.state_size)) / self.state_size
+        """Share of nonzeros of W_in. A counted one is dense, or has a whole number of them for each token."""
+        if self.input_weights == "random":
+            return self.gamma if self.input_connectivity is None else self.input_connectivity
+        share = 1.0 if self.input_connectivity is None else self.input_connectivity
+        return max(1, round(share * self.state_size)) / self.state_size
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
         """Returns rows, columns and expected share of nonzeros of each frozen matrix.
@@ -144,7 +146,7 @@ class ReservoirConfig:
         self.topology.check(f"{field}.topology", self.state_size)
         if self.connectivity is not None:
             must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
-        elif not own_density or self.input_connectivity is None:
+        elif not own_density or (self.input_connectivity is None and self.input_weights == "random"):
             must(
                 0 < self.mean_degree <= self.state_size,
                 "mean_degree",

@@ -77,13 +77,15 @@ def test_counts_and_information_are_those_of_loops(text, monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("at_once", [1 << 24, 7 * N])
-@pytest.mark.parametrize("share, reached", [(None, 6), (0.5, 30), (1.0, 60)], ids=["sparse", "half", "dense"])
+@pytest.mark.parametrize("share, reached", [(0.1, 6), (0.5, 30), (None, 60)], ids=["sparse", "half", "dense"])
 def test_w_in_is_that_of_loops(text, monkeypatch, share, reached, at_once):
     """The random W_in of the same seed is the projection, and all else that is frozen is as without a text."""
     monkeypatch.setattr(counted_input, "ENTRIES", at_once)
     config = ReservoirConfig(**COUNTED, input_connectivity=share, input_scale=0.7)
     found = initialize_reservoir(config, V, 3, text).reservoir
-    plain = initialize_reservoir(dataclasses.replace(config, input_weights="random"), V, 3).reservoir
+    plain = initialize_reservoir(
+        dataclasses.replace(config, input_weights="random", input_connectivity=share or 1.0), V, 3
+    ).reservoir
     random = np.asarray(plain.w_in.todense(), np.float64)
     w_in = np.asarray(found.w_in.todense())
     # All is computed in float64, and float32 rounds each value once.
@@ -94,19 +96,22 @@ def test_w_in_is_that_of_loops(text, monkeypatch, share, reached, at_once):
 
 def test_tokens_that_are_used_alike_drive_the_same_units(text):
     w_in = np.asarray(
-        initialize_reservoir(ReservoirConfig(**COUNTED, layers=2), V, 0, text).reservoir.layers[0].w_in.todense()
+        initialize_reservoir(ReservoirConfig(**COUNTED, layers=2, input_connectivity=0.1), V, 0, text)
+        .reservoir.layers[0]
+        .w_in.todense()
     )
     assert ((w_in != 0).sum(axis=0)[:UNKNOWN] == 6).all()
     cosine = (w_in.T @ w_in) / np.outer(*[np.linalg.norm(w_in, axis=0)] * 2)
     assert np.argsort(-cosine[7])[:2].tolist() == [7, 8] and cosine[7, 8] > 0.8
 
 
-def test_what_is_expected_of_it_is_what_there_is():
-    """Of 6.3 entries a token there are 6, where the text has enough contexts for each."""
+@pytest.mark.parametrize("share, reached", [(None, N), (0.105, 6)], ids=["dense", "sparse"])
+def test_what_is_expected_of_it_is_what_there_is(share, reached):
+    """Of 6.3 entries a token there are 6, where the text has enough contexts for each. Without a share all are there."""
     sentences = np.random.default_rng(0).integers(0, V, (400, 12))
-    config = EchoStateConfig(reservoir=ReservoirConfig(**COUNTED | {"mean_degree": 6.3}, topology=Ring()))
+    config = EchoStateConfig(reservoir=ReservoirConfig(**COUNTED, topology=Ring(), input_connectivity=share))
     frozen, record = config.initialize_frozen(V, 0, store(list(sentences)))
-    assert record["nonzeros"] == N + 6 * V + N  # ring, W_in, leaks
+    assert record["nonzeros"] == N + reached * V + N  # ring, W_in, leaks
     counts = config.expected_counts(V)
     assert counts.total - counts.trainable == record["nonzeros"]
     assert config.frozen_bytes(V) == sum(leaf.nbytes for leaf in jax.tree.leaves(frozen))
