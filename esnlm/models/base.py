@@ -18,6 +18,7 @@ from jax.experimental.sparse import BCSR
 from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.devices import find_device
 from esnlm.errors import require
 from esnlm.features import dropout, recurrence
@@ -162,10 +163,18 @@ class ModelConfig(ABC):
         """Returns the memory of what is frozen, as it is saved; 0 where nothing is, and then nothing is restored."""
         return 0
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them.
 
         A family that has such arrays says in `frozen_bytes` how large they are.
+
+        Args:
+            vocab_size: V.
+            seed: of all that is drawn.
+            text: the training text, for what is counted in it; None where there is none.
+
+        Raises:
+            InputError: something is to be counted, and there is no text.
         """
         return {}, {}
 

@@ -18,6 +18,7 @@ from esnlm.cells.gru import Gru, GruConfig
 from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import require
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
@@ -147,12 +148,12 @@ class DeepReadoutConfig(ModelConfig):
         others = 4 * dense + 12 * self.gru.nonzeros(vocab_size)
         return round(self.reservoirs * of_reservoir + others)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         # The first reservoir is that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
         arrays: dict[str, dict] = {
             "reservoirs": {
-                str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own).reservoir.arrays()
+                str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own, text).reservoir.arrays()
                 for member, own in enumerate(seeds)
             }
         }

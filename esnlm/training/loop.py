@@ -53,11 +53,11 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     if isinstance(training, Fitter):
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
         with group.in_turn(), in_host_memory(is_cut):
-            model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+            model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     require_memory(experiment, vocab_size)
     with group.in_turn(), in_host_memory(is_cut):
-        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+        model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
     if initial := parent.restore_initial(experiment, directory):
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
     optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
