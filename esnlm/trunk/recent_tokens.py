@@ -4,7 +4,8 @@
 
 It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first sum is the
 input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j: what
-is learnt of a token at one place serves at all others. With attention (esnlm/cells/attention.py) each of its heads adds one
+is learnt of a token at one place serves at all others. Each of its sums is divided by the root of the sum of d_j^(2 m), so that
+it is as large as an embedding. With attention (esnlm/cells/attention.py) each of its heads adds one
 more sum, with its weights in place of the d_j^m.
 """
 
@@ -75,15 +76,15 @@ class RecentTokens(nnx.Module):
             attention: the weights of the heads on them, (C, heads L).
             precision: of the products (ops/matmul.py).
         """
-        found = jnp.where(ids[..., None] < 0, 0, self.embedding[...][ids])  # (C, K or more, e)
-        vectors, config = [found[:, : self.config.count]], self.config
+        config, window = self.config, attention.shape[1] // max(self.heads, 1)  # L
+        ids = ids[:, : max(config.history, window)]
+        found = jnp.where(ids[..., None] < 0, 0, self.embedding[...][ids])  # (C, K or M or L, e)
+        vectors = [found[:, : config.count]]
         if config.decays:
             powers = jnp.array(config.decays, jnp.float32)[:, None] ** jnp.arange(config.window)  # (J, M)
-            scale = jnp.sqrt(
-                (powers**2).sum(axis=1, keepdims=True)
-            )  # so that sums of independent numbers keep their size
+            scale = jnp.sqrt((powers**2).sum(axis=1, keepdims=True))  # (J, 1)
             vectors.append(einsum("jm,cme->cje", powers / scale, found[:, : config.window], precision))
         if self.heads:
             by_head = attention.reshape(len(ids), self.heads, -1)  # (C, heads, L)
-            vectors.append(einsum("chl,cle->che", by_head, found[:, : by_head.shape[2]], precision))
+            vectors.append(einsum("chl,cle->che", by_head, found[:, :window], precision))
         return matmul(jnp.concatenate(vectors, axis=1).reshape(len(ids), -1), self.weights[...], (1, 1), precision)
