@@ -36,6 +36,7 @@ class Stream(IntEnum):
     MEMBER = 26  # prefix of the seed of each further reservoir of an ensemble
     DIAGONAL = 27  # diagonal linear units
     GRU = 28  # a frozen GRU
+    ATTENTION = 29  # frozen keys
 
 
 def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list[int]:

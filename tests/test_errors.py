@@ -371,7 +371,11 @@ TABLE = {
             "small.yaml: not a YAML file: more than 50 sections within each other, at line 1",
             write("small.yaml", "data: " + "[" * 9000),
         ),
-        Row("an unknown model", f"{TRAIN} --model.family gru", "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
+        Row(
+            "an unknown model",
+            f"{TRAIN} --model.family gru",
+            "model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout",
+        ),
         Row(
             "an unknown kernel",
             f"{TRAIN} --compute.kernel coo",
@@ -513,6 +517,11 @@ TABLE = {
             f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.reservoir.update_rule lateral",
             "compute.mesh.units is 2: the update rule lateral is a program's own, and may read other units; leave it out",
         ),
+        Row(
+            "a reservoir in parts, and a shift of the units",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.reservoir.update_rule residual_shift",
+            "compute.mesh.units is 2: the update rule residual_shift reads other units; leave it out",
+        ),
     ],
     "Reservoirs and models": [
         Row(
@@ -554,6 +563,49 @@ TABLE = {
             "a small world of more neighbours than units",
             f"{TRAIN} --model.reservoir.topology.kind small_world --model.reservoir.topology.degree 16",
             "model.reservoir.topology.degree is 16: it must be even, at least 2 and below the state size, 16",
+        ),
+        Row(
+            "an antisymmetric matrix of more neighbours than units",
+            f"{TRAIN} --model.reservoir.topology.kind antisymmetric --model.reservoir.topology.mean_degree 16",
+            "model.reservoir.topology.mean_degree is 16.0: it must be above 0 and at most 15, one less than the state size",
+        ),
+        Row(
+            "no such spacing of the leaks",
+            f"{TRAIN} --model.reservoir.leak_spacing even",
+            "model.reservoir.leak_spacing is even: choose uniform or log",
+        ),
+        Row(
+            "the logarithm of a leak of 0",
+            f"{TRAIN} --model.reservoir.leak_spacing log",
+            "model.reservoir.leak_min is 0.0: it must be above 0 where leak_spacing is log",
+        ),
+        Row(
+            "a negative diffusion",
+            f"{TRAIN} --model.reservoir.diffusion -1",
+            "model.reservoir.diffusion is -1.0: it must not be negative",
+        ),
+        Row(
+            "Euler's step in continuous time",
+            f"{TRAIN} --model.reservoir.update_rule euler_state --model.reservoir.continuous '{{decay: 1}}'",
+            "model.reservoir.update_rule is euler_state: it is a step in continuous time by itself; leave "
+            "model.reservoir.continuous out",
+        ),
+        Row(
+            "no such input weights",
+            f"{TRAIN} --model.reservoir.input_weights learned",
+            "model.reservoir.input_weights is learned: choose random or counted",
+        ),
+        Row(
+            "counted input weights behind an embedding",
+            f"{TRAIN} --model.reservoir.input_weights counted --model.reservoir.embedding 4",
+            "model.reservoir.input_weights is counted: W_in reads no tokens behind an embedding; leave "
+            "model.reservoir.embedding out",
+        ),
+        Row(
+            "counted input weights without a training",
+            "python -m esnlm diagnose --config small.yaml --out new --model.reservoir.input_weights counted",
+            "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run, "
+            "or choose random",
         ),
         Row(
             "the radius of a matrix of zeros",

@@ -5,8 +5,7 @@
 c(u) is the frozen code of the token u, N(0, 1), one number a unit. The time scales tau are spaced evenly in their logarithm,
 from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal where rates are to depend
 on the token: then one token wipes a unit's memory and another hardly touches it. The features are the averages, each
-multiplied so that all have about the variance of a code. Fixed rates are those of the slow features of Jaeger (2012) [ours in
-this form]; that they depend on the token is the selection of Gu and Dao (2023), frozen [ours].
+multiplied so that all have about the variance of a code. That rates depend on the token is the selection of Gu and Dao 2023, frozen here [ours].
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from esnlm.reservoir.arrays import Frozen
 class DiagonalConfig:
     """Linear units without connections among each other, of many time scales."""
 
-    units: int = 0  # 0: none
+    units: int = 0  # how many; 0: none
     shortest: float = 1.0  # time scale of the fastest unit, in tokens
     longest: float = 64.0  # of the slowest
     token_dependence: float = 0.0  # standard deviation of the logarithm of f(u); 0: rates do not depend on the token

@@ -27,7 +27,7 @@ SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias
 class GruConfig:
     """Units with frozen random gates."""
 
-    units: int = 0  # 0: none
+    units: int = 0  # how many; 0: none
     mean_degree: float = 32.0  # mean nonzeros in a row of U, and in a column of W
     recurrent_scale: float = 1.0  # multiplies U: what the spectral radius is to a reservoir
     input_scale: float = 1.0  # standard deviation of W's nonzeros
@@ -73,7 +73,7 @@ class GruConfig:
 
 
 class Gru(nnx.Module):
-    """The cell. The state is h, (N, B).
+    """The cell, which runs after `for_device`. The state is h, (N, B).
 
     Args:
         gates: U_z above U_r, (2 N, N).

@@ -7,7 +7,7 @@ A family is one file of this folder with a frozen dataclass that is a ModelConfi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from jax.experimental.sparse import BCSR
 from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.devices import find_device
 from esnlm.errors import require
 from esnlm.features import dropout, recurrence
@@ -84,6 +85,11 @@ class ModelConfig(ABC):
     def ahead_size(self) -> int:
         """The numbers of a token that are computed ahead."""
         return self.feature_size
+
+    @property
+    def states_ahead(self) -> int:
+        """How many of these numbers are states. The rest, behind them, are ids of tokens and the like."""
+        return self.ahead_size
 
     @property
     def reservoir_units(self) -> int:
@@ -167,20 +173,18 @@ class ModelConfig(ABC):
         """Returns the memory of what is frozen, as it is saved; 0 where nothing is, and then nothing is restored."""
         return 0
 
-    def initialize_frozen(
-        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
-    ) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them.
 
         A family that has such arrays says in `frozen_bytes` how large they are.
 
         Args:
             vocab_size: V.
-            seed: the run's.
-            text: the sentences of the training text, for what is counted; None where there is none.
+            seed: of all that is drawn.
+            text: the training text, for what is counted in it; None where there is none.
 
         Raises:
-            InputError: something is counted, and there is no text.
+            InputError: something is to be counted, and there is no text.
         """
         return {}, {}
 
@@ -389,7 +393,8 @@ class RecurrentModel(LanguageModel):
         if key is not None and self.config.dropout > 0:
             keys = dropout.token_keys(key, batch.corpus_positions)
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
-        return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+        ahead = recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+        return ahead if self.trunk is None else self.trunk(self.params, ahead)
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:

@@ -5,20 +5,21 @@ for. What is trained above them is esnlm/trunk. So an update costs what its matr
 time. With one reservoir and none of the trunk's sections this is the sparse ESN of Ueda et al. 2025a. All else is [ours].
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
+from esnlm.cells.attention import Attention, AttentionConfig
 from esnlm.cells.diagonal import Diagonal, DiagonalConfig
 from esnlm.cells.gru import Gru, GruConfig
 from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import InputError, require
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
@@ -44,12 +45,13 @@ class DeepReadoutConfig(ModelConfig):
     reservoirs: int = 1  # echo state networks side by side, alike but for their weights; 0: none
     diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
     gru: GruConfig = field(default_factory=GruConfig)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: TrunkConfig = field(default_factory=TrunkConfig)
 
     dropout = 0.0  # no setting: there is none
 
     def check(self, name: str) -> None:
-        for section in ("reservoir", "diagonal", "gru", "readout"):
+        for section in ("reservoir", "diagonal", "gru", "attention", "readout"):
             getattr(self, section).check(f"{name}.{section}")
         require(self.reservoirs >= 0, f"{name}.reservoirs is {self.reservoirs}: it must not be negative")
         require(
@@ -64,8 +66,11 @@ class DeepReadoutConfig(ModelConfig):
         cells += [f"diagonal {self.diagonal.units:,}"] * (self.diagonal.units > 0)
         cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
+        cells += [f"attention {self.attention.heads}"] * (self.attention.heads > 0)
         above = [f"{tokens.count} tokens of {tokens.width}"] * (tokens.count > 0)
-        above += [f"{len(tokens.decays)} fading sums of {tokens.width}"] * (len(tokens.decays) > 0)
+        above += [f"{len(tokens.decays)} fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
+            len(tokens.decays) > 0
+        )
         above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
         above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
         below = [f"over a counted {readout.counted}"] * readout.is_counted
@@ -78,8 +83,17 @@ class DeepReadoutConfig(ModelConfig):
         return of_reservoirs + self.diagonal.units + self.gru.units
 
     @property
+    def history(self) -> int:
+        """The last tokens that the trunk sees."""
+        return max(self.readout.history, self.attention.history)
+
+    @property
     def ahead_size(self) -> int:
-        return self.frozen_size + self.readout.history
+        return self.frozen_size + self.history + self.attention.weights
+
+    @property
+    def states_ahead(self) -> int:
+        return self.frozen_size
 
     @property
     def feature_size(self) -> int:
@@ -127,13 +141,11 @@ class DeepReadoutConfig(ModelConfig):
         return None  # The trunk looks tokens up by itself, so all of it must lie on one device.
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        trained = self.readout.parameters(self.frozen_size, vocab_size)
+        trained = self.readout.parameters(self.frozen_size, self.attention.heads, vocab_size)
         matrices = self.reservoir.matrices(vocab_size)
         leaks = self.reservoir.layers * self.reservoir.state_size
-        diagonal = self.diagonal.entries(vocab_size)
-        counted = (
-            vocab_size**2 if self.readout.is_counted else 0
-        )  # Before the text is read, how many occur is not known.
+        diagonal = self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * self.frozen_size
+        counted = vocab_size**2 * self.readout.is_counted  # Before the text is read, how many occur is not known.
         nonzeros = self.reservoirs * (leaks + sum(rows * columns * share for rows, columns, share in matrices))
         entries = self.reservoirs * (leaks + sum(rows * columns for rows, columns, _ in matrices))
         return Counts(
@@ -145,32 +157,34 @@ class DeepReadoutConfig(ModelConfig):
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
         nonzeros, _ = self.recurrent_entries
-        return 2 * nonzeros + self.readout.flops_per_token(self.frozen_size, vocab_size)
+        return 2 * nonzeros + self.readout.flops_per_token(self.frozen_size, self.attention.heads, vocab_size)
 
     def frozen_bytes(self, vocab_size: int) -> int:
         sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]
         of_reservoir = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
-        others = 4 * self.diagonal.entries(vocab_size) + 12 * self.gru.nonzeros(vocab_size)
+        dense = self.diagonal.entries(vocab_size) + self.attention.heads * self.attention.width * self.frozen_size
+        others = 4 * dense + 12 * self.gru.nonzeros(vocab_size)
         return round(self.reservoirs * of_reservoir + others) + self._table_bytes(vocab_size)
 
     def _table_bytes(self, vocab_size: int) -> int:
         """Returns the memory of the counted model. Its pairs, which alone are saved, take far less."""
         return counted_bigram.table_bytes(vocab_size, "model.readout.counted") if self.readout.is_counted else 0
 
-    def initialize_frozen(
-        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
-    ) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         self._table_bytes(vocab_size)
         # The first reservoir is that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
-        arrays: dict[str, Any] = {
+        arrays: dict[str, dict] = {
             "reservoirs": {
-                str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own).reservoir.arrays()
+                str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own, text).reservoir.arrays()
                 for member, own in enumerate(seeds)
             }
         }
         if self.diagonal.units:
             arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
+        if self.attention.heads:
+            keys = self.attention.initialize(self.frozen_size, generator(seed, Stream.ATTENTION))
+            arrays["attention"] = {"projection": keys}
         if self.gru.units:
             arrays["gru"] = self.gru.initialize(vocab_size, generator(seed, Stream.GRU))
         if self.readout.is_counted:
@@ -196,15 +210,17 @@ class DeepReadoutConfig(ModelConfig):
             cells.append(Diagonal(**frozen["diagonal"]))
         if self.gru.units:
             cells.append(Gru.from_arrays(frozen["gru"], vocab_size))
-        if self.readout.history:
-            cells.append(TokenHistory(self.readout.history))
+        if self.history:
+            cells.append(TokenHistory(self.history))
+        heads, together = self.attention.heads, SideBySide(cells)
+        attending = Attention(together, frozen["attention"]["projection"], self.attention) if heads else together
         rng, rank = generator(seed, Stream.WEIGHTS), self.readout.rank
-        trunk = Trunk(self.readout, self.frozen_size, vocab_size, rng)
+        trunk = Trunk(self.readout, self.frozen_size, self.history, heads, vocab_size, rng)
         w, bias = initial.uniform(rng, rank, vocab_size, rank), initial.uniform(rng, rank, vocab_size)
         if not self.readout.is_counted:
-            return DeepReadout(self, SideBySide(cells), trunk, FullRankReadout(w[...], bias[...]))
+            return DeepReadout(self, attending, trunk, FullRankReadout(w[...], bias[...]))
         readout = FullRankReadout(jnp.zeros_like(w[...]), jnp.zeros_like(bias[...]))
-        return DeepReadout(self, SideBySide(cells), trunk, readout, CountedBigram(vocab_size, **frozen["counted"]))
+        return DeepReadout(self, attending, trunk, readout, CountedBigram(vocab_size, **frozen["counted"]))
 
 
 class DeepReadout(RecurrentModel):
@@ -215,7 +231,7 @@ class DeepReadout(RecurrentModel):
     def __init__(
         self,
         config: DeepReadoutConfig,
-        frozen: SideBySide,
+        frozen: SideBySide | Attention,
         layers: Trunk,
         readout: FullRankReadout,
         counted: CountedBigram | None = None,
@@ -223,7 +239,7 @@ class DeepReadout(RecurrentModel):
         self.config, self.frozen, self.layers, self.readout, self.counted = config, frozen, layers, readout, counted
 
     @property
-    def cell(self) -> SideBySide:
+    def cell(self) -> SideBySide | Attention:
         return self.frozen
 
     def initial_state(self, slots: int, length: int | None = None) -> State:
@@ -237,7 +253,7 @@ class DeepReadout(RecurrentModel):
 
     def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "DeepReadout":
         ready = super().for_device(compute)
-        ready.frozen = SideBySide([_for_device(part, compute) for part in self.frozen.cells])
+        ready.frozen = _for_device(self.frozen, compute)
         ready.counted = None if self.counted is None else self.counted.for_device()
         return ready
 
@@ -258,7 +274,7 @@ class DeepReadout(RecurrentModel):
     def counts(self) -> Counts:
         vocab_size = self.readout.bias.shape[0]
         expected = self.config.expected_counts(vocab_size)
-        frozen = sum(_nonzeros(part) for part in self.frozen.cells)
+        frozen = _nonzeros(self.frozen)
         frozen += 0 if self.counted is None else self.counted.pairs
         return Counts(expected.trainable, expected.trainable + frozen, expected.entries)
 
@@ -270,15 +286,27 @@ def _member_seed(seed: int, member: int) -> int:
 
 def _nonzeros(part: Any) -> int:
     """Returns the frozen numbers of a cell that are not 0."""
-    if isinstance(part, TokenHistory):
-        return 0
-    return part.nonzeros if isinstance(part, Diagonal | Gru) else reservoir_nonzeros(part)
+    match part:
+        case SideBySide():
+            return sum(map(_nonzeros, part.cells))
+        case Attention():
+            return _nonzeros(part.cells) + part.projection[...].size
+        case Diagonal() | Gru():
+            return part.nonzeros
+        case TokenHistory():
+            return 0
+    return reservoir_nonzeros(part)
 
 
 def _for_device(part: Any, compute: ComputeConfig) -> Any:
     """Returns a cell with the operands of the kernel of a device."""
-    if isinstance(part, Gru):
-        return part.for_device(compute.kernel)
-    if isinstance(part, TokenHistory | Diagonal):
-        return part
+    match part:
+        case SideBySide():
+            return SideBySide([_for_device(inner, compute) for inner in part.cells])
+        case Attention():
+            return Attention(_for_device(part.cells, compute), part.projection[...], part.config)
+        case Diagonal() | TokenHistory():
+            return part
+        case Gru():
+            return part.for_device(compute.kernel)
     return part.for_device(compute.kernel, state_precision=compute.state_precision)

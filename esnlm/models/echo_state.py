@@ -5,13 +5,13 @@ stack of layers it is W_in of the first one.
 """
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import jax
 import numpy as np
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.features import dropout
 from esnlm.features.recurrence import State
@@ -20,7 +20,7 @@ from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentMode
 from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
-from esnlm.reservoir import by_unit, cell, fused, sparse, weights
+from esnlm.reservoir import by_unit, cell, functions, sparse, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -56,6 +56,7 @@ class EchoStateConfig(ModelConfig):
             f"{reservoir.state_size:,}" if reservoir.layers == 1 else f"{reservoir.layers} x {reservoir.state_size:,}"
         )
         parts = [" ".join([*name, size]), f"rank {rank}" if rank else "full rank"]
+        parts += ["counted W_in"] * (reservoir.input_weights == "counted")
         return ", ".join(parts + [f"embedding {reservoir.embedding}"] * (reservoir.embedding is not None))
 
     @property
@@ -77,8 +78,9 @@ class EchoStateConfig(ModelConfig):
     def why_not_cut(self, units: int) -> str | None:
         if self.train_input:
             return super().why_not_cut(units)
-        if self.reservoir.update_rule not in fused.UPDATE_RULES:
-            return f"the update rule {self.reservoir.update_rule} is a program's own, and may read other units"
+        if (rule := self.reservoir.update_rule) not in functions.BY_UNIT:
+            reads = "reads" if functions.is_built_in(rule) else "is a program's own, and may read"
+            return f"the update rule {rule} {reads} other units"
         if self.reservoir.state_size % units:
             return f"it does not divide model.reservoir.state_size, which is {self.reservoir.state_size:,}"
         return None
@@ -153,10 +155,8 @@ class EchoStateConfig(ModelConfig):
         saved = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
         return round(4 * self.feature_size + saved)
 
-    def initialize_frozen(
-        self, vocab_size: int, seed: int, text: Iterable[np.ndarray] | None = None
-    ) -> tuple[dict, dict]:
-        initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed)
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
+        initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed, text)
         record = {
             "seed": seed,
             "redraws": initialized.redraws,

@@ -47,6 +47,7 @@ class PrecomputedUpdates(Updates):
         self.window_tokens = compute.window_tokens
         assert isinstance(model, RecurrentModel), "only a recurrence can be computed ahead"
         self.stream, self.trunk = model.stream_ahead(compute, self.placement), model.trunk
+        self.states = model.config.states_ahead
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
         self.frozen = (
             (model.frozen_readout_arrays,) if model.frozen_readout_arrays else ()
@@ -64,7 +65,9 @@ class PrecomputedUpdates(Updates):
             loss_and_gradient: Callable = partial(update.readout_loss_and_gradient, **settings)
         else:
             loss_and_gradient = partial(sharded_update.readout_loss_and_gradient, placement=self.placement, **settings)
-        self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
+        self.update_loop = update.make_update_loop(
+            optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient, self.states
+        )
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
@@ -111,7 +114,7 @@ class PrecomputedUpdates(Updates):
         loss, gradient = total
         nothing = update.nothing_nonfinite(params)
         # The features of the last part stand for all: those of the others have been overwritten.
-        record = self.record_nonfinite(nothing, loss, params, gradient, buffer, packed.rows)
+        record = self.record_nonfinite(nothing, loss, params, gradient, buffer[:, : self.states], packed.rows)
         params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient)
         return params, optimizer_state, CallResult(loss[None], applied[None], record)
 

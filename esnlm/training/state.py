@@ -106,7 +106,7 @@ def open_model(
         vocab_size: V.
         seed: the run's, from which the arrays are initialized.
         directory: the run directory.
-        text: the training text, on which some models count; None where there is none.
+        text: the training text, for a model that counts in it.
 
     Raises:
         InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.

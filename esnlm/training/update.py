@@ -286,7 +286,11 @@ class CallResult(NamedTuple):
 
 
 def make_update_loop(
-    optimizer: optax.GradientTransformation, on_nonfinite: str, buckets: tuple[int, ...], loss_and_gradient: Callable
+    optimizer: optax.GradientTransformation,
+    on_nonfinite: str,
+    buckets: tuple[int, ...],
+    loss_and_gradient: Callable,
+    states: int | None = None,
 ) -> Callable:
     """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
@@ -303,6 +307,7 @@ def make_update_loop(
         on_nonfinite: continue, skip or stop.
         buckets: as in WindowShapes.
         loss_and_gradient: (params, buffer, packed, key, *frozen) -> (loss, gradient), from readout_loss_and_gradient.
+        states: columns of the buffer, from the first, whose largest number is noted; None: all.
     """
     step = make_step(optimizer, on_nonfinite)
 
@@ -331,7 +336,7 @@ def make_update_loop(
 
             def largest() -> jax.Array:
                 packed = targets.of_update(u, buckets[-1])
-                return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows])).max()
+                return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows][:, :states])).max()
 
             record = record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
             # The step overwrites params, so its scalars wait for the record, which may still read them.

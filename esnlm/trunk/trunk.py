@@ -52,41 +52,48 @@ class TrunkConfig:
         """Whether there is a counted model under the logits, which must know the last token."""
         return self.counted != "none"
 
-    def parameters(self, width: int, vocab_size: int) -> int:
-        """Returns the trained numbers, A and b_out among them, for features h of a width."""
-        by_token = self.recent_tokens.parameters(vocab_size, self.rank) + self.ngrams.parameters(vocab_size, self.rank)
+    def parameters(self, width: int, heads: int, vocab_size: int) -> int:
+        """Returns the trained numbers, A and b_out among them, for features h of a width and heads of attention."""
+        rank = self.rank
+        by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(vocab_size, rank)
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
-    def flops_per_token(self, width: int, vocab_size: int) -> int:
+    def flops_per_token(self, width: int, heads: int, vocab_size: int) -> int:
         """Returns the operations of training for one predicted token. B's features are frozen: it needs one product less."""
-        parts = (self.recent_tokens, self.ngrams, self.gated_mlp)
-        return 6 * (self.rank * vocab_size + sum(part.multiplied(self.rank) for part in parts)) + 4 * self.rank * width
+        multiplied = self.recent_tokens.multiplied(self.rank, heads)
+        multiplied += self.ngrams.multiplied(self.rank) + self.gated_mlp.multiplied(self.rank)
+        return 6 * (self.rank * vocab_size + multiplied) + 4 * self.rank * width
 
 
 class Trunk(nnx.Module):
     """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` where they are asked for."""
 
-    def __init__(self, config: TrunkConfig, width: int, vocab_size: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, config: TrunkConfig, width: int, history: int, heads: int, vocab_size: int, rng: np.random.Generator
+    ) -> None:
         rank = config.rank
-        self.width, self.normalize, self.appends_id = width, config.normalize, config.is_counted
+        self.width, self.history, self.normalize = width, history, config.normalize
+        self.appends_id = config.is_counted
         self.b = initial.uniform(rng, width, rank, width)
         tokens, ngrams = config.recent_tokens, config.ngrams
-        self.recent_tokens = RecentTokens(tokens, vocab_size, rank, rng) if tokens.vectors else None
+        self.recent_tokens = RecentTokens(tokens, heads, vocab_size, rank, rng) if tokens.vectors(heads) else None
         self.ngrams = HashedNgrams(ngrams, vocab_size, rank, rng) if ngrams.orders else None
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
-    def __call__(self, features: jax.Array, precision: str) -> jax.Array:
+    def __call__(self, ahead: jax.Array, precision: str) -> jax.Array:
         """Returns z (C, r); where there is a counted model under the logits, z and the id of the last token, (C, r + 1).
 
         Args:
-            features: h (C, N), and beside it the last tokens as TokenHistory writes them, (C, N + K).
+            ahead: h (C, N), beside it the last tokens as TokenHistory writes them (C, K), and the weights of attention.
             precision: of the products (ops/matmul.py).
         """
-        h, ids = features[:, : self.width], ids_of(features[:, self.width :])
-        z = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision)
-        for of_tokens in (self.recent_tokens, self.ngrams):
-            z = z if of_tokens is None else z + of_tokens(ids, precision)
+        h, history, attention = jnp.split(ahead, (self.width, self.width + self.history), axis=1)
+        z, ids = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision), ids_of(history)
+        if self.recent_tokens is not None:
+            z = z + self.recent_tokens(ids, attention, precision)
+        if self.ngrams is not None:
+            z = z + self.ngrams(ids, precision)
         z = z if self.gated_mlp is None else self.gated_mlp(z, precision)
         return jnp.concatenate([z, ids[:, :1].astype(z.dtype)], axis=1) if self.appends_id else z
 
