@@ -49,9 +49,10 @@ class PrecomputedUpdates(Updates):
         self.stream, self.trunk = model.stream_ahead(compute, self.placement), model.trunk
         self.states = model.config.states_ahead
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
+        frozen = model.frozen_readout_arrays
         self.frozen = (
-            (model.frozen_readout_arrays,) if model.frozen_readout_arrays else ()
-        )  # arguments of what is compiled
+            (frozen,) if frozen else ()
+        )  # arguments of what is compiled: where there are none, there is no argument
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)

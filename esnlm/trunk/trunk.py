@@ -3,6 +3,7 @@
     z = B h + what the last tokens and n-grams add, then through gated blocks;   o = A z + b_out
 
 h is what frozen cells computed, or with `normalize` h less its mean and divided by its standard deviation, token by token.
+With `counted` the readout adds the log p of a counted model to o [ours], for which the trunk hands on the last token.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
 
-COUNTED = ("none", "bigram")  # models under the logits
+COUNTED = ("none", "bigram")  # models under the logits [ours]
 TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to zeros
 
 
@@ -29,8 +30,8 @@ class TrunkConfig:
     """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
 
     rank: int = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
-    counted: str = "none"  # a model of the training text that the logits are a residual over: none, or bigram [ours]
     normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
+    counted: str = "none"  # a counted model of the text whose log p is added to the logits: none, or bigram
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
     gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)

@@ -99,9 +99,9 @@ MODEL = {
 SETTINGS = {"epochs": 2, "batch_size": 24, "log_every": 1, "learning_rate": 0.05}  # one update an epoch
 
 
-def train(folder):
+def train(folder, compute):
     losses = []
-    experiment = {"run": str(folder), "model": MODEL, "training": SETTINGS}
+    experiment = {"run": str(folder), "model": MODEL, "training": SETTINGS, "compute": compute}
     run = esnlm.train(
         experiment, [lambda _, line: losses.append(line.get("train_nll"))], sentences=SENTENCES, validation=OTHERS
     )
@@ -110,7 +110,7 @@ def train(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("counted") / "run")
+    return train(tmp_path_factory.mktemp("counted") / "run", {"chunk_tokens": 64})  # An update has several chunks.
 
 
 def oracle(run, ids):
@@ -134,6 +134,17 @@ def test_training_begins_with_the_counted_model(trained):
     assert begun.likelihood(OTHERS).nll == pytest.approx(bigram.nll(encoded), rel=1e-5)
     assert run.model.params["readout"]["w"].any()
     assert run.model.counts().entries == run.config.model.expected_counts(run.tokenizer.vocab_size).entries
+
+
+@pytest.mark.slow
+def test_an_update_that_is_made_in_parts_is_the_same(trained, tmp_path):
+    run, losses = trained
+    again, found = train(tmp_path / "run", {"window_tokens": 64})
+    assert found == pytest.approx(losses, rel=1e-5)
+    for name, array in again.arrays().items():
+        np.testing.assert_allclose(
+            array, run.arrays()[name], atol=1e-3
+        )  # AdamW's first steps are the signs of gradients.
 
 
 def test_scores_and_generated_text_are_those_of_the_sum(trained):
@@ -202,3 +213,4 @@ def test_what_cannot_be_counted_is_refused():
         "compute.cross_entropy is fused: the kernel adds no counted model to the logits; choose auto"
     )
     assert choose_compute(ComputeConfig(precision="bf16"), COUNTED, "gpu").cross_entropy == "plain"
+    assert not COUNTED.readout_can_be_padded, "the table has V columns on every device"
