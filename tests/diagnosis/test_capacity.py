@@ -130,7 +130,9 @@ def test_saturation_is_that_of_f_and_not_of_a_state_without_bound(rule):
     w, w_in, a = (np.asarray(part, np.float64) for part in (frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak))
     diffusion = 0.5 if rule == "euler_state" else 0.0
     found = capacity.sample_states(prepare(frozen, decay=diffusion or 1.0, rule=rule), tokens, washout=10)
-    states = np.stack([oracle.driven_states(w, a, w_in.T[slot], rule, diffusion=diffusion) for slot in tokens.T], axis=1)
+    states = np.stack(
+        [oracle.driven_states(w, a, w_in.T[slot], rule, diffusion=diffusion) for slot in tokens.T], axis=1
+    )
     before = np.concatenate([0 * states[:1], states[:-1]])
     sizes = np.abs(np.tanh(before @ w.T + w_in.T[tokens] - diffusion * before))[10:]
     np.testing.assert_allclose(found.states, np.concatenate(states[10:]), atol=300 * EPSILON, rtol=300 * EPSILON)
