@@ -123,7 +123,7 @@ class Esnlm(Contender):
         run = untrained.initialize(size, vocab_size, rank)
         self.run: esnlm.Run = dataclasses.replace(run, tokenizer=tokenizer)
         self.reader = run.model.for_device(run.config.compute).reader(1, 1)
-        self.readout = run.config.model.readout_arrays(run.model.params)
+        self.readout = run.model.readout_arrays(run.model.params)
         self.features = self.reader(np.array([0]))
         self.found, self.rng = self.logits(), np.random.default_rng(0)
 

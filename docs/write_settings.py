@@ -22,6 +22,7 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import TRAINING, Experiment, ParentConfig
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError
+from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.registry import MODELS
 from esnlm.readout.linear import ReadoutConfig
@@ -86,7 +87,10 @@ def sections() -> Iterator[Section]:
         yield Section(f"model, family: {family}", "model.", model, example)
         if model is EchoStateConfig:
             yield Section(
-                "model.reservoir, of the families esn and jaeger", "model.reservoir.", ReservoirConfig, example
+                "model.reservoir, of the families esn, jaeger and deep_readout",
+                "model.reservoir.",
+                ReservoirConfig,
+                example,
             )
             reservoir = ReservoirConfig(continuous=ContinuousTime())
             continuous = replace(standard, model=EchoStateConfig(reservoir=reservoir))
@@ -96,6 +100,8 @@ def sections() -> Iterator[Section]:
                 title = f"model.reservoir.topology, kind: {kind}"
                 yield Section(title, "model.reservoir.topology.", topology, topical)
             yield Section("model.readout, of the family esn", "model.readout.", ReadoutConfig, example)
+        if model is DeepReadoutConfig:
+            yield from inner_sections(model, "model.", family, example)
     for kind, training in TRAINING.items():
         full_rank = replace(standard, model=EchoStateConfig(readout=ReadoutConfig(rank=None)))
         example = replace(standard if kind == "adamw" else full_rank, training=training())
@@ -103,6 +109,14 @@ def sections() -> Iterator[Section]:
     yield Section("compute", "compute.", ComputeConfig, standard)
     going_on = replace(standard, parent=ParentConfig(run="runs/first"))
     yield Section("parent, the run that this one goes on from", "parent.", ParentConfig, going_on)
+
+
+def inner_sections(of: type, key: str, family: str, example: Experiment) -> Iterator[Section]:
+    """Yields the sections within a section of a family, but for the reservoir, which others have too."""
+    for name, hint in typing.get_type_hints(of).items():
+        if is_section(hint) and hint is not ReservoirConfig:
+            yield Section(f"{key}{name}, of the family {family}", f"{key}{name}.", hint, example)
+            yield from inner_sections(hint, f"{key}{name}.", family, example)
 
 
 def page() -> str:

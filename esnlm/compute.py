@@ -89,17 +89,14 @@ class DeviceChoices(Protocol):
     """What a model's configuration (models/base.py) says of the devices that it runs on."""
 
     @property
-    def feature_size(self) -> int: ...
+    def ahead_size(self) -> int: ...
 
     def kernel(self, backend: str) -> str: ...
 
     def cross_entropy(self, backend: str, precision: str) -> str: ...
 
     @property
-    def readout_width(self) -> int: ...
-
-    @property
-    def widest_fused(self) -> int: ...
+    def why_not_fused(self) -> str | None: ...
 
     def batch_slots(self, backend: str) -> int: ...
 
@@ -119,11 +116,8 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
     if compute.precision == "tf32" and backend == "cpu":
         raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
     if compute.cross_entropy == "fused":
-        require(
-            model.readout_width <= model.widest_fused,
-            f"compute.cross_entropy is fused: the readout of this model has {model.readout_width:,} columns, and the"
-            f" kernel takes at most {model.widest_fused}; choose auto",
-        )
+        why = model.why_not_fused
+        require(why is None, f"compute.cross_entropy is fused: {why}; choose auto")
         require(
             backend == "gpu",
             f"compute.cross_entropy is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto",
@@ -134,7 +128,7 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
         )
     if compute.kernel == "fused" and backend != "gpu":
         raise InputError(f"compute.kernel is fused: it is for GPUs, and JAX computes on a {backend} here; choose auto")
-    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.feature_size)))
+    window = min(LONGEST_WINDOW, max(SHORTEST_WINDOW, WINDOW_BYTES.get(backend, 1 << 30) // (4 * model.ahead_size)))
     return dataclasses.replace(
         compute,
         kernel=model.kernel(backend) if compute.kernel == "auto" else compute.kernel,

@@ -35,8 +35,7 @@ from esnlm.errors import InputError, require
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import encode, sum_log_probs
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.mesh import in_host_memory
@@ -317,7 +316,7 @@ class Run:
             )
         compute = self.config.compute
         features = self._ready.reader(count, len(ids) + length)
-        readout = self.config.model.readout_arrays(self.model.params)
+        readout = self._readout_here
         options: dict[str, Any] = {"count": count, "length": length, "temperature": temperature, "top_k": top_k}
         options |= {"seed": seed, "precision": compute.precision}
         found = generation.generate(features, readout, ids, self.tokenizer.eos, **options)
@@ -380,7 +379,7 @@ class Run:
         return self.model.for_device(self.config.compute)
 
     @cached_property
-    def _stream(self) -> FeatureStream | PackedStream:
+    def _stream(self) -> SentenceFeatures:
         compute, placement = self.config.compute, self._placement
         ready = self._ready if placement is None else self.model.for_device(compute, placement)
         return ready.stream(compute, placement)
@@ -394,8 +393,15 @@ class Run:
     @cached_property
     def _readout(self) -> dict:
         """The arrays of the readout, on all devices."""
-        params = self.model.params
-        return self.config.model.readout_arrays(params if self._placement is None else self._placement.place(params))
+        if self._placement is None:
+            return self._readout_here
+        return self.model.readout_arrays(self._placement.place(self.model.params))
+
+    @cached_property
+    def _readout_here(self) -> dict:
+        """The arrays of the readout, on one device."""
+        model = self._ready if self._placement is None else self.model  # The former is one copy, on one device.
+        return model.readout_arrays(self.model.params)
 
     def _require_readable(self, sequences: list[np.ndarray]) -> None:
         """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""

@@ -33,6 +33,10 @@ class Stream(IntEnum):
     SIGNAL_FEEDBACK_NOISE = 23  # noise on the taught feedback of a network for signals
     FEEDBACK = 24  # W_back of a language model with output feedback
     FEEDBACK_TABLES = 25  # B_u and B_y of a language model with output feedback
+    MEMBER = 26  # prefix of the seed of each further reservoir of an ensemble
+    DIAGONAL = 27  # diagonal linear units
+    GRU = 28  # a frozen GRU
+    ATTENTION = 29  # frozen keys
 
 
 def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list[int]:

@@ -94,25 +94,31 @@ def lstm_states(embedding, w_ih, w_hh, b_ih, b_hh, sentence):
     return np.array(found)
 
 
-def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh):
-    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state 0 before.
+def driven_states(w_rec, leak, drive, rule="leaky_output", f=np.tanh, diffusion=0.0, start=0.0):
+    """What a readout sees of one layer, (T, N), given W_in d(t), (T, N), and a state `start` before, of h.
 
     leaky_output: h' = (1 - a) h + a f(W_rec h + W_in d). leaky_membrane (Fujimaki 2026): x' = (1 - a) x + a (W_in d + W_rec r),
-    r = f(x), of which r is seen.
+    r = f(x), of which r is seen. euler_state (Gallicchio 2024): h' = h + a f((W_rec - gamma I) h + W_in d), gamma the diffusion.
+    residual_shift (Ceni and Gallicchio 2024): h' = (1 - a) O h + a f(W_rec h + W_in d), O h the states moved on by one unit.
     """
     w_rec, leak, drive = (np.asarray(array, np.float64) for array in (w_rec, leak, drive))
-    x, r, found = np.zeros(len(leak)), np.zeros(len(leak)), []
+    x, r, found = np.zeros(len(leak)), np.zeros(len(leak)) + start, []
     for driven in drive:
         if rule == "leaky_membrane":
             x = (1 - leak) * x + leak * (driven + w_rec @ r)
             r = f(x)
+        elif rule == "euler_state":
+            r = r + leak * f((w_rec - diffusion * np.eye(len(leak))) @ r + driven)
+        elif rule == "residual_shift":
+            cycle = np.eye(len(leak))[[len(leak) - 1, *range(len(leak) - 1)]]  # row i has its 1 in column i - 1
+            r = (1 - leak) * (cycle @ r) + leak * f(w_rec @ r + driven)
         else:
             r = (1 - leak) * r + leak * f(w_rec @ r + driven)
         found.append(r)
     return np.array(found)
 
 
-def stacked_states(layers, d, rule="leaky_output", f=np.tanh, keep=1.0):
+def stacked_states(layers, d, rule="leaky_output", f=np.tanh, keep=1.0, diffusion=0.0):
     """The states of all layers side by side, (T, L N), for inputs d (T, D), a row one-hot or of an embedding.
 
     Args:
@@ -122,5 +128,5 @@ def stacked_states(layers, d, rule="leaky_output", f=np.tanh, keep=1.0):
     below, found = np.asarray(d, np.float64), []
     for w_rec, w_in, leak in layers:
         drive = below @ np.asarray(w_in, np.float64).T * (keep if not found else 1)
-        found.append(below := driven_states(w_rec, leak, drive, rule, f))
+        found.append(below := driven_states(w_rec, leak, drive, rule, f, diffusion))
     return np.concatenate(found, axis=1)

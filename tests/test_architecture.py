@@ -33,6 +33,8 @@ ROOMS = [
     "features",
     "readout",
     "regression",
+    "cells",
+    "trunk",
     "models",
     "config",
     "config_io",

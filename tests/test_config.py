@@ -130,7 +130,7 @@ def test_a_missing_file(tmp_path):
         (["--training.epochs", "x"], "command line: training.epochs is x: it must be int"),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
-        (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
+        (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout"),
         (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, given, imported"),
         (
             ["--data.length", "3"],

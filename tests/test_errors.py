@@ -22,6 +22,7 @@ import safetensors.numpy
 import esnlm
 from esnlm import commands, config, config_io
 from esnlm.data import store
+from esnlm.data.tokenizer import word_tokenizer
 from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
 from esnlm.process import exit_with
 from esnlm.reservoir.functions import UPDATE_RULES
@@ -107,6 +108,21 @@ def claim_a_billion() -> None:
     manifest["counts"]["sentences"] = 10**9
     manifest["sha256"]["manifest.json"] = store._manifest_sha256(manifest)
     Path("store/manifest.json").write_text(json.dumps(manifest))
+
+
+def deep_readout() -> None:
+    """small.yaml and store.yaml for the family deep_readout."""
+    for name in ("small.yaml", "store.yaml"):
+        change(name, lambda content: content.replace(b"model: {", b"model: {family: deep_readout, "))()
+
+
+def many_words() -> None:
+    """A store of one sentence, whose tokenizer has 32,257 ids, and store.yaml for the family deep_readout."""
+    deep_readout()
+    words = word_tokenizer([f"w{i}" for i in range(32000)])
+    with store.StoreWriter("many", words) as writer:
+        writer.append([words.bos, 300, words.eos], [3], [1], [4])
+        writer.finish(sentence_rule="one per line")
 
 
 def suite(formula: str, metric: str = "sum") -> Callable[[], object]:
@@ -355,7 +371,11 @@ TABLE = {
             "small.yaml: not a YAML file: more than 50 sections within each other, at line 1",
             write("small.yaml", "data: " + "[" * 9000),
         ),
-        Row("an unknown model", f"{TRAIN} --model.family gru", "model.family is 'gru': choose esn, lstm, gpt2, jaeger"),
+        Row(
+            "an unknown model",
+            f"{TRAIN} --model.family gru",
+            "model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout",
+        ),
         Row(
             "an unknown kernel",
             f"{TRAIN} --compute.kernel coo",
@@ -402,6 +422,12 @@ TABLE = {
             f"{TRAIN} --compute.cross_entropy fused --model.readout.rank 600",
             "compute.cross_entropy is fused: the readout of this model has 600 columns, and the kernel takes at most 512;"
             " choose auto",
+        ),
+        Row(
+            "a fused cross-entropy over a counted model",
+            f"{TRAIN} --compute.cross_entropy fused --model.readout.counted bigram",
+            "compute.cross_entropy is fused: the kernel adds no counted model to the logits; choose auto",
+            deep_readout,
         ),
         Row(
             "no memory for states",
@@ -491,6 +517,11 @@ TABLE = {
             f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.reservoir.update_rule lateral",
             "compute.mesh.units is 2: the update rule lateral is a program's own, and may read other units; leave it out",
         ),
+        Row(
+            "a reservoir in parts, and a shift of the units",
+            f"{TRAIN} --compute.mesh '{{vocabulary: 2, units: 2}}' --model.reservoir.update_rule residual_shift",
+            "compute.mesh.units is 2: the update rule residual_shift reads other units; leave it out",
+        ),
     ],
     "Reservoirs and models": [
         Row(
@@ -503,6 +534,19 @@ TABLE = {
             "a connectivity that is no share",
             f"{TRAIN} --model.reservoir.connectivity 1.5",
             "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1",
+        ),
+        Row(
+            "an unknown model under the logits",
+            f"{TRAIN} --model.readout.counted trigram",
+            "model.readout.counted is 'trigram': choose none, bigram",
+            deep_readout,
+        ),
+        Row(
+            "a counted model of very many tokens",
+            f"{STORE} --model.readout.counted bigram --data.train many",
+            "model.readout.counted is bigram: its table for 32,257 tokens would take 4.2 GB, and at most 4 GB are used; choose"
+            " none, or a smaller vocabulary",
+            many_words,
         ),
         Row(
             "a dropout that is no share",
@@ -519,6 +563,49 @@ TABLE = {
             "a small world of more neighbours than units",
             f"{TRAIN} --model.reservoir.topology.kind small_world --model.reservoir.topology.degree 16",
             "model.reservoir.topology.degree is 16: it must be even, at least 2 and below the state size, 16",
+        ),
+        Row(
+            "an antisymmetric matrix of more neighbours than units",
+            f"{TRAIN} --model.reservoir.topology.kind antisymmetric --model.reservoir.topology.mean_degree 16",
+            "model.reservoir.topology.mean_degree is 16.0: it must be above 0 and at most 15, one less than the state size",
+        ),
+        Row(
+            "no such spacing of the leaks",
+            f"{TRAIN} --model.reservoir.leak_spacing even",
+            "model.reservoir.leak_spacing is even: choose uniform or log",
+        ),
+        Row(
+            "the logarithm of a leak of 0",
+            f"{TRAIN} --model.reservoir.leak_spacing log",
+            "model.reservoir.leak_min is 0.0: it must be above 0 where leak_spacing is log",
+        ),
+        Row(
+            "a negative diffusion",
+            f"{TRAIN} --model.reservoir.diffusion -1",
+            "model.reservoir.diffusion is -1.0: it must not be negative",
+        ),
+        Row(
+            "Euler's step in continuous time",
+            f"{TRAIN} --model.reservoir.update_rule euler_state --model.reservoir.continuous '{{decay: 1}}'",
+            "model.reservoir.update_rule is euler_state: it is a step in continuous time by itself; leave "
+            "model.reservoir.continuous out",
+        ),
+        Row(
+            "no such input weights",
+            f"{TRAIN} --model.reservoir.input_weights learned",
+            "model.reservoir.input_weights is learned: choose random or counted",
+        ),
+        Row(
+            "counted input weights behind an embedding",
+            f"{TRAIN} --model.reservoir.input_weights counted --model.reservoir.embedding 4",
+            "model.reservoir.input_weights is counted: W_in reads no tokens behind an embedding; leave "
+            "model.reservoir.embedding out",
+        ),
+        Row(
+            "counted input weights without a training",
+            "python -m esnlm diagnose --config small.yaml --out new --model.reservoir.input_weights counted",
+            "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run, "
+            "or choose random",
         ),
         Row(
             "the radius of a matrix of zeros",

@@ -57,7 +57,7 @@ def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> Dista
     """Measures state contraction (Jaeger 2001, definition 3.1): two random start states a batch slot, one input.
 
     Start states are uniform in [-1, 1]^N, the set of states that tanh allows, and in [0, 1]^N under ReLU. Membrane
-    potentials start likewise, though no set bounds them.
+    potentials, and states of euler_state, start likewise, though no set bounds them.
 
     Args:
         cell: the network.

@@ -59,12 +59,13 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     Args:
         reservoir: the matrices of one layer or of a stack.
         activation: "tanh", "relu" or another one, about which theory says nothing here.
-        decay: alpha of the continuous-time form, 1 elsewhere.
+        decay: alpha of the continuous-time form, 1 elsewhere; under euler_state the diffusion gamma.
     """
     figures, leaks = [], []
     for layer in reservoir.layers:
         w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
-        linear = spectral_radius(_linearise(w, a, decay), seed=START_SEED).radius
+        shifted = layer.update_rule == "residual_shift"
+        linear = spectral_radius(_linearise(w, a, decay, shifted=shifted), seed=START_SEED).radius
         figures.append((sigma_max(w, seed=START_SEED), spectral_radius(w, seed=START_SEED).radius, linear))
         leaks.append(a)
     (sigma, radius, linear), a = np.max(figures, axis=0).tolist(), np.concatenate(leaks)
@@ -103,11 +104,19 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     return Theory(verdict, reason, sigma, radius, linear, empty)
 
 
-def _linearise(w: Matrix, a: np.ndarray, decay: float) -> Matrix:
-    """Returns I - alpha diag(a) + diag(a) W, as sparse as W."""
+def _linearise(w: Matrix, a: np.ndarray, decay: float, *, shifted: bool = False) -> Matrix:
+    """Returns (I - alpha diag(a)) O + diag(a) W, as sparse as W; O is I, or the cyclic shift of `residual_shift`.
+
+    With alpha = gamma this is I + diag(a) (W - gamma I) too, the linearisation of `euler_state`.
+    """
+    kept = scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a))
+    if shifted:
+        kept = scipy.sparse.csr_array(
+            kept[:, np.roll(np.arange(len(a)), -1)]
+        )  # column j of kept O is column j + 1 of kept
     if not scipy.sparse.issparse(w):
-        return np.diag(1 - decay * a) + a[:, None] * w
-    return scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a) + scipy.sparse.diags_array(a) @ w)
+        return kept.toarray() + a[:, None] * w
+    return scipy.sparse.csr_array(kept + scipy.sparse.diags_array(a) @ w)
 
 
 def sigma_max(matrix: Matrix, *, seed: int) -> float:

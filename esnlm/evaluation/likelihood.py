@@ -13,8 +13,7 @@ import numpy as np
 from esnlm.compute import ComputeConfig
 from esnlm.data.store import TokenStore
 from esnlm.evaluation import scoring
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import SentenceFeatures
 from esnlm.models.ngrams import NgramModel
 
 BLOCK_TOKENS = 1 << 20  # that an n-gram model is asked for at a time: bounds the memory that a long text takes
@@ -64,7 +63,7 @@ def perplexity(nll: float) -> float:
 
 
 def of_model(
-    stream: FeatureStream | PackedStream,
+    stream: SentenceFeatures,
     readout: dict,
     text: TokenStore,
     compute: ComputeConfig,

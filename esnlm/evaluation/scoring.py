@@ -17,9 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from esnlm.evaluation import sharded_scoring
-from esnlm.features.packed_stream import PackedStream
 from esnlm.features.sharded_stream import by_unit
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import SentenceFeatures
 from esnlm.ops import xla
 from esnlm.readout import linear
 
@@ -36,7 +35,7 @@ class WindowNll(NamedTuple):
 
 
 def total_nll(
-    stream: FeatureStream | PackedStream,
+    stream: SentenceFeatures,
     params: dict,
     sentences: Iterable[np.ndarray],
     precision: str,
@@ -69,7 +68,7 @@ def total_nll(
 
 
 def token_log_probs(
-    stream: FeatureStream | PackedStream,
+    stream: SentenceFeatures,
     params: dict,
     sequences: list[np.ndarray],
     precision: str,
@@ -120,7 +119,7 @@ def token_log_probs(
 
 
 def group_log_probs(
-    stream: FeatureStream | PackedStream,
+    stream: SentenceFeatures,
     params: dict,
     sequences: list[np.ndarray],
     group: np.ndarray,
@@ -175,9 +174,7 @@ class _Readout(NamedTuple):
     group_log_probs: Callable[..., jax.Array]
 
 
-def _readout_of(
-    stream: FeatureStream | PackedStream, cross_entropy: str = "plain", with_likeliest: bool = False
-) -> _Readout:
+def _readout_of(stream: SentenceFeatures, cross_entropy: str = "plain", with_likeliest: bool = False) -> _Readout:
     """Returns the functions for the devices of a stream."""
     if stream.placement is None:
         return _Readout(

@@ -1,7 +1,7 @@
 """Features of many sentences at once, without a gradient, in one buffer that is used again and again."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,16 @@ def default_batch_slots(state_size: int, backend: str) -> int:
     widest = CPU_CACHE // (4 * state_size) if backend == "cpu" else (1 << 28) // (4 * state_size)
     most = CPU_SLOTS if backend == "cpu" else 4096
     return int(min(most, max(8, 1 << (max(widest, 1).bit_length() - 1))))
+
+
+class SentenceFeatures(Protocol):
+    """What computes the features of many sentences at once: a FeatureStream, or another class of this folder."""
+
+    placement: Placement | None  # of the model's arrays on a mesh of devices; None: there is one device
+    slots: int  # sentences that a caller should give at once where it has many
+
+    def read(self, sentences: list[np.ndarray], prefix_tree: bool = False) -> tuple[jax.Array, list[np.ndarray]]:
+        """Returns (buffer, rows) as FeatureStream.read does."""
 
 
 class Reading(NamedTuple):

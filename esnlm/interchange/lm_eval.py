@@ -176,8 +176,8 @@ class EsnLM(TemplateLM):
         compute = run.config.compute
         longest = max(map(len, prompts)) + max_gen_toks
         ids = generate_each(
-            run.model.for_device(compute).reader(len(prompts), longest),
-            run.config.model.readout_arrays(run.model.params),
+            run._ready.reader(len(prompts), longest),
+            run._readout_here,
             prompts,
             run.tokenizer.eos,
             length=max_gen_toks,

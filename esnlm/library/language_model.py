@@ -150,7 +150,7 @@ class LanguageModel:
             tokenizer.decode(model.predict(["The cats"]))
         """
         run, found = self.run, []
-        readout = run.config.model.readout_arrays(run.model.params)
+        readout = run._readout_here
         for ids in encode(list(beginnings), self.tokenizer, "no-eos"):
             logits = linear.logits(readout, run._features_of(ids)[-1:], run.config.compute.precision)
             found.append(int(np.argmax(np.asarray(logits))))

@@ -85,8 +85,8 @@ class Reservoir:
             input_connectivity: share of nonzeros of W_in; None: that of W_rec for tokens, and 1 for numbers.
             input_scale: standard deviation of W_in's nonzeros.
             activation: f: "tanh", "relu", or a function of an array, see `esnlm.activation`.
-            update_rule: "leaky_output", "leaky_membrane", or a function (state, drive, leak, f) -> state, see
-                `esnlm.update_rule`.
+            update_rule: "leaky_output", "leaky_membrane", "euler_state", "residual_shift", or a function (state, drive, leak, f)
+                -> state, see `esnlm.update_rule`.
             embedding: width of a frozen random embedding of the tokens; None: there is none.
             layers: reservoirs above each other. The states of all are given, side by side.
             seed: of all that is drawn.
@@ -237,7 +237,11 @@ class Reservoir:
             entries = entries[entries != 0]
             require(len(entries) > 0, "w_in has no entry but 0: no input would reach the reservoir")
             share = len(entries) / (old.state_size * old.input_size)
-            changes |= {"input_connectivity": share, "input_scale": float(np.sqrt(np.mean(np.square(entries))))}
+            changes |= {
+                "input_weights": "random",
+                "input_connectivity": share,
+                "input_scale": float(np.sqrt(np.mean(np.square(entries)))),
+            }
         if leak is not None:
             a = parts.leaks(leak, old.state_size)
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max()), "continuous": None}

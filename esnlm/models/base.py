@@ -18,13 +18,14 @@ from jax.experimental.sparse import BCSR
 from jax.sharding import Mesh
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.devices import find_device
 from esnlm.errors import require
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
-from esnlm.features.packed_stream import PackedStream
 from esnlm.features.sharded_stream import ShardedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures
+from esnlm.features.trunk_stream import TrunkStream
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement
 from esnlm.readout import fused_cross_entropy
@@ -71,6 +72,24 @@ class ModelConfig(ABC):
     def features_are_frozen(self) -> bool:
         """Whether no trained number decides the features, so that they can be precomputed for many updates at once."""
         return False
+
+    @property
+    def trains_ahead(self) -> bool:
+        """Whether updates read numbers that were computed ahead for many of them: features, or what lies below those.
+
+        What is trained below the features is then `RecurrentModel.trunk`.
+        """
+        return self.features_are_frozen
+
+    @property
+    def ahead_size(self) -> int:
+        """The numbers of a token that are computed ahead."""
+        return self.feature_size
+
+    @property
+    def states_ahead(self) -> int:
+        """How many of these numbers are states. The rest, behind them, are ids of tokens and the like."""
+        return self.ahead_size
 
     @property
     def reservoir_units(self) -> int:
@@ -121,6 +140,16 @@ class ModelConfig(ABC):
         """The columns that readout/fused_cross_entropy.py takes."""
         return fused_cross_entropy.WIDEST
 
+    @property
+    def why_not_fused(self) -> str | None:
+        """Why the cross-entropy of this readout cannot be computed by readout/fused_cross_entropy.py; None: it can."""
+        if self.readout_width <= self.widest_fused:
+            return None
+        return (
+            f"the readout of this model has {self.readout_width:,} columns, and the kernel takes at most"
+            f" {self.widest_fused}"
+        )
+
     def cross_entropy(self, backend: str, precision: str) -> str:
         """Returns the kernel of the cross-entropy for a backend and a precision of the products: plain or fused."""
         return fused_cross_entropy.choose(self.readout_width, precision) if backend == "gpu" else "plain"
@@ -144,10 +173,18 @@ class ModelConfig(ABC):
         """Returns the memory of what is frozen, as it is saved; 0 where nothing is, and then nothing is restored."""
         return 0
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them.
 
         A family that has such arrays says in `frozen_bytes` how large they are.
+
+        Args:
+            vocab_size: V.
+            seed: of all that is drawn.
+            text: the training text, for what is counted in it; None where there is none.
+
+        Raises:
+            InputError: something is to be counted, and there is no text.
         """
         return {}, {}
 
@@ -221,7 +258,10 @@ class ModelConfig(ABC):
         return READOUT_ARRAYS if self.features_are_frozen else None
 
     def readout_arrays(self, params: dict) -> dict:
-        """Returns those of the trained arrays that make the readout, as readout/linear.py takes them."""
+        """Returns those of the trained arrays that make the readout, as readout/linear.py takes them.
+
+        Ask the model (`LanguageModel.readout_arrays`) for all of the readout: it knows what is frozen, too.
+        """
         return params["readout"]
 
 
@@ -267,7 +307,7 @@ class LanguageModel(nnx.Module):
         """Returns the features after the last token, (F, B)."""
 
     @abstractmethod
-    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream | PackedStream:
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> SentenceFeatures:
         """Returns what reads many sentences at once, without a gradient; see features/stream.py.
 
         Args:
@@ -291,6 +331,19 @@ class LanguageModel(nnx.Module):
         ready = nnx.merge(graphdef, *state)
         ready.precision, ready.cross_entropy = compute.precision, compute.cross_entropy
         return ready
+
+    @property
+    def frozen_readout_arrays(self) -> dict:
+        """The arrays of the readout that are not trained, as readout/linear.py takes them beside the trained ones."""
+        return {}
+
+    def readout_arrays(self, params: dict) -> dict:
+        """Returns the arrays of the readout, as readout/linear.py takes them.
+
+        Args:
+            params: what is trained, as `LanguageModel.params` gives it: of this model, or other ones.
+        """
+        return self.config.readout_arrays(params) | self.frozen_readout_arrays
 
     def reader(self, slots: int, length: int) -> Callable[[np.ndarray], jax.Array]:
         """Returns a function from the tokens that each slot reads next, (B,), to the features after them, (B, F).
@@ -340,9 +393,26 @@ class RecurrentModel(LanguageModel):
         if key is not None and self.config.dropout > 0:
             keys = dropout.token_keys(key, batch.corpus_positions)
             keep = dropout.mask(keys, dropout.INPUT, cell.mask_size, self.config.dropout)
-        return recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+        ahead = recurrence.unroll(cell, batch.tokens, batch.positions, keep).reshape(-1, cell.output_size)
+        return ahead if self.trunk is None else self.trunk(self.params, ahead)
 
-    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream:
+    @property
+    def trunk(self) -> Callable[[dict, jax.Array], jax.Array] | None:
+        """A function from trained arrays, and what the cell computed (C, N), to the features (C, F); None: they are the same.
+
+        It keeps no trained array of this model: the optimizer frees them at every update.
+        """
+        return None
+
+    def stream(self, compute: ComputeConfig, placement: Placement | None = None) -> SentenceFeatures:
+        ahead, trunk = self.stream_ahead(compute, placement), self.trunk
+        return ahead if trunk is None else TrunkStream(ahead, trunk, self.params)
+
+    def stream_ahead(self, compute: ComputeConfig, placement: Placement | None = None) -> FeatureStream:
+        """Returns the stream of what `cell` computes, which needs no trained array where the configuration `trains_ahead`.
+
+        The arguments are those of `stream`.
+        """
         assert compute.batch_slots is not None and compute.window_tokens is not None, "choose_compute decides them"
         settings = self.cell, compute.batch_slots, compute.window_tokens, self.config.dropout
         return FeatureStream(*settings) if placement is None else ShardedStream(*settings, placement)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import InputError
 from esnlm.features import dropout
 from esnlm.features.recurrence import State
@@ -19,7 +20,7 @@ from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentMode
 from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
-from esnlm.reservoir import by_unit, cell, fused, sparse, weights
+from esnlm.reservoir import by_unit, cell, functions, sparse, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 
@@ -55,6 +56,7 @@ class EchoStateConfig(ModelConfig):
             f"{reservoir.state_size:,}" if reservoir.layers == 1 else f"{reservoir.layers} x {reservoir.state_size:,}"
         )
         parts = [" ".join([*name, size]), f"rank {rank}" if rank else "full rank"]
+        parts += ["counted W_in"] * (reservoir.input_weights == "counted")
         return ", ".join(parts + [f"embedding {reservoir.embedding}"] * (reservoir.embedding is not None))
 
     @property
@@ -76,8 +78,9 @@ class EchoStateConfig(ModelConfig):
     def why_not_cut(self, units: int) -> str | None:
         if self.train_input:
             return super().why_not_cut(units)
-        if self.reservoir.update_rule not in fused.UPDATE_RULES:
-            return f"the update rule {self.reservoir.update_rule} is a program's own, and may read other units"
+        if (rule := self.reservoir.update_rule) not in functions.BY_UNIT:
+            reads = "reads" if functions.is_built_in(rule) else "is a program's own, and may read"
+            return f"the update rule {rule} {reads} other units"
         if self.reservoir.state_size % units:
             return f"it does not divide model.reservoir.state_size, which is {self.reservoir.state_size:,}"
         return None
@@ -152,13 +155,13 @@ class EchoStateConfig(ModelConfig):
         saved = sum(4 * size if share >= weights.DENSE_FROM else 12 * size * share for size, share in sizes)
         return round(4 * self.feature_size + saved)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
-        initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed)
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
+        initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed, text)
         record = {
             "seed": seed,
             "redraws": initialized.redraws,
             "radius_before_scaling": [dataclasses.asdict(radius) for radius in initialized.radii],
-            "nonzeros": _reservoir_nonzeros(initialized.reservoir),
+            "nonzeros": reservoir_nonzeros(initialized.reservoir),
         }
         return initialized.reservoir.arrays(), record
 
@@ -215,11 +218,11 @@ class EchoState(RecurrentModel):
         in_readout = linear.count(config.readout, config.feature_size, vocab_size)
         trainable = in_readout + (self.reservoir.layers[0].nonzeros[1] if config.train_input else 0)
         matrix_entries = sum(rows * columns for rows, columns, _ in config.reservoir.matrices(vocab_size))
-        total = in_readout + _reservoir_nonzeros(self.reservoir)
+        total = in_readout + reservoir_nonzeros(self.reservoir)
         return Counts(trainable, total, in_readout + matrix_entries + config.feature_size)
 
 
-def _reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
+def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:
     """Returns the nonzeros of W_rec, W_in, leak and embedding of all layers, with a trained W_in among them."""
     embedding = reservoir.layers[0].embedding
     in_layers = sum(sum(layer.nonzeros) + layer.state_size for layer in reservoir.layers)

@@ -16,6 +16,7 @@ the LSTM. The features are z = B x + B_u u + B_y p, (r,) a token, and what the s
 With output feedback the echo state property is not defined (definition 1), whatever W's spectral radius.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ from jax import lax
 from jax.experimental.sparse import BCOO
 
 from esnlm.compute import ComputeConfig
+from esnlm.data.store import TokenStore
 from esnlm.errors import require
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
@@ -69,6 +71,11 @@ class JaegerConfig(ModelConfig):
         return EchoStateConfig(reservoir=self.reservoir, readout=ReadoutConfig(self.rank))
 
     @property
+    def feedback_gamma(self) -> float:
+        """Share of nonzeros of W_back, which is that of a random W_in."""
+        return dataclasses.replace(self.reservoir, input_weights="random").input_gamma
+
+    @property
     def title(self) -> str:
         return f"{self.without_feedback.title}, output feedback"
 
@@ -98,7 +105,7 @@ class JaegerConfig(ModelConfig):
     def expected_counts(self, vocab_size: int) -> Counts:
         """Returns the counts of the network without feedback, and W_back, B_u and B_y."""
         matrix = self.reservoir.state_size * vocab_size
-        nonzeros = round(matrix * self.reservoir.input_gamma)
+        nonzeros = round(matrix * self.feedback_gamma)
         return self.with_feedback(self.without_feedback.expected_counts(vocab_size), vocab_size, nonzeros)
 
     def with_feedback(self, without: Counts, vocab_size: int, nonzeros: int) -> Counts:
@@ -111,22 +118,20 @@ class JaegerConfig(ModelConfig):
 
         Beside the network without feedback, A z and W_back p are computed twice, and B_y p has a gradient too.
         """
-        w_back = vocab_size * self.reservoir.input_gamma * self.reservoir.state_size
+        w_back = vocab_size * self.feedback_gamma * self.reservoir.state_size
         feedback = round(8 * vocab_size * self.rank + 4 * w_back)
         return self.without_feedback.flops_per_token(vocab_size) + feedback
 
     def frozen_bytes(self, vocab_size: int) -> int:
         """Returns the memory of what is frozen as it is saved; W_back is a value and two indices an entry."""
-        w_back = 12 * self.reservoir.state_size * vocab_size * self.reservoir.input_gamma
+        w_back = 12 * self.reservoir.state_size * vocab_size * self.feedback_gamma
         return self.without_feedback.frozen_bytes(vocab_size) + round(w_back)
 
-    def initialize_frozen(self, vocab_size: int, seed: int) -> tuple[dict, dict]:
+    def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         """Returns the arrays of the reservoir and of W_back (Bernoulli connectivity, N(0, feedback_scale^2)), and a record."""
-        arrays, record = self.without_feedback.initialize_frozen(vocab_size, seed)
+        arrays, record = self.without_feedback.initialize_frozen(vocab_size, seed, text)
         rng, size = generator(seed, Stream.FEEDBACK), self.reservoir.state_size
-        indices = np.stack(bernoulli_positions(size, vocab_size, self.reservoir.input_gamma, rng), axis=1).astype(
-            np.int32
-        )
+        indices = np.stack(bernoulli_positions(size, vocab_size, self.feedback_gamma, rng), axis=1).astype(np.int32)
         values = rng.standard_normal(len(indices), dtype=np.float32) * np.float32(self.feedback_scale)
         record |= {"nonzeros": record["nonzeros"] + len(indices)}
         return arrays | {"feedback": {"values": values, "indices": indices}}, record

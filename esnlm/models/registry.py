@@ -11,5 +11,6 @@ MODELS: dict[str, type[ModelConfig]] = {
         "lstm": "esnlm.models.lstm:LstmConfig",
         "gpt2": "esnlm.models.gpt2:GPT2Config",
         "jaeger": "esnlm.models.jaeger:JaegerConfig",
+        "deep_readout": "esnlm.models.deep_readout:DeepReadoutConfig",
     }.items()
 }

@@ -48,6 +48,7 @@ def weighted_nll(
     rows: jax.Array | None,
     precision: str,
     kernel: str = "plain",
+    prior: jax.Array | None = None,
 ) -> jax.Array:
     """Returns sum_i weights_i * -log softmax(W z_{rows_i} + b)[targets_i], in nats; differentiable in z, w and bias.
 
@@ -60,8 +61,9 @@ def weighted_nll(
         rows: (P,) int32, the row of z from which each target is predicted. The first C are 0 .. C - 1. None if P is C.
         precision: of the products (ops/matmul.py).
         kernel: plain or fused.
+        prior: added to the logits, (C, V), and not differentiated; for the kernel plain only. None: nothing is added.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision, kernel, with_dz=False)[0]
+    return _forward(z, w, bias, targets, weights, rows, precision, kernel, prior, with_dz=False)[0]
 
 
 def pair_log_probs(
@@ -72,17 +74,22 @@ def pair_log_probs(
     targets: jax.Array,
     precision: str,
     kernel: str = "plain",
+    prior: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a target t; rows may recur."""
+    """Returns log softmax(W z_s + b)[t] in nats, (P,), for pairs of a row s of z (C, r) and a target t; rows may recur.
+
+    `kernel` and `prior` are those of `weighted_nll`.
+    """
     if kernel == "fused":
+        assert prior is None, "the configuration chooses the kernel plain"
         return _fused_pair_log_probs(z, w, bias, sources, targets, precision)
-    logits = matmul(z, w, (1, 1), precision)  # (C, V), without the bias, as below
+    logits = _without_bias(z, w, prior, precision)  # (C, V), as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
     base = _likeliest(picked, sources, len(z))
     _, total = _relative(logits, bias, base)
 
     def about_maximum() -> jax.Array:
-        _, total, top = _about_maximum(matmul(z, w, (1, 1), precision) + bias)
+        _, total, top = _about_maximum(_without_bias(z, w, prior, precision) + bias)
         return (picked - top[sources]) - jnp.log(total)[sources]
 
     log_probs = (picked - base[sources]) - jnp.log(total)[sources]
@@ -98,13 +105,15 @@ def _forward(
     rows: jax.Array | None,
     precision: str,
     kernel: str,
+    prior: jax.Array | None,
     with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
     """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
     rows = jnp.arange(len(z)) if rows is None else rows
     if kernel == "fused":
+        assert prior is None, "the configuration chooses the kernel plain"
         return _fused_forward(z, w, bias, targets, weights, rows, precision, with_dz)
-    logits = matmul(z, w, (1, 1), precision)  # (C, V); the bias is added below, in the pass of the exponentials
+    logits = _without_bias(z, w, prior, precision)  # (C, V); the bias is added below, in the pass of the exponentials
     picked = logits[rows, targets] + bias[targets]  # (P,)
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
     e, total = _relative(logits, bias, base)
@@ -113,7 +122,7 @@ def _forward(
     )
 
     def about_maximum() -> tuple[jax.Array, *Gradient]:
-        logits = matmul(z, w, (1, 1), precision) + bias
+        logits = _without_bias(z, w, prior, precision) + bias
         e, total, top = _about_maximum(logits)
         return from_exponentials(e, total, top[rows] - logits[rows, targets])
 
@@ -123,16 +132,16 @@ def _forward(
 
 
 def _forward_of_vjp(
-    z: Any, w: Any, bias: Any, targets: Any, weights: Any, rows: Any, precision: str, kernel: str
+    z: Any, w: Any, bias: Any, targets: Any, weights: Any, rows: Any, precision: str, kernel: str, prior: Any = None
 ) -> tuple[jax.Array, Gradient]:
     """Does `_forward` on arguments that say whether they are differentiated. Frozen features at full rank are not."""
     z_, w, bias, targets, weights = (given.value for given in (z, w, bias, targets, weights))
-    rows = None if rows is None else rows.value
-    return _forward(z_, w, bias, targets, weights, rows, precision, kernel, z.perturbed)
+    rows, prior = (None if given is None else given.value for given in (rows, prior))
+    return _forward(z_, w, bias, targets, weights, rows, precision, kernel, prior, z.perturbed)
 
 
 def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
-    return *(None if part is None else cotangent * part for part in gradient), None, None, None
+    return *(None if part is None else cotangent * part for part in gradient), None, None, None, None
 
 
 weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
@@ -174,6 +183,12 @@ def loss_and_gradient(
     dw = matmul(e, scale[:, None] * z, (0, 0), precision).at[targets].add(-own_weights[:, None] * z[rows])  # (V, r)
     dbias = _dot(scale, e).at[targets].add(-own_weights)  # (V,)
     return loss, dz, dw, dbias
+
+
+def _without_bias(z: jax.Array, w: jax.Array, prior: jax.Array | None, precision: str) -> jax.Array:
+    """Returns the logits less the bias, (C, V)."""
+    logits = matmul(z, w, (1, 1), precision)
+    return logits if prior is None else logits + prior
 
 
 def _relative(logits: jax.Array, bias: jax.Array | int, base: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -2,6 +2,9 @@
 
 The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, since
 that is what an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias.
+
+Beside them may stand a frozen "prior" (V, V), a row for each token: what is added to the logits after that token [ours]. The
+features then have one more column, the last one, with the id of the token.
 """
 
 from dataclasses import dataclass
@@ -100,8 +103,9 @@ def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
 
 def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
     """Returns o = W_out h + b_out, (C, V), for features (C, N)."""
-    z, w, bias = _last_layer(params, features, precision)
-    return matmul(z, w, (1, 1), precision) + bias
+    z, w, bias, prior = _last_layer(params, features, precision)
+    found = matmul(z, w, (1, 1), precision) + bias
+    return found if prior is None else found + prior
 
 
 def weighted_nll(
@@ -125,8 +129,8 @@ def weighted_nll(
             P is C.
         kernel: of the cross-entropy, plain or fused.
     """
-    z, w, bias = _last_layer(params, features, precision)
-    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, kernel)
+    z, w, bias, prior = _last_layer(params, features, precision)
+    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, kernel, prior)
 
 
 def pair_log_probs(
@@ -138,8 +142,8 @@ def pair_log_probs(
     kernel: str = "plain",
 ) -> jax.Array:
     """Returns log p(target) in nats, (P,), for pairs of the number of a row of features (C, N) and a target."""
-    z, w, bias = _last_layer(params, features, precision)
-    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, kernel)
+    z, w, bias, prior = _last_layer(params, features, precision)
+    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, kernel, prior)
 
 
 def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:
@@ -148,13 +152,22 @@ def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precisi
     return jax.nn.logsumexp(jnp.where(group, found, -jnp.inf), axis=1) - jax.nn.logsumexp(found, axis=1)
 
 
-def _last_layer(params: dict, features: jax.Array, precision: str) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns z (C, r), w (V, r) and the bias (V,) such that the logits are z w^T + bias; r is N at full rank."""
+def _last_layer(
+    params: dict, features: jax.Array, precision: str
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """Returns z (C, r), w (V, r), the bias (V,) and the prior (C, V) such that the logits are z w^T + bias + prior.
+
+    r is N at full rank. The prior is None where there is none.
+    """
+    prior = None
+    if "prior" in params:
+        features, ids = features[:, :-1], features[:, -1].astype(jnp.int32)
+        prior = jnp.take(params["prior"], ids, axis=0, mode="clip")  # A row of padding may have any number there.
     if "w" in params:
         z, w = features, params["w"]
     else:
         z, w = _project(features, params["b"], precision), params["a"]
-    return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32)
+    return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32), prior
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

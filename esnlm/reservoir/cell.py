@@ -69,7 +69,9 @@ class TrainedInput(nnx.Module):
 
 
 class Reservoir(nnx.Module):
-    """One layer, by one of two update rules, or by a function of one's own; the readout sees what feeds back, h or r.
+    """One layer, by an update rule of reservoir/functions.py or by a function of one's own.
+
+    The readout sees what feeds back, h or r. The first two rules are
 
     leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
     leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
@@ -80,7 +82,7 @@ class Reservoir(nnx.Module):
         leak: a (N,).
         embedding: (D, V), whose column of a token u is then, instead of one-hot; or None.
         activation: f, by its name in ACTIVATIONS (reservoir/functions.py).
-        decay: alpha of the continuous-time form (Ueda et al. 2025b).
+        decay: alpha of the continuous-time form (Ueda et al. 2025b); under euler_state the diffusion gamma.
         update_rule: leaky_output, leaky_membrane or another one of UPDATE_RULES.
     """
 
@@ -196,7 +198,7 @@ class Reservoir(nnx.Module):
         """Returns the state after one more token a slot, (N, B).
 
         Args:
-            state: (N, B), h under leaky_output, and the membrane potentials under leaky_membrane.
+            state: (N, B), the membrane potentials under leaky_membrane, and h under the other rules.
             x: W_in u, (N, B), with dropout's mask on it where there is one.
         """
         return self._blend(state, self._feed_back(state) + x)
@@ -212,10 +214,12 @@ class Reservoir(nnx.Module):
     def activations(self, state: jax.Array, x: jax.Array) -> jax.Array:
         """Returns f(.) as `advance(state, x)` computes it, (N, B). Diagnosis counts the saturated units in it.
 
-        Under leaky_output this is f(.) before the leak mixes it with the old state. Under any other rule it is the output.
+        Under the built-in rules of h this is f(.) before it is mixed with the old state. Under any other rule it is the output.
         """
-        if self.update_rule == "leaky_output":
+        if self.update_rule in ("leaky_output", "residual_shift"):
             return self.f(self._feed_back(state) + x)
+        if self.update_rule == "euler_state":
+            return self.f(self._feed_back(state) + x - self.decay * state)
         return self.output(self.advance(state, x))
 
     def for_device(

@@ -2,6 +2,13 @@
 
     leaky_output    h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)           Ueda et al. 2025a, eq. 1, at alpha 1
     leaky_membrane  x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)  Fujimaki 2026, eq. 1 and 2, at alpha 1
+    euler_state     h' = h + a * f((W_rec - gamma I) h + W_in u)               Gallicchio 2024
+    residual_shift  h' = (1 - alpha a) * O h + a * f(W_rec h + W_in u)         Ceni and Gallicchio 2024, O the cyclic shift
+
+In an Euler state network W_rec is antisymmetric (topology `antisymmetric`), and a is its step epsilon, one number there and one
+a unit here [ours]. It is f without a leak: nothing but gamma, the diffusion, fades the state. A residual echo state network
+weighs O h with alpha and f(.) with beta, each one number. Here beta is the unit's leak a, and their alpha is 1 - alpha a, as in
+leaky_output [ours], so that O = I would give leaky_output. (O h)_i = h_(i - 1), and unit 0 has what the last unit had.
 
 A configuration names its functions. So a run whose function was registered here by a program can be trained, saved and
 loaded by every program that registers the same function under the same name. A function that nobody registered has a name
@@ -39,11 +46,23 @@ def _leaky_membrane(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Acti
     return (1 - decay * leak) * state + leak * drive
 
 
+def _euler_state(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
+    return state + leak * f(drive - decay * state)  # decay is gamma
+
+
+def _residual_shift(state: jax.Array, drive: jax.Array, leak: jax.Array, f: Activation, decay: float) -> jax.Array:
+    return (1 - decay * leak) * jnp.roll(state, 1, axis=0) + leak * f(drive)
+
+
 ACTIVATIONS: dict[str, Activation] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 UPDATE_RULES: dict[str, UpdateRule] = {
     "leaky_output": UpdateRule(_leaky_output),
     "leaky_membrane": UpdateRule(_leaky_membrane, lambda state, f: f(state)),
+    "euler_state": UpdateRule(_euler_state),
+    "residual_shift": UpdateRule(_residual_shift),
 }
+# The rules by which a unit reads other units through W_rec alone, so that a reservoir can be cut by unit.
+BY_UNIT = ("leaky_output", "leaky_membrane", "euler_state")
 
 _BUILT_IN = frozenset([*ACTIVATIONS, *UPDATE_RULES])
 _given: dict[tuple[str, str], Callable] = {}  # by kind and name, the functions that programs have added
@@ -112,6 +131,11 @@ def name_of(kind: str, given: str | Callable) -> str:
     return name
 
 
+def is_built_in(name: str) -> bool:
+    """Returns whether a name is that of a function of the package."""
+    return name in _BUILT_IN
+
+
 def is_anonymous(name: str) -> bool:
     """Returns whether a name serves this process only."""
     return name.startswith("<")
@@ -135,5 +159,5 @@ def _own_name(kind: str, function: Callable) -> str:
     name = getattr(function, "__name__", "")
     advice = "write it with def, under a name of its own"
     require(name.isidentifier(), f"{kind}: a function without a name cannot be registered; {advice}")
-    require(name not in _BUILT_IN, f"{kind} {name}: esnlm has one of this name; choose another name")
+    require(not is_built_in(name), f"{kind} {name}: esnlm has one of this name; choose another name")
     return name

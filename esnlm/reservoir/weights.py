@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from jax.experimental.sparse import BCOO
 
+from esnlm.data.store import TokenStore
 from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.counted_input import counted_columns
 from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, public
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
@@ -25,6 +27,8 @@ log = logging.getLogger("esnlm")
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
+INPUT_WEIGHTS = ("random", "counted")
+LEAK_SPACINGS = ("uniform", "log")
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,23 @@ class ReservoirConfig:
     input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
     spectral_radius: float = 0.99  # of W_rec, after it is scaled [rho_rec]
     input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
+    # random, or counted: by the tokens that each token stands among in the training text, so that tokens that are used alike
+    # drive the units alike (reservoir/counted_input.py). A counted W_in is dense where input_connectivity is null.
+    input_weights: str = "random"
     leak_min: float = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
     leak_max: float = 1.0  # upper end of that interval [alpha_max]
+    # How the leaks lie in that interval: uniform, or log, where their logarithms are uniform, so that there are as many units of
+    # leaks from 0.01 to 0.1 as from 0.1 to 1. Leaks of many scales are those of Tanaka et al. 2022.
+    leak_spacing: str = "uniform"
     # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
     continuous: ContinuousTime | None = None
     activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
-    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026); or a name registered by
-    # esnlm.update_rule.
+    # What the leak fades: in leaky_output h, in leaky_membrane x, the argument of f (Fujimaki 2026). euler_state is Gallicchio 2024's
+    # step of Euler's method, as long as the leak; residual_shift is Ceni and Gallicchio 2024's: leaky_output, but what a unit keeps
+    # moves on to the next one. Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
+    # How fast a state fades under update_rule euler_state, which alone reads it (Gallicchio 2024) [gamma]
+    diffusion: float = 0.001
     # Width of a frozen random embedding in front of W_in; null: W_in reads tokens (Fujimaki 2026) [D_emb].
     embedding: int | None = None
     layers: int = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
@@ -85,8 +98,11 @@ class ReservoirConfig:
 
     @property
     def input_gamma(self) -> float:
-        """Share of nonzeros of W_in."""
-        return self.gamma if self.input_connectivity is None else self.input_connectivity
+        """Share of nonzeros of W_in. A counted one is dense, or has a whole number of them for each token."""
+        if self.input_weights == "random":
+            return self.gamma if self.input_connectivity is None else self.input_connectivity
+        share = 1.0 if self.input_connectivity is None else self.input_connectivity
+        return max(1, round(share * self.state_size)) / self.state_size
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
         """Returns rows, columns and expected share of nonzeros of each frozen matrix.
@@ -107,7 +123,9 @@ class ReservoirConfig:
 
     @property
     def decay(self) -> float:
-        """Factor of the leak where it fades the state [alpha]; it is 1 except in continuous time."""
+        """Factor of the leak where it fades the state [alpha], 1 except in continuous time; under euler_state the diffusion."""
+        if self.update_rule == "euler_state":
+            return self.diffusion
         return 1.0 if self.continuous is None else self.continuous.decay
 
     @property
@@ -128,7 +146,7 @@ class ReservoirConfig:
         self.topology.check(f"{field}.topology", self.state_size)
         if self.connectivity is not None:
             must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
-        elif not own_density or self.input_connectivity is None:
+        elif not own_density or (self.input_connectivity is None and self.input_weights == "random"):
             must(
                 0 < self.mean_degree <= self.state_size,
                 "mean_degree",
@@ -141,9 +159,21 @@ class ReservoirConfig:
             self.continuous.check(f"{field}.continuous")
         must(self.spectral_radius > 0 or kind == "given", "spectral_radius", "it must be above 0")
         must(self.input_scale > 0, "input_scale", "it must be above 0")
+        must(self.input_weights in INPUT_WEIGHTS, "input_weights", f"choose {' or '.join(INPUT_WEIGHTS)}")
+        behind = self.input_weights == "counted" and self.embedding is not None
+        must(not behind, "input_weights", f"W_in reads no tokens behind an embedding; leave {field}.embedding out")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
+        must(self.leak_spacing in LEAK_SPACINGS, "leak_spacing", f"choose {' or '.join(LEAK_SPACINGS)}")
+        must(
+            self.leak_spacing == "uniform" or self.leak_min > 0,
+            "leak_min",
+            "it must be above 0 where leak_spacing is log",
+        )
         must(self.activation in ACTIVATIONS, "activation", f"it must be {' or '.join(public(ACTIVATIONS))}")
         must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(public(UPDATE_RULES))}")
+        must(self.diffusion >= 0, "diffusion", "it must not be negative")
+        clash = self.update_rule == "euler_state" and self.continuous is not None
+        must(not clash, "update_rule", f"it is a step in continuous time by itself; leave {field}.continuous out")
         must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
         must(self.layers >= 1, "layers", "it must be at least 1")
 
@@ -157,18 +187,32 @@ class InitializedReservoir:
     redraws: int  # draws of a W_rec thrown away because their radius was 0
 
 
-def initialize_reservoir(config: ReservoirConfig, vocab_size: int, seed: int) -> InitializedReservoir:
+def initialize_reservoir(
+    config: ReservoirConfig, vocab_size: int, seed: int, text: TokenStore | None = None
+) -> InitializedReservoir:
     """Initializes W_rec, W_in and the leaks of each layer, and the embedding. The same seed gives the same arrays.
 
     W_rec, W_in and the leaks are those of Ueda et al. 2025a (eq. 2 to 4). The embedding (Fujimaki 2026) is N(0, 1).
     Above the first layer W_in is (N, N), as sparse as W_rec, with values N(0, sigma_in^2 / d) [ours]. There d outputs
     of size 1 drive a unit as hard as a token drives those that it reaches, by N(0, sigma_in^2).
 
+    Args:
+        config: the settings.
+        vocab_size: V.
+        seed: of all that is drawn.
+        text: what `input_weights: counted` counts, the training text.
+
     Raises:
-        InputError: the topology cannot be had at this size, or every draw of a W_rec had radius 0.
+        InputError: the topology cannot be had at this size, every draw of a W_rec had radius 0, or there is no text to count.
     """
     size, width = config.state_size, config.embedding
     config.topology.check("model.reservoir.topology", size)
+    counted = config.input_weights == "counted"
+    require(
+        text is not None or not counted,
+        "model.reservoir.input_weights is counted: only a training has the text that it counts; train first, and give the run,"
+        " or choose random",
+    )
     embedding = None
     if width is not None:
         embedding = generator(seed, Stream.EMBEDDING).standard_normal((width, vocab_size), dtype=np.float32)
@@ -179,7 +223,9 @@ def initialize_reservoir(config: ReservoirConfig, vocab_size: int, seed: int) ->
     for layer, (columns, connectivity, scale) in enumerate(inputs):
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
-        leak = generator(seed, Stream.LEAK, layer=layer).uniform(*config.leaks, size).astype(np.float32)
+        if text is not None and counted and not layer:
+            w_in = _count_w_in(text, w_in, round(connectivity * size), scale)
+        leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
         layers.append(Reservoir(w_rec, w_in, leak, None if layer else embedding, **config.dynamics))
         radii.append(radius)
         redraws += thrown_away
@@ -230,6 +276,17 @@ def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO |
     return bcoo(connections.values(rng), indices, (size, size))
 
 
+def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:
+    """Returns the leaks of a layer, (N,) float32, drawn independently, so that they have nothing to do with who feeds whom.
+
+    Spaced evenly in the order of the units, the slow units would be neighbours on a ring, and the hubs of a scale-free graph.
+    """
+    low, high = config.leaks
+    if config.leak_spacing == "uniform":
+        return rng.uniform(low, high, config.state_size).astype(np.float32)
+    return (low * (high / low) ** rng.uniform(size=config.state_size)).astype(np.float32)
+
+
 def _initialize_w_in(
     rows: int, columns: int, connectivity: float, scale: float, rng: np.random.Generator
 ) -> BCOO | np.ndarray:
@@ -239,3 +296,11 @@ def _initialize_w_in(
     row, column = bernoulli_positions(rows, columns, connectivity, rng)
     values = rng.standard_normal(len(row), dtype=np.float32) * np.float32(scale)
     return bcoo(values, np.stack([row, column], axis=1), (rows, columns))
+
+
+def _count_w_in(text: TokenStore, random: BCOO | np.ndarray, reached: int, scale: float) -> BCOO | np.ndarray:
+    """Returns the counted W_in whose projection is a random one, dense where that is."""
+    found = counted_columns(text, as_scipy(random), reached, scale)
+    if isinstance(random, np.ndarray):
+        return found.toarray()
+    return bcoo(found.data, np.stack(found.coords, axis=1), found.shape)

@@ -56,15 +56,15 @@ def bound_times(
         devices: that share the work.
     """
     assert compute.batch_slots is not None, "choose_compute decides it"
-    speed, float32, features = device.flops[compute.precision], device.flops["float32"], model.feature_size
+    speed, float32, features = device.flops[compute.precision], device.flops["float32"], model.ahead_size
 
     def seconds(size: float, flops: float, speed: float) -> float:
         return max(FLOAT * size / device.bandwidth, flops / speed) / devices
 
     trained = model.expected_counts(vocab_size).trainable
-    nonzeros, entries = model.recurrent_entries if model.features_are_frozen else (0, 0)
+    nonzeros, entries = model.recurrent_entries if model.trains_ahead else (0, 0)
     state = 0.0
-    if model.features_are_frozen:
+    if model.trains_ahead:
         if compute.kernel == "dense":
             state = seconds(features + entries / compute.batch_slots, 2 * entries, float32)
         else:

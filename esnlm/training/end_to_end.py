@@ -11,8 +11,8 @@ from jax import lax
 
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch
-from esnlm.features.packed_stream import PackedStream, place_batch
-from esnlm.features.stream import FeatureStream
+from esnlm.features.packed_stream import place_batch
+from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel, merge
 from esnlm.training import batches, sharded_end_to_end, update
 from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
@@ -63,7 +63,7 @@ class EndToEndUpdates(Updates):
                 break
         return params, optimizer_state, CallResult(jnp.stack(losses), jnp.stack(applied), record)
 
-    def features_with(self, params: dict) -> FeatureStream | PackedStream:
+    def features_with(self, params: dict) -> SentenceFeatures:
         if self.placement is not None:
             params = self.placement.whole(params)
         return merge(self.graphdef, params, self.frozen).stream(self.compute, self.placement)
@@ -105,7 +105,7 @@ def loss_and_gradient(
         model = merge(graphdef, params, frozen)
         features = model(batch, key)[packed.rows]  # (C, F)
         seen = update.drop_output(features, packed.corpus_positions, key, model.config.output_dropout)
-        readout = model.config.readout_arrays(params)
+        readout = model.readout_arrays(params)
         nll = update.packed_nll(readout, seen, packed, model.precision, model.cross_entropy)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
         return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())

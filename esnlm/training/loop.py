@@ -17,8 +17,7 @@ from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import FeatureStream, SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
@@ -54,11 +53,11 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     if isinstance(training, Fitter):
         readout_regression.require_memory(training, features, vocab_size, experiment.model.readout_rank)
         with group.in_turn(), in_host_memory(is_cut):
-            model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+            model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
         return model, readout_regression.open_state(training, model.params, features, vocab_size, directory)
     require_memory(experiment, vocab_size)
     with group.in_turn(), in_host_memory(is_cut):
-        model = open_model(experiment.model, vocab_size, experiment.seed, directory)
+        model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
     if initial := parent.restore_initial(experiment, directory):
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
     optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
@@ -114,7 +113,7 @@ def train(
     if interruption:
         return None
     params = state.params if placement is None else placement.place(state.params)
-    validation = _validate(experiment, stream, params, corpus.validation, interruption)
+    validation = _validate(experiment, ready, stream, params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
     return validation
 
@@ -168,7 +167,7 @@ def _train_by_gradients(
     def validate() -> Likelihood | None:
         # An average was padded like the moments of the optimizer, or moved away from the padding that the readout needs.
         params = state.params if training.ema is None else padded.pad_params(padded.trim(state.evaluated))
-        return _validate(experiment, updates.features_with(params), params, corpus.validation, interruption)
+        return _validate(experiment, model, updates.features_with(params), params, corpus.validation, interruption)
 
     def take_up(validation: Likelihood | None) -> bool:
         """Logs a validation, and returns whether the run ends with it: it was the last one of too many without a new best."""
@@ -290,9 +289,7 @@ def _open_updates(
         "on_nonfinite": training.on_nonfinite,
         "placement": placement,
     }
-    return (
-        PrecomputedUpdates(epochs=epochs, **needed) if model.config.features_are_frozen else EndToEndUpdates(**needed)
-    )
+    return PrecomputedUpdates(epochs=epochs, **needed) if model.config.trains_ahead else EndToEndUpdates(**needed)
 
 
 def _optimizer(
@@ -314,7 +311,8 @@ def _optimizer(
 
 def _validate(
     experiment: Experiment,
-    stream: FeatureStream | PackedStream,
+    model: LanguageModel,
+    stream: SentenceFeatures,
     params: dict[str, Any],
     store: TokenStore | None,
     interruption: Interruption,
@@ -322,7 +320,8 @@ def _validate(
     """Measures a model on the validation text; None where there is no such text, or where it was interrupted.
 
     Args:
-        stream: the features of the model.
+        model: ready for the device; its own trained arrays may be overwritten.
+        stream: its features.
         params: its trained arrays, those of the readout among them.
         store: the validation text.
     """
@@ -334,7 +333,7 @@ def _validate(
         progress.show(tokens, f"validation  NLL {nats / tokens:.3f}", final=tokens == progress.total)
         return bool(interruption)
 
-    readout = experiment.model.readout_arrays(params)
+    readout = model.readout_arrays(params)
     return likelihood.of_model(stream, readout, store, experiment.compute, on_progress)
 
 

@@ -30,7 +30,7 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     # The devices of a CPU, which are for tests, have one memory.
     together = min(devices, jax.local_device_count()) if platform == "cpu" else 1
     parts = {"what is trained": together * planned.trained, "what is frozen": together * planned.frozen}
-    if model.features_are_frozen:
+    if model.trains_ahead:
         parts["features"] = together * planned.features
     needed, there = sum(parts.values()), device_memory()
     if needed <= there:

@@ -118,7 +118,7 @@ def memory(
         # Where there are several copies of the reservoir, they lie there twice: as they are made, by sentence, and as updates
         # read them, by unit.
         features=4
-        * model.feature_size
+        * model.ahead_size
         * (compute.window_tokens + devices * compute.batch_slots)
         * (1 if devices == units else 2),
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
@@ -185,7 +185,7 @@ def _compilation(experiment: Experiment) -> str:
     """Returns what the compiler takes before the first update, and where its programs are kept for the next start."""
     if isinstance(experiment.training, Fitter):
         needed = "a few seconds"
-    elif experiment.model.features_are_frozen:
+    elif experiment.model.trains_ahead:
         needed = f"about {SECONDS_PER_SIZE * SIZES:.0f} s of processor time before the first update"
     else:
         needed = "a few seconds for each new size of a batch"

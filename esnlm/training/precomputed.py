@@ -1,6 +1,6 @@
 """Updates whose features are computed before them, for a prefetch window of many updates at once.
 
-This is for models that train nothing but a readout. It changes neither what is in a batch nor the order of the batches.
+This is for models that train nothing but a readout, or a readout and a trunk below it. It changes neither what is in a batch nor the order of the batches.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,15 @@ import optax
 
 from esnlm.features import dropout, sharded_stream
 from esnlm.features.stream import FeatureStream
-from esnlm.models.base import LanguageModel
+from esnlm.features.trunk_stream import TrunkStream
+from esnlm.models.base import LanguageModel, RecurrentModel
 from esnlm.training import batches, sharded_update, update
 from esnlm.training.batches import EpochPlan, Sentences
 from esnlm.training.update import CallResult, Updates
 
 
 class PrecomputedUpdates(Updates):
-    """The updates of a readout on features that do not change.
+    """The updates of what is trained on features that do not change.
 
     An update with more predictions than compute.window_tokens is made in parts, whose gradients are added up. So no more
     features than that exist at once, unless one sentence has more.
@@ -44,10 +45,14 @@ class PrecomputedUpdates(Updates):
         compute, store, rate = self.compute, self.store, self.dropout
         assert compute.window_tokens is not None  # chosen for the device
         self.window_tokens = compute.window_tokens
-        stream = model.stream(compute, self.placement)
-        assert isinstance(stream, FeatureStream), "only recurrences have features that no trained number decides"
-        self.stream = stream
+        assert isinstance(model, RecurrentModel), "only a recurrence can be computed ahead"
+        self.stream, self.trunk = model.stream_ahead(compute, self.placement), model.trunk
+        self.states = model.config.states_ahead
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
+        frozen = model.frozen_readout_arrays
+        self.frozen = (
+            (frozen,) if frozen else ()
+        )  # arguments of what is compiled: where there are none, there is no argument
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
@@ -57,11 +62,13 @@ class PrecomputedUpdates(Updates):
             "dropout_rate": rate,
         }
         if self.placement is None:
-            settings["cross_entropy"] = compute.cross_entropy
+            settings["cross_entropy"], settings["trunk"] = compute.cross_entropy, self.trunk
             loss_and_gradient: Callable = partial(update.readout_loss_and_gradient, **settings)
         else:
             loss_and_gradient = partial(sharded_update.readout_loss_and_gradient, placement=self.placement, **settings)
-        self.update_loop = update.make_update_loop(optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient)
+        self.update_loop = update.make_update_loop(
+            optimizer, on_nonfinite, self.shapes.buckets, loss_and_gradient, self.states
+        )
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
@@ -85,14 +92,14 @@ class PrecomputedUpdates(Updates):
     ) -> tuple[dict, optax.OptState, CallResult]:
         if self.too_large is not None:
             return self._run_in_parts(self.too_large, params, optimizer_state)
-        return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last)
+        return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last, *self.frozen)
 
     def sizes(self) -> str:
         return f" for {len(self.shapes.buckets)} padded sizes"
 
-    def features_with(self, params: dict) -> FeatureStream:
-        """Returns the features of the model, on which the trained arrays have no influence."""
-        return self.stream
+    def features_with(self, params: dict) -> FeatureStream | TrunkStream:
+        """Returns the features of the model. Without a trunk, the trained arrays have no influence on them."""
+        return self.stream if self.trunk is None else TrunkStream(self.stream, self.trunk, params)
 
     def _run_in_parts(
         self, whole: Sentences, params: dict, optimizer_state: optax.OptState
@@ -103,12 +110,12 @@ class PrecomputedUpdates(Updates):
             packed = batches.pack_targets(
                 part, rows, batches.bucket_size(part.predictions()), predictions=whole.predictions()
             )
-            found = self.loss_and_gradient(params, buffer, packed, self.key)
+            found = self.loss_and_gradient(params, buffer, packed, self.key, *self.frozen)
             total = found if total is None else update.add_trees(total, found)
         loss, gradient = total
         nothing = update.nothing_nonfinite(params)
         # The features of the last part stand for all: those of the others have been overwritten.
-        record = self.record_nonfinite(nothing, loss, params, gradient, buffer, packed.rows)
+        record = self.record_nonfinite(nothing, loss, params, gradient, buffer[:, : self.states], packed.rows)
         params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient)
         return params, optimizer_state, CallResult(loss[None], applied[None], record)
 

@@ -49,7 +49,7 @@ def loss_and_gradient(
     ) -> tuple[jax.Array, dict, jax.Array]:
         model = merge(graphdef, params, frozen)
         config, flat = model.config, traverse_util.flatten_dict(params, sep=".")
-        readout = config.readout_arrays(params)
+        readout = model.readout_arrays(params)
         # The names of the readout's arrays, and of the tables that tokens read. Of GPT-2 they are one.
         in_readout = {part: name for part, array in readout.items() for name in flat if flat[name] is array}
         read = [name for name in flat if name in placement.by_token and not name.startswith("readout.")]

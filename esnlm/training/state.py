@@ -13,6 +13,7 @@ import jax
 import optax
 from flax import serialization
 
+from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.errors import InputError
 from esnlm.memory import memory_use
@@ -95,7 +96,9 @@ def counters_of(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 @working("opening the model")
-def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory) -> LanguageModel:
+def open_model(
+    config: ModelConfig, vocab_size: int, seed: int, directory: RunDirectory, text: TokenStore | None = None
+) -> LanguageModel:
     """Returns the model as it is before the first update, with its frozen arrays from frozen/ where they were saved.
 
     Args:
@@ -103,6 +106,7 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
         vocab_size: V.
         seed: the run's, from which the arrays are initialized.
         directory: the run directory.
+        text: the training text, for a model that counts in it.
 
     Raises:
         InputError: frozen/ is damaged or missing, and the seed does not give the same arrays on this machine.
@@ -112,7 +116,7 @@ def open_model(config: ModelConfig, vocab_size: int, seed: int, directory: RunDi
         return config.initialize(vocab_size, seed, arrays)
     expected = (directory.manifest.read() or {}).get("frozen_sha256")  # None for a run that begins now
     began = time.monotonic()
-    arrays, record = config.initialize_frozen(vocab_size, seed)
+    arrays, record = config.initialize_frozen(vocab_size, seed, text)
     if arrays:
         units = config.reservoir_units
         what = f"reservoir of {units:,} units" if units else "frozen arrays"

@@ -19,8 +19,7 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.features import dropout
-from esnlm.features.packed_stream import PackedStream
-from esnlm.features.stream import FeatureStream
+from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.ops import xla
 from esnlm.parallel.placement import Placement
@@ -86,32 +85,39 @@ def readout_loss_and_gradient(
     buffer: jax.Array,
     packed: PackedTargets,
     key: jax.Array | None,
+    frozen: dict | None = None,
     *,
     precision: str,
     chunk_tokens: int,
     dropout_rate: float,
     cross_entropy: str = "plain",
+    trunk: Callable[[dict, jax.Array], jax.Array] | None = None,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss of packed targets in nats, and its gradient in the readout, which is all that is trained.
+    """Returns the loss of packed targets in nats, and its gradient in the readout and the trunk, which are all that is trained.
 
     The logits of at most `chunk_tokens` rows exist at once: larger updates add up their gradient over chunks.
 
     Args:
-        params: {"readout": {...}}.
-        buffer: features, (rows, F).
+        params: {"readout": {...}}, and what the trunk reads.
+        buffer: what was computed ahead, (rows, N): without a trunk, the features.
         packed: the targets, and where their features lie in the buffer.
         key: of the epoch's dropout on the features that the readout sees.
+        frozen: arrays of the readout beside the trained ones; None: there are none.
         precision: of the products (ops/matmul.py).
         chunk_tokens: rows of a chunk.
         dropout_rate: of the dropout.
         cross_entropy: its kernel, plain or fused.
+        trunk: from the params and rows of the buffer to the features; None: they are the same.
     """
 
     def loss_and_gradient(packed: PackedTargets) -> tuple[jax.Array, dict]:
-        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, F)
-        return jax.value_and_grad(
-            lambda params: packed_nll(params["readout"], features, packed, precision, cross_entropy)
-        )(params)
+        features = drop_output(xla.gathered(buffer, packed.rows), packed.corpus_positions, key, dropout_rate)  # (C, N)
+
+        def loss(params: dict) -> jax.Array:
+            seen = features if trunk is None else trunk(params, features)  # (C, F)
+            return packed_nll(params["readout"] | (frozen or {}), seen, packed, precision, cross_entropy)
+
+        return jax.value_and_grad(loss)(params)
 
     return in_chunks(loss_and_gradient, packed, chunk_tokens, params)
 
@@ -280,12 +286,17 @@ class CallResult(NamedTuple):
 
 
 def make_update_loop(
-    optimizer: optax.GradientTransformation, on_nonfinite: str, buckets: tuple[int, ...], loss_and_gradient: Callable
+    optimizer: optax.GradientTransformation,
+    on_nonfinite: str,
+    buckets: tuple[int, ...],
+    loss_and_gradient: Callable,
+    states: int | None = None,
 ) -> Callable:
     """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
-        (params, optimizer_state, buffer, targets, key, first, last) -> (params, optimizer_state, CallResult)
+        (params, optimizer_state, buffer, targets, key, first, last, *frozen) -> (params, optimizer_state, CallResult)
 
+    `frozen` is passed on to loss_and_gradient: nothing, or the arrays of the readout that are not trained.
     It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
     a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
     the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
@@ -295,14 +306,15 @@ def make_update_loop(
         optimizer: from make_optimizer.
         on_nonfinite: continue, skip or stop.
         buckets: as in WindowShapes.
-        loss_and_gradient: (params, buffer, packed, key) -> (loss, gradient), from readout_loss_and_gradient.
+        loss_and_gradient: (params, buffer, packed, key, *frozen) -> (loss, gradient), from readout_loss_and_gradient.
+        states: columns of the buffer, from the first, whose largest number is noted; None: all.
     """
     step = make_step(optimizer, on_nonfinite)
 
     def of_bucket(
-        size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None
+        size: int, params: dict, buffer: jax.Array, targets: WindowTargets, u: int, key: jax.Array | None, *frozen: dict
     ) -> tuple[jax.Array, dict]:
-        return loss_and_gradient(params, buffer, targets.of_update(u, size), key)
+        return loss_and_gradient(params, buffer, targets.of_update(u, size), key, *frozen)
 
     branches = [partial(of_bucket, size) for size in buckets]
 
@@ -314,16 +326,17 @@ def make_update_loop(
         key: jax.Array | None,
         first: int,
         last: int,
+        *frozen: dict,
     ) -> tuple[dict, optax.OptState, CallResult]:
         def update(u: int, carry: tuple) -> tuple:
             params, optimizer_state, losses, applied, going, record = carry
-            loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key)
+            loss, gradient = lax.switch(targets.bucket[u], branches, params, buffer, targets, u, key, *frozen)
             if on_nonfinite == "stop":
                 loss = jnp.where(going, loss, jnp.nan)
 
             def largest() -> jax.Array:
                 packed = targets.of_update(u, buckets[-1])
-                return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows])).max()
+                return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows][:, :states])).max()
 
             record = record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
             # The step overwrites params, so its scalars wait for the record, which may still read them.
@@ -399,5 +412,5 @@ class Updates(ABC):
         return ""
 
     @abstractmethod
-    def features_with(self, params: dict) -> FeatureStream | PackedStream:
+    def features_with(self, params: dict) -> SentenceFeatures:
         """Returns the features, without a gradient, of the model with these trained arrays."""

@@ -9,6 +9,7 @@ from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, UpdateRule
 from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from tests import oracle
 
 V = 23
 
@@ -179,6 +180,22 @@ def test_the_linearisation_of_a_stack_is_that_of_all_layers_together():
     for membrane in (False, True):
         jacobian = np.stack([step(1e-6 * unit, membrane) / 1e-6 for unit in np.eye(80)], axis=1)
         assert decide(stack).linear_radius == pytest.approx(np.abs(np.linalg.eigvals(jacobian)).max(), rel=1e-6)
+
+
+@pytest.mark.parametrize("connectivity", [0.15, 0.5], ids=["sparse", "dense"])
+@pytest.mark.parametrize("rule", ["euler_state", "residual_shift"])
+def test_the_linearisation_of_the_rules_without_a_theorem(rule, connectivity):
+    """By finite differences at 0 without input; nothing was derived of what decides the echo state property."""
+    config = ReservoirConfig(state_size=40, connectivity=connectivity, update_rule=rule, diffusion=0.2)
+    layer = initialize_reservoir(config, V, seed=1).reservoir
+    w, a = np.asarray(layer.w_rec.todense(), np.float64), np.asarray(layer.leak, np.float64)
+    steps = [
+        oracle.driven_states(w, a, np.zeros((1, 40)), rule, diffusion=0.2, start=1e-6 * unit)[0] for unit in np.eye(40)
+    ]
+    found = decide(layer, decay=config.decay)
+    eigenvalues = np.linalg.eigvals(np.stack(steps, axis=1) / 1e-6)
+    assert found.linear_radius == pytest.approx(np.abs(eigenvalues).max(), rel=1e-6)
+    assert (found.verdict, found.reason) == ("undecided", f"nothing was derived for {rule}")
 
 
 def test_random_embeddings_reach_every_unit_that_w_in_does():

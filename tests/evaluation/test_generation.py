@@ -4,17 +4,29 @@ import numpy as np
 import pytest
 
 from esnlm import config
+from esnlm.cells.attention import AttentionConfig
 from esnlm.evaluation.generation import choose, generate, generate_each
+from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.trunk.gated_mlp import GatedMlpConfig
+from esnlm.trunk.recent_tokens import RecentTokensConfig
+from esnlm.trunk.trunk import TrunkConfig
 
 V, EOS = 20, 19
 MODELS = {
     "esn": EchoStateConfig(reservoir=ReservoirConfig(state_size=30, mean_degree=5), readout=ReadoutConfig(rank=None)),
     "lstm": LstmConfig(width=12),
+    "deep readout": DeepReadoutConfig(
+        reservoir=ReservoirConfig(state_size=30, mean_degree=5),
+        attention=AttentionConfig(heads=1, window=4, width=4),
+        readout=TrunkConfig(
+            rank=8, recent_tokens=RecentTokensConfig(count=2, width=6), gated_mlp=GatedMlpConfig(blocks=1, width=12)
+        ),
+    ),
     "gpt2": GPT2Config(layers=2, heads=2, width=12, positions=40, initializer_range=0.5),
 }
 COMPUTE = config.ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64)

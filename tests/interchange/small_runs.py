@@ -63,6 +63,6 @@ def write_run(folder, settings, tokenizer, steps=(0,), words_of=None):
 
 def logits_of(run, ids):
     """Returns the logits after each id, (T, V), as esnlm computes them."""
-    read = run.model.for_device(run.config.compute).reader(1, len(ids))
-    readout = run.config.model.readout_arrays(run.model.params)
+    ready = run.model.for_device(run.config.compute)
+    read, readout = ready.reader(1, len(ids)), ready.readout_arrays(run.model.params)
     return np.concatenate([np.asarray(linear.logits(readout, read(np.array([i])), "float32")) for i in ids])

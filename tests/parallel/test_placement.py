@@ -63,6 +63,10 @@ UNITS_OF_3 = ComputeConfig(mesh={"vocabulary": 3, "units": 3})
             EchoStateConfig(reservoir=ReservoirConfig(state_size=48, update_rule="euler")),
             "the update rule euler is a program's own, and may read other units",
         ),
+        (
+            EchoStateConfig(reservoir=ReservoirConfig(state_size=48, update_rule="residual_shift")),
+            "the update rule residual_shift reads other units",
+        ),
     ],
 )
 def test_units_that_cannot_be_divided_are_refused(model, why, monkeypatch):

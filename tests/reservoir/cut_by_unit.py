@@ -32,15 +32,16 @@ CASES: dict[str, tuple[dict, str, dict]] = {
     "four copies": ({"vocabulary": 8, "units": 2}, "csr", {}),
     "hubs": (ONE_COPY, "csr", {"topology": ScaleFree(edges=3)}),
     "membrane, layers, embedding": (ONE_COPY, "dense", MEMBRANE | DENSE | {"layers": 3, "embedding": 5}),
+    "Euler": (ONE_COPY, "csr", {"update_rule": "euler_state", "leak_max": 0.1, "diffusion": 0.1}),
     "a device without entries": (ONE_COPY, "csr", {"mean_degree": 0.3, "state_size": 4}),
     **{kernel: (ONE_COPY, kernel, {}) for kernel in ("bcoo", "ell", "fused")},
 }
 
 
-def expected(layers: Any, sentence: np.ndarray, update_rule: str) -> np.ndarray:
+def expected(layers: Any, sentence: np.ndarray, config: ReservoirConfig) -> np.ndarray:
     embedding = np.eye(V) if layers[0].embedding is None else np.asarray(layers[0].embedding[...]).T
     weights = [(layer.w_rec.todense(), layer.w_in.todense(), layer.leak[...]) for layer in layers]
-    return oracle.stacked_states(weights, embedding[sentence], update_rule)
+    return oracle.stacked_states(weights, embedding[sentence], config.update_rule, diffusion=config.diffusion)
 
 
 def largest_difference(name: str) -> float:
@@ -57,7 +58,7 @@ def largest_difference(name: str) -> float:
         buffer, rows = stream.read(some, prefix_tree=prefix_tree)
         found = placement.without_padding(np.asarray(by_unit(buffer, mesh)))
         for text, row in zip(some, rows, strict=True):
-            differences.append(np.abs(found[row] - expected(reservoir.layers, text, config.update_rule)).max())
+            differences.append(np.abs(found[row] - expected(reservoir.layers, text, config)).max())
     return float(max(differences))
 
 

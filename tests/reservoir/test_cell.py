@@ -13,6 +13,7 @@ from esnlm.features.stream import FeatureStream
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import sparse
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
@@ -43,6 +44,11 @@ RESERVOIRS = {
     },
     "three layers with an embedding": MEMBRANE | {"embedding": 9, "layers": 3, "topology": FixedInDegree(degree=6)},
 }
+RESERVOIRS |= {
+    "Euler state network": {"update_rule": "euler_state", "topology": Antisymmetric(mean_degree=6)}
+    | {"leak_min": 0.1, "leak_max": 0.1, "diffusion": 0.05},
+    "two residual layers": {"update_rule": "residual_shift", "layers": 2},
+}
 EVERY_KERNEL = ["embedding", "three layers with an embedding"]
 
 
@@ -69,6 +75,8 @@ def expected(name, sentence, keep=1.0):
     embedding = np.eye(V) if layers[0].embedding is None else dense(layers[0].embedding[...]).T
     weights = [(dense(layer.stored_w_rec), dense(layer.stored_w_in), dense(layer.leak[...])) for layer in layers]
     f = np.tanh if config.activation == "tanh" else lambda x: np.maximum(x, 0)
+    if config.update_rule == "euler_state":
+        return oracle.stacked_states(weights, embedding[sentence], config.update_rule, f, keep, config.diffusion)
     if config.decay != 1:  # (1 - alpha a) x + a (.): an oracle of leak alpha a, whose input is weaker by alpha
         (w_rec, w_in, leak), alpha = weights[0], config.decay
         weights = [(w_rec / alpha, w_in / alpha, alpha * leak)]

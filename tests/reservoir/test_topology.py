@@ -8,6 +8,7 @@ import pytest
 from esnlm import config_io
 from esnlm.errors import InputError, require
 from esnlm.reservoir.topology import TOPOLOGIES, Connections, Topology
+from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
@@ -39,7 +40,7 @@ def assert_sorted_without_duplicates(row, column, rows, columns):
 
 KINDS = [
     FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3),
-    BlockDiagonal(blocks=4, mean_degree=6), Orthogonal(degree=8),
+    BlockDiagonal(blocks=4, mean_degree=6), Orthogonal(degree=8), Antisymmetric(mean_degree=6),
 ]  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def test_every_topology_gives_sorted_positions_that_its_seed_decides(kind):
     row, column, value = connect(kind, 60)
     assert row.dtype == column.dtype == np.int32 and len(row) == len(column)
     assert_sorted_without_duplicates(row, column, 60, 60)
-    assert (value is None) != (kind.kind in ("ring", "orthogonal"))
+    assert (value is None) != (kind.kind in ("ring", "orthogonal", "antisymmetric"))
     assert np.array_equal(dense(kind, 60), dense(kind, 60))
     assert kind == Ring() or not np.array_equal(dense(kind, 60, 0), dense(kind, 60, 1))
 
@@ -74,6 +75,21 @@ def test_blocks_know_their_entries():
     assert abs(len(row) - kind.entries(4096, 0.0)) < 5 * np.sqrt(4096 * 6)
     assert np.bincount(row).max() <= kind.longest_row(4096, 0.0) < 25
     assert kind.longest_row(20, 0.0) == 5
+
+
+def test_antisymmetric_is_minus_its_transpose_on_a_random_graph():
+    """Eigenvalues are imaginary. Over 500 draws every pair of units is joined equally often, and no unit to itself."""
+    w = dense(Antisymmetric(mean_degree=6), 60)
+    assert np.array_equal(w, -w.T) and np.abs(np.linalg.eigvals(w).real).max() < 1e-12
+    values = connect(Antisymmetric(mean_degree=6), 4096).value
+    assert abs(values.std() - 1) < 5 / np.sqrt(len(values)) and values.sum() == pytest.approx(0, abs=1e-2)
+    rng, hits = np.random.default_rng(0), np.zeros((12, 12))
+    for _ in range(500):
+        row, column, _ = Antisymmetric(mean_degree=3).connect(12, 0.0, rng)
+        hits[row, column] += 1
+    p = 3 / 11
+    assert np.abs(hits[~np.eye(12, dtype=bool)] / 500 - p).max() < 4 * np.sqrt(p * (1 - p) / 500)
+    assert not np.diag(hits).any()
 
 
 @pytest.mark.parametrize("degree", [1, 2, 4, 5])
@@ -194,6 +210,10 @@ def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
         (ScaleFree(edges=64), "w.edges is 64: it must be at least 1 and below the state size, 64"),
         (BlockDiagonal(blocks=6), "w.blocks is 6: it must divide the state size, 64"),
         (BlockDiagonal(blocks=8), "w.mean_degree is 32.0: it must be above 0 and at most a block's size, 8"),
+        (
+            Antisymmetric(mean_degree=64),
+            "w.mean_degree is 64: it must be above 0 and at most 63, one less than the state size",
+        ),
         (Orthogonal(degree=24), "w.degree is 24: it must be a power of 2 and at most the state size, 64"),
     ],
 )

@@ -21,7 +21,7 @@ from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
@@ -38,6 +38,18 @@ def test_a_reservoir_is_as_the_paper_draws_it():
     assert abs(values.mean()) < 5 / np.sqrt(len(values)) and abs(values.std() - 1) < 5 / np.sqrt(2 * len(values))
     leak = np.asarray(reservoir.leak)
     assert leak.min() >= 0.2 and leak.max() <= 0.7 and abs(leak.mean() - 0.45) < 5 * 0.5 / np.sqrt(12 * 600)
+
+
+def test_leaks_that_are_spaced_by_logarithm():
+    """The stream is that of uniform leaks: u becomes low^(1 - u) high^u. A third of them lies in each third of the scales."""
+    config = ReservoirConfig(state_size=3000, mean_degree=2, leak_min=0.001, leak_spacing="log")
+    leak = np.asarray(initialize_reservoir(config, 10, seed=3).reservoir.leak)
+    u = np.random.default_rng([3, 2]).uniform(size=3000)
+    np.testing.assert_allclose(leak, np.exp(np.log(0.001) * (1 - u)), rtol=1e-7)  # float32 rounds once
+    shares = np.histogram(leak, [0.001, 0.01, 0.1, 1])[0] / 3000
+    assert np.abs(shares - 1 / 3).max() < 4 * np.sqrt(2 / 9 / 3000)
+    one = ReservoirConfig(state_size=30, mean_degree=2, leak_min=0.3, leak_max=0.3, leak_spacing="log")
+    assert set(np.asarray(initialize_reservoir(one, 10, seed=3).reservoir.leak)) == {np.float32(0.3)}
 
 
 @pytest.mark.parametrize("connectivity", [0.1, 0.5])
@@ -304,7 +316,24 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
             "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold",
         ),
         ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
-        ({"update_rule": "leaky"}, "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane"),
+        (
+            {"update_rule": "leaky"},
+            "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane, euler_state, residual_shift",
+        ),
+        (
+            {"update_rule": "euler_state", "continuous": ContinuousTime()},
+            "model.reservoir.update_rule is euler_state: it is a step in continuous time by itself; leave"
+            " model.reservoir.continuous out",
+        ),
+        ({"diffusion": -0.1}, "model.reservoir.diffusion is -0.1: it must not be negative"),
+        ({"leak_spacing": "even"}, "model.reservoir.leak_spacing is even: choose uniform or log"),
+        ({"leak_spacing": "log"}, "model.reservoir.leak_min is 0.0: it must be above 0 where leak_spacing is log"),
+        ({"input_weights": "learned"}, "model.reservoir.input_weights is learned: choose random or counted"),
+        (
+            {"input_weights": "counted", "embedding": 8},
+            "model.reservoir.input_weights is counted: W_in reads no tokens behind an embedding; leave"
+            " model.reservoir.embedding out",
+        ),
         ({"embedding": 0}, "model.reservoir.embedding is 0: it must be at least 1, or null for none"),
         ({"layers": 0}, "model.reservoir.layers is 0: it must be at least 1"),
         ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),

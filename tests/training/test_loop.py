@@ -369,7 +369,11 @@ def test_a_run_without_a_good_checkpoint(finished, tmp_path):
 def test_the_command_prints_one_line_and_exits_with_2(tmp_path):
     process = run_train(write_config(tmp_path, tmp_path / "run"), "--model.family", "gru", env=os.environ)
     out, err = process.communicate()
-    assert (process.returncode, out, err) == (2, "", "error: model.family is 'gru': choose esn, lstm, gpt2, jaeger\n")
+    assert (process.returncode, out, err) == (
+        2,
+        "",
+        "error: model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout\n",
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -10,10 +10,12 @@ import pytest
 from flax import nnx
 
 from esnlm import devices
+from esnlm.cells.attention import AttentionConfig
 from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
 from esnlm.features.layout import PackedBatch
 from esnlm.memory import MemoryUse
+from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.jaeger import JaegerConfig
@@ -25,9 +27,23 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import end_to_end, usage
 from esnlm.training.batches import PackedTargets
 from esnlm.training.usage import Usage, usage_of
+from esnlm.trunk.gated_mlp import GatedMlpConfig
+from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
+from esnlm.trunk.recent_tokens import RecentTokensConfig
+from esnlm.trunk.trunk import TrunkConfig
 
 V, N, R, TOKENS = 512, 128, 64, 256
 DENSE = ReservoirConfig(state_size=N, mean_degree=N - 0.01)  # XLA counts no sparse product, so W_rec is dense
+DEEP = DeepReadoutConfig(
+    reservoir=DENSE,
+    attention=AttentionConfig(heads=2, width=8),
+    readout=TrunkConfig(
+        rank=R,
+        recent_tokens=RecentTokensConfig(count=1, width=24),
+        ngrams=HashedNgramsConfig(orders=(2,), buckets=64, width=16),
+        gated_mlp=GatedMlpConfig(blocks=2, width=96),
+    ),
+)
 # What XLA does otherwise than `flops_per_token` says, for a token: products of V x R, V x N and N x N cost 2 each.
 FAMILIES = {
     "esn": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(R)), 0),
@@ -36,6 +52,8 @@ FAMILIES = {
     "esn+i": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), train_input=True), -2 * N * N),
     "lstm": (LstmConfig(width=N), -2 * 4 * N * N),
     "gpt2": (GPT2Config(width=N, layers=1, heads=2, positions=16), 0),
+    # Fading sums and heads of attention are weighted with products too, of 3 x 16 entries each; the keys have a product.
+    "deep readout": (DEEP, 6 * 2 * 16 * 24 + 2 * 2 * 8 * N),
     # W_back is sparse, and outside of a loop XLA does not compute p anew.
     "jaeger": (JaegerConfig(reservoir=DENSE, rank=R), -4 * V * N - 2 * V * R),
 }

@@ -1,0 +1,113 @@
+"""Attention with frozen keys: how alike the state is to the states before it, as features.
+
+    k_t = P h_t / |P h_t|   for each head, with a frozen random P (d, N), N(0, 1)
+    a_{t,m} = exp(beta k_t . k_{t - m}) / sum over the m' that the sentence has,   m = 1 .. L
+
+Queries and keys are one, so that a state attends to those that are like it: random projections keep angles. What followed the
+state t - m is the token t - m + 1, and esnlm/trunk/recent_tokens.py adds up trained embeddings of these tokens, with the
+weights a. So a context that comes again brings back what followed it. Frozen keys with trained values are [ours].
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.cells.side_by_side import SideBySide
+from esnlm.errors import require
+from esnlm.features.recurrence import State
+from esnlm.ops.matmul import matmul
+from esnlm.reservoir.arrays import Frozen
+
+TINY = 1e-12  # added to the square of |P h|, so that a state of zeros has keys of zeros
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """Attention over past states with frozen random keys."""
+
+    heads: int = 0  # each with a projection of its own; 0: none
+    window: int = 16  # L, the states that a head looks back on
+    width: int = 32  # d, numbers of a key
+    sharpness: float = 8.0  # beta; 0: all past states weigh alike
+
+    def check(self, field: str) -> None:
+        """Raises InputError, naming the setting below `field`, for what cannot be built."""
+        require(self.heads >= 0, f"{field}.heads is {self.heads}: it must not be negative")
+        for name in ("window", "width"):
+            require(getattr(self, name) >= 1, f"{field}.{name} is {getattr(self, name)}: it must be at least 1")
+        require(self.sharpness >= 0, f"{field}.sharpness is {self.sharpness}: it must not be negative")
+
+    @property
+    def history(self) -> int:
+        """The last tokens that the trunk needs: those that followed the states of the window."""
+        return self.window if self.heads else 0
+
+    @property
+    def weights(self) -> int:
+        """The features."""
+        return self.heads * self.window
+
+    def initialize(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Returns P of all heads for states of a size, (heads d, N)."""
+        return rng.standard_normal((self.heads * self.width, size), np.float32)
+
+
+class Attention(nnx.Module):
+    """A cell above others: their features, and below those the weights a, head by head, (F + heads L, B).
+
+    The state is theirs, the keys of the last L + 1 states, the newest first, and how many tokens were read.
+
+    Args:
+        cells: what it attends to the states of.
+        projection: P, (heads d, N). N are the first features of the cells.
+        config: the settings.
+    """
+
+    def __init__(self, cells: SideBySide, projection: jax.typing.ArrayLike, config: AttentionConfig) -> None:
+        self.cells, self.projection, self.config = cells, Frozen(jnp.asarray(projection)), config
+
+    @property
+    def output_size(self) -> int:
+        return self.cells.output_size + self.config.weights
+
+    @property
+    def mask_size(self) -> int:
+        return self.cells.mask_size
+
+    def initial_state(self, slots: int) -> State:
+        keys = jnp.zeros(((self.config.window + 1) * len(self.projection[...]), slots), jnp.float32)
+        return self.cells.initial_state(slots), keys, jnp.zeros((1, slots), jnp.float32)
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> tuple:
+        return self.cells.embed(tokens, keep)
+
+    def advance(self, state: State, x: tuple) -> State:
+        return self._remember(self.cells.advance(state[0], x), state)
+
+    def step(self, state: State, tokens: jax.Array) -> State:
+        return self._remember(self.cells.step(state[0], tokens), state)
+
+    def output(self, state: State) -> jax.Array:
+        inner, keys, read = state
+        heads, window = self.config.heads, self.config.window
+        keys = keys.reshape(window + 1, heads, self.config.width, -1)
+        likeness = (keys[:1] * keys[1:]).sum(axis=2)  # (L, heads, B)
+        is_there = (
+            jnp.arange(1, window + 1)[:, None, None] < read
+        )  # the state t - m, in a sentence of which `read` are read
+        weights = jnp.where(is_there, jnp.exp(self.config.sharpness * (likeness - 1)), 0)
+        weights = weights / jnp.maximum(weights.sum(axis=0), jnp.finfo(jnp.float32).tiny)
+        return jnp.concatenate([self.cells.output(inner), weights.swapaxes(0, 1).reshape(heads * window, -1)])
+
+    def _remember(self, inner: State, state: State) -> State:
+        """Returns the state after one more token, of which the cells have made `inner`."""
+        _, keys, read = state
+        projection, heads = self.projection[...], self.config.heads
+        h = self.cells.output(inner)[: projection.shape[1]]
+        key = matmul(projection, h, (1, 0), "float32").reshape(heads, self.config.width, -1)
+        key = key * jax.lax.rsqrt((key**2).sum(axis=1, keepdims=True) + TINY)
+        key = key.reshape(len(projection), -1)
+        return inner, jnp.concatenate([key, keys[: -len(key)]]), read + 1

@@ -1,0 +1,98 @@
+"""Diagonal linear units: each a fading average of frozen random codes of the tokens, over a time scale of its own.
+
+    s' = (1 - g) s + g c(u),   g = 1 - exp(-f(u) / tau)
+
+c(u) is the frozen code of the token u, N(0, 1), one number a unit. The time scales tau are spaced evenly in their logarithm,
+from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal where rates are to depend
+on the token: then one token wipes a unit's memory and another hardly touches it. The features are the averages, each
+multiplied so that all have about the variance of a code. That rates depend on the token is the selection of Gu and Dao 2023, frozen here [ours].
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.errors import require
+from esnlm.reservoir.arrays import Frozen
+
+
+@dataclass(frozen=True)
+class DiagonalConfig:
+    """Linear units without connections among each other, of many time scales."""
+
+    units: int = 0  # how many; 0: none
+    shortest: float = 1.0  # time scale of the fastest unit, in tokens
+    longest: float = 64.0  # of the slowest
+    token_dependence: float = 0.0  # standard deviation of the logarithm of f(u); 0: rates do not depend on the token
+
+    def check(self, field: str) -> None:
+        """Raises InputError, naming the setting below `field`, for what cannot be built."""
+        require(self.units >= 0, f"{field}.units is {self.units}: it must not be negative")
+        require(self.shortest > 0, f"{field}.shortest is {self.shortest}: it must be above 0")
+        require(
+            self.longest >= self.shortest,
+            f"{field}.longest is {self.longest}: it must be at least {field}.shortest = {self.shortest}",
+        )
+        require(
+            self.token_dependence >= 0, f"{field}.token_dependence is {self.token_dependence}: it must not be negative"
+        )
+
+    def entries(self, vocab_size: int) -> int:
+        """Returns the frozen numbers."""
+        return self.units * (1 + vocab_size * (2 if self.token_dependence else 1))
+
+    def initialize(self, vocab_size: int, rng: np.random.Generator) -> dict:
+        """Returns the arrays of Diagonal."""
+        shape = (vocab_size, self.units)
+        arrays = {
+            "codes": rng.standard_normal(shape, np.float32),
+            "time_scales": np.geomspace(self.shortest, self.longest, self.units).astype(np.float32),
+        }
+        if self.token_dependence:
+            arrays["factors"] = np.exp(np.float32(self.token_dependence) * rng.standard_normal(shape, np.float32))
+        return arrays
+
+
+class Diagonal(nnx.Module):
+    """The cell. The state is all averages, (D, B).
+
+    Args:
+        codes: c, (V, D).
+        time_scales: tau, (D,), in tokens.
+        factors: f, (V, D); None: 1.
+    """
+
+    def __init__(self, codes: np.ndarray, time_scales: np.ndarray, factors: np.ndarray | None = None) -> None:
+        self.codes, self.time_scales = Frozen(jnp.asarray(codes)), Frozen(jnp.asarray(time_scales))
+        self.factors = None if factors is None else Frozen(jnp.asarray(factors))
+        self.output_size = self.mask_size = len(time_scales)
+
+    @property
+    def nonzeros(self) -> int:
+        """The frozen numbers."""
+        return sum(array.size for array in jax.tree.leaves(nnx.state(self, Frozen)))
+
+    def initial_state(self, slots: int) -> jax.Array:
+        return jnp.zeros((self.output_size, slots), jnp.float32)
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+        """Returns c(u) and g, both (D, B)."""
+        exponents = 1 / self.time_scales[...][:, None]  # (D, 1)
+        if self.factors is not None:
+            exponents = exponents * self.factors[...][tokens].T
+        rates = -jnp.expm1(-exponents)
+        return self.codes[...][tokens].T, jnp.broadcast_to(rates, (self.output_size, len(tokens)))
+
+    def advance(self, state: jax.Array, x: tuple[jax.Array, jax.Array]) -> jax.Array:
+        codes, rates = x
+        return state + rates * (codes - state)
+
+    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
+        return self.advance(state, self.embed(tokens))
+
+    def output(self, state: jax.Array) -> jax.Array:
+        rates = -jnp.expm1(-1 / self.time_scales[...])
+        return state * jnp.sqrt((2 - rates) / rates)[:, None]  # of independent codes, g / (2 - g) is the variance of s

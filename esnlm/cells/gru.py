@@ -1,0 +1,140 @@
+"""A frozen GRU: random gates decide what a unit keeps (Cho et al. 2014, with the gates of a reservoir [ours]).
+
+    z = sigmoid(b + U_z h + W_z u),   r = sigmoid(U_r h + W_r u)
+    h' = (1 - z) h + z tanh(U_c (r h) + W_c u)
+
+All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros a row of U and a column of W, each N(0, 1 / d) and
+N(0, 1). The biases b are such that the gates at rest, z = sigmoid(b), have time scales 1 / z from 1.5 to `longest` tokens, spaced
+evenly in their logarithm.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.errors import require
+from esnlm.reservoir import sparse
+from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
+from esnlm.reservoir.random_matrix import bernoulli_positions
+
+SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias
+
+
+@dataclass(frozen=True)
+class GruConfig:
+    """Units with frozen random gates."""
+
+    units: int = 0  # how many; 0: none
+    mean_degree: float = 32.0  # mean nonzeros in a row of U, and in a column of W
+    recurrent_scale: float = 1.0  # multiplies U: what the spectral radius is to a reservoir
+    input_scale: float = 1.0  # standard deviation of W's nonzeros
+    longest: float = 16.0  # time scale, in tokens, of the slowest gate at rest
+
+    def check(self, field: str) -> None:
+        """Raises InputError, naming the setting below `field`, for what cannot be built."""
+        require(self.units >= 0, f"{field}.units is {self.units}: it must not be negative")
+        most = max(self.units, 1)
+        require(
+            self.units == 0 or 0 < self.mean_degree <= most,
+            f"{field}.mean_degree is {self.mean_degree}: it must be above 0 and at most {field}.units = {most}",
+        )
+        for name in ("recurrent_scale", "input_scale"):
+            require(getattr(self, name) >= 0, f"{field}.{name} is {getattr(self, name)}: it must not be negative")
+        require(self.longest > SHORTEST, f"{field}.longest is {self.longest}: it must be above {SHORTEST}")
+
+    def nonzeros(self, vocab_size: int) -> int:
+        """Returns the frozen numbers, in expectation."""
+        return round(3 * self.mean_degree * (self.units + vocab_size)) + self.units if self.units else 0
+
+    def entries(self, vocab_size: int) -> int:
+        """Returns the frozen numbers with the zeros of the matrices."""
+        return 3 * self.units * (self.units + vocab_size) + self.units
+
+    def initialize(self, vocab_size: int, rng: np.random.Generator) -> dict:
+        """Returns the arrays of Gru."""
+        units, density = self.units, self.mean_degree / max(self.units, 1)
+
+        def matrix(rows: int, columns: int, scale: float) -> dict:
+            row, column = bernoulli_positions(rows, columns, density, rng)
+            values = np.float32(scale) * rng.standard_normal(len(row), np.float32)
+            return {"values": values, "indices": np.stack([row, column], axis=1)}
+
+        recurrent = self.recurrent_scale / np.sqrt(self.mean_degree)
+        rest = 1 / np.geomspace(SHORTEST, self.longest, units)  # z where nothing comes in
+        return {
+            "gates": matrix(2 * units, units, recurrent),
+            "candidate": matrix(units, units, recurrent),
+            "input": matrix(3 * units, vocab_size, self.input_scale),
+            "bias": np.log(rest / (1 - rest)).astype(np.float32),
+        }
+
+
+class Gru(nnx.Module):
+    """The cell, which runs after `for_device`. The state is h, (N, B).
+
+    Args:
+        gates: U_z above U_r, (2 N, N).
+        candidate: U_c, (N, N).
+        w_in: W_z, W_r and W_c, one above the other, (3 N, V).
+        bias: b, (N,).
+    """
+
+    def __init__(self, gates: Matrix, candidate: Matrix, w_in: Matrix, bias: np.ndarray) -> None:
+        self.gates: Frozen = FrozenMatrix(gates)
+        self.candidate: Frozen = FrozenMatrix(candidate)
+        self.input: Frozen = FrozenMatrix(w_in)
+        self.bias = Frozen(jnp.asarray(bias))
+        self.output_size = self.mask_size = len(bias)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict, vocab_size: int) -> "Gru":
+        """Returns the cell of the arrays of GruConfig.initialize."""
+        units = len(arrays["bias"])
+
+        def matrix(name: str, rows: int, columns: int) -> Matrix:
+            return matrix_from_arrays(arrays[name], (rows, columns))
+
+        return cls(
+            matrix("gates", 2 * units, units),
+            matrix("candidate", units, units),
+            matrix("input", 3 * units, vocab_size),
+            arrays["bias"],
+        )
+
+    @property
+    def nonzeros(self) -> int:
+        """The frozen numbers that are not 0."""
+        matrices = (self.gates, self.candidate, self.input)
+        return sum(matrix.get_value().nse for matrix in matrices) + self.output_size
+
+    def for_device(self, kernel: str) -> "Gru":
+        """Returns the same cell with the operands of a kernel of reservoir/sparse.py."""
+        ready = nnx.merge(*nnx.split(self))
+        ready.gates = Frozen(sparse.prepare(self.gates.get_value(), kernel))
+        ready.candidate = Frozen(sparse.prepare(self.candidate.get_value(), kernel))
+        ready.input = Frozen(sparse.prepare_columns(self.input.get_value(), kernel))
+        return ready
+
+    def initial_state(self, slots: int) -> jax.Array:
+        return jnp.zeros((self.output_size, slots), jnp.float32)
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
+        """Returns W u, (3 N, B)."""
+        nothing = jnp.zeros((3 * self.output_size, len(tokens)), jnp.float32)
+        return sparse.add_columns(nothing, self.input.get_value(), tokens)
+
+    def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
+        x_z, x_r, x_c = jnp.split(x, 3)
+        u_z, u_r = jnp.split(sparse.matmul(self.gates.get_value(), state), 2)
+        z = jax.nn.sigmoid(self.bias[...][:, None] + u_z + x_z)
+        r = jax.nn.sigmoid(u_r + x_r)
+        return (1 - z) * state + z * jnp.tanh(sparse.matmul(self.candidate.get_value(), r * state) + x_c)
+
+    def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:
+        return self.advance(state, self.embed(tokens))
+
+    def output(self, state: jax.Array) -> jax.Array:
+        return state

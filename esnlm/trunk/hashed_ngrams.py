@@ -1,0 +1,80 @@
+"""An n-gram residual: trained embeddings of the last n tokens together, in tables that a hash looks up.
+
+    z = B h + sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n
+
+Different n-grams may share a row. A table is far smaller than the number of n-grams, and the frequent ones decide what
+their rows become.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.errors import require
+from esnlm.ops.matmul import matmul
+from esnlm.trunk import initial
+
+LONGEST = 8  # tokens of an n-gram
+FIRST_FACTOR, LAST_FACTOR = 0x9E3779B1, 0x85EBCA6B  # odd numbers whose bits are as good as random
+
+
+@dataclass(frozen=True)
+class HashedNgramsConfig:
+    """Trained embeddings of n-grams."""
+
+    orders: tuple[int, ...] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
+    buckets: int = 65536  # rows of a table
+    width: int = 64  # numbers of a row
+
+    def check(self, field: str) -> None:
+        """Raises InputError, naming the setting below `field`, for what cannot be built."""
+        orders = f"{field}.orders is {list(self.orders)}: each must be in 2 .. {LONGEST}"
+        require(all(2 <= n <= LONGEST for n in self.orders), orders)
+        require(self.buckets >= 1, f"{field}.buckets is {self.buckets}: it must be at least 1")
+        require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
+
+    @property
+    def history(self) -> int:
+        """The last tokens that are needed."""
+        return max(self.orders, default=0)
+
+    def parameters(self, vocab_size: int, rank: int) -> int:
+        """Returns the trained numbers."""
+        return len(self.orders) * self.width * (self.buckets + rank)
+
+    def multiplied(self, rank: int) -> int:
+        """Returns the entries of the matrices that a token's features are multiplied with."""
+        return len(self.orders) * self.width * rank
+
+
+class HashedNgrams(nnx.Module):
+    """`tables` (orders, buckets, e), and `weights`: those of all tables side by side, (r, orders e)."""
+
+    def __init__(self, config: HashedNgramsConfig, vocab_size: int, rank: int, rng: np.random.Generator) -> None:
+        self.orders, count = config.orders, len(config.orders)
+        self.tables = initial.normal(rng, count, config.buckets, config.width)
+        self.weights = initial.uniform(rng, count * config.width, rank, count * config.width)
+
+    def __call__(self, ids: jax.Array, precision: str) -> jax.Array:
+        """Returns what the n-grams that end with the newest token add, (C, r), for ids (C, K), the newest first."""
+        tables = self.tables[...]
+        found = [tables[i, buckets_of(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)]
+        return matmul(jnp.concatenate(found, axis=1), self.weights[...], (1, 1), precision)
+
+
+def buckets_of(ids: jax.Array, buckets: int) -> jax.Array:
+    """Returns the bucket of each n-gram, (C,) int32, for ids (C, n); an id is -1 before the sentence began.
+
+    Each id in turn is mixed into 32 bits: exclusive or, a product that keeps the low 32 bits, and a shift that brings the high
+    bits, which are the better mixed ones, down.
+    """
+    mixed = jnp.zeros(len(ids), jnp.uint32)
+    for column in ids.T:
+        mixed = (mixed ^ (column + 1).astype(jnp.uint32)) * jnp.uint32(FIRST_FACTOR)
+        mixed ^= mixed >> 15
+    mixed *= jnp.uint32(LAST_FACTOR)
+    mixed ^= mixed >> 13
+    return (mixed % jnp.uint32(buckets)).astype(jnp.int32)

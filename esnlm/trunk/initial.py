@@ -1,0 +1,16 @@
+"""Initial weights of what is trained above frozen features: those of torch.nn.Linear and torch.nn.Embedding."""
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+
+def uniform(rng: np.random.Generator, fan_in: int, *shape: int) -> nnx.Param:
+    """Returns numbers between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
+    bound = np.float32(1 / np.sqrt(fan_in))
+    return nnx.Param(jnp.asarray(rng.uniform(-bound, bound, shape).astype(np.float32)))
+
+
+def normal(rng: np.random.Generator, *shape: int) -> nnx.Param:
+    """Returns numbers of N(0, 1)."""
+    return nnx.Param(jnp.asarray(rng.standard_normal(shape, np.float32)))

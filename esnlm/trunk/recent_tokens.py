@@ -1,0 +1,90 @@
+"""The last K tokens beside the state: the readout sees trained embeddings of them.
+
+    z = B h + sum_k W_k E[token_{t - k}] + sum_j V_j sum_m d_j^m E[token_{t - m}],   k = 0 .. K - 1,   m = 0 .. M - 1
+
+It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first sum is the
+input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j: what
+is learnt of a token at one place serves at all others. Each of its sums is divided by the root of the sum of d_j^(2 m), so that
+it is as large as an embedding. With attention (esnlm/cells/attention.py) each of its heads adds one
+more sum, with its weights in place of the d_j^m.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.errors import require
+from esnlm.ops.matmul import einsum, matmul
+from esnlm.trunk import initial
+
+
+@dataclass(frozen=True)
+class RecentTokensConfig:
+    """Trained embeddings of the last tokens."""
+
+    count: int = 0  # K, the last tokens that the readout sees, the newest among them; 0: none
+    width: int = 256  # e, numbers of a token's embedding
+    decays: tuple[float, ...] = ()  # d_j, each in (0, 1], of fading sums of embeddings; none: there are no such sums
+    window: int = 16  # M, the last tokens that a fading sum adds up
+
+    def check(self, field: str) -> None:
+        """Raises InputError, naming the setting below `field`, for what cannot be built."""
+        require(self.count >= 0, f"{field}.count is {self.count}: it must not be negative")
+        require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
+        require(self.window >= 1, f"{field}.window is {self.window}: it must be at least 1")
+        line = f"{field}.decays is {list(self.decays)}: each must be above 0 and at most 1"
+        require(all(0 < decay <= 1 for decay in self.decays), line)
+
+    def vectors(self, heads: int) -> int:
+        """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""
+        return self.count + len(self.decays) + heads
+
+    @property
+    def history(self) -> int:
+        """The last tokens that are needed."""
+        return max(self.count, self.window if self.decays else 0)
+
+    def parameters(self, vocab_size: int, rank: int, heads: int) -> int:
+        """Returns the trained numbers."""
+        vectors = self.vectors(heads)
+        return self.width * (vocab_size + rank * vectors) if vectors else 0
+
+    def multiplied(self, rank: int, heads: int) -> int:
+        """Returns the entries of the matrices that a token's features are multiplied with."""
+        return self.width * rank * self.vectors(heads)
+
+
+class RecentTokens(nnx.Module):
+    """`embedding` E (V, e), and `weights`: those of the last tokens, fading sums and heads side by side, (r, vectors e)."""
+
+    def __init__(
+        self, config: RecentTokensConfig, heads: int, vocab_size: int, rank: int, rng: np.random.Generator
+    ) -> None:
+        self.config, self.heads = config, heads
+        width = config.vectors(heads) * config.width
+        self.embedding = initial.normal(rng, vocab_size, config.width)
+        self.weights = initial.uniform(rng, width, rank, width)
+
+    def __call__(self, ids: jax.Array, attention: jax.Array, precision: str) -> jax.Array:
+        """Returns what the last tokens add to z, (C, r).
+
+        Args:
+            ids: of the last tokens, the newest first, (C, K or more); -1 before the sentence began, which adds nothing.
+            attention: the weights of the heads on them, (C, heads L).
+            precision: of the products (ops/matmul.py).
+        """
+        config, window = self.config, attention.shape[1] // max(self.heads, 1)  # L
+        ids = ids[:, : max(config.history, window)]
+        found = jnp.where(ids[..., None] < 0, 0, self.embedding[...][ids])  # (C, K or M or L, e)
+        vectors = [found[:, : config.count]]
+        if config.decays:
+            powers = jnp.array(config.decays, jnp.float32)[:, None] ** jnp.arange(config.window)  # (J, M)
+            scale = jnp.sqrt((powers**2).sum(axis=1, keepdims=True))  # (J, 1)
+            vectors.append(einsum("jm,cme->cje", powers / scale, found[:, : config.window], precision))
+        if self.heads:
+            by_head = attention.reshape(len(ids), self.heads, -1)  # (C, heads, L)
+            vectors.append(einsum("chl,cle->che", by_head, found[:, :window], precision))
+        return matmul(jnp.concatenate(vectors, axis=1).reshape(len(ids), -1), self.weights[...], (1, 1), precision)

@@ -1,0 +1,104 @@
+"""The trunk of a deep readout: what is trained between frozen features and the last matrix A. It is feed-forward.
+
+    z = B h + what the last tokens and n-grams add, then through gated blocks;   o = A z + b_out
+
+h is what frozen cells computed, or with `normalize` h less its mean and divided by its standard deviation, token by token.
+With `counted` the readout adds the log p of a counted model to o [ours], for which the trunk hands on the last token.
+"""
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from esnlm.cells.token_history import ids_of
+from esnlm.errors import require
+from esnlm.ops.matmul import matmul
+from esnlm.trunk import initial
+from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
+from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
+from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
+
+COUNTED = ("none", "bigram")  # models under the logits [ours]
+TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to zeros
+
+
+@dataclass(frozen=True)
+class TrunkConfig:
+    """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
+
+    rank: int = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
+    normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
+    counted: str = "none"  # a counted model of the text whose log p is added to the logits: none, or bigram
+    recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
+    ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
+    gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)
+
+    def check(self, name: str) -> None:
+        """Raises InputError, naming the setting below `name`, for what cannot be built."""
+        require(self.rank >= 1, f"{name}.rank is {self.rank}: it must be at least 1")
+        require(self.counted in COUNTED, f"{name}.counted is {self.counted!r}: choose {', '.join(COUNTED)}")
+        for section in ("recent_tokens", "ngrams", "gated_mlp"):
+            getattr(self, section).check(f"{name}.{section}")
+
+    @property
+    def history(self) -> int:
+        """The last tokens that are needed beside h."""
+        return max(self.recent_tokens.history, self.ngrams.history, 1 if self.is_counted else 0)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether there is a counted model under the logits, which must know the last token."""
+        return self.counted != "none"
+
+    def parameters(self, width: int, heads: int, vocab_size: int) -> int:
+        """Returns the trained numbers, A and b_out among them, for features h of a width and heads of attention."""
+        rank = self.rank
+        by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(vocab_size, rank)
+        ends = self.rank * (width + vocab_size) + vocab_size
+        return ends + by_token + self.gated_mlp.parameters(self.rank)
+
+    def flops_per_token(self, width: int, heads: int, vocab_size: int) -> int:
+        """Returns the operations of training for one predicted token. B's features are frozen: it needs one product less."""
+        multiplied = self.recent_tokens.multiplied(self.rank, heads)
+        multiplied += self.ngrams.multiplied(self.rank) + self.gated_mlp.multiplied(self.rank)
+        return 6 * (self.rank * vocab_size + multiplied) + 4 * self.rank * width
+
+
+class Trunk(nnx.Module):
+    """`b` (r, N), and `recent_tokens`, `ngrams` and `gated_mlp` where they are asked for."""
+
+    def __init__(
+        self, config: TrunkConfig, width: int, history: int, heads: int, vocab_size: int, rng: np.random.Generator
+    ) -> None:
+        rank = config.rank
+        self.width, self.history, self.normalize = width, history, config.normalize
+        self.appends_id = config.is_counted
+        self.b = initial.uniform(rng, width, rank, width)
+        tokens, ngrams = config.recent_tokens, config.ngrams
+        self.recent_tokens = RecentTokens(tokens, heads, vocab_size, rank, rng) if tokens.vectors(heads) else None
+        self.ngrams = HashedNgrams(ngrams, vocab_size, rank, rng) if ngrams.orders else None
+        self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
+
+    def __call__(self, ahead: jax.Array, precision: str) -> jax.Array:
+        """Returns z (C, r); where there is a counted model under the logits, z and the id of the last token, (C, r + 1).
+
+        Args:
+            ahead: h (C, N), beside it the last tokens as TokenHistory writes them (C, K), and the weights of attention.
+            precision: of the products (ops/matmul.py).
+        """
+        h, history, attention = jnp.split(ahead, (self.width, self.width + self.history), axis=1)
+        z, ids = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision), ids_of(history)
+        if self.recent_tokens is not None:
+            z = z + self.recent_tokens(ids, attention, precision)
+        if self.ngrams is not None:
+            z = z + self.ngrams(ids, precision)
+        z = z if self.gated_mlp is None else self.gated_mlp(z, precision)
+        return jnp.concatenate([z, ids[:, :1].astype(z.dtype)], axis=1) if self.appends_id else z
+
+
+def _standardized(h: jax.Array) -> jax.Array:
+    centred = h - h.mean(axis=1, keepdims=True)
+    return centred * jax.lax.rsqrt((centred**2).mean(axis=1, keepdims=True) + TINY)

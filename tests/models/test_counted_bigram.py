@@ -1,0 +1,216 @@
+"""Logits that are a residual over a counted bigram model: what it adds, where training begins, and how it is kept."""
+
+import shutil
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.data import grammar
+from esnlm.errors import InputError
+from esnlm.models.counted_bigram import CountedBigram, count
+from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.ngrams import WittenBellModel
+from esnlm.readout import linear
+from esnlm.runs import checkpoint
+from esnlm.runs.directory import RunDirectory
+from esnlm.training.state import open_model
+from esnlm.trunk.trunk import TrunkConfig
+
+V = 12
+EPSILON = float(np.finfo(np.float32).eps)
+TEXT = [
+    np.array([0, *np.random.default_rng(i).integers(2, V - 2, 9), 1]) for i in range(8)
+]  # V - 1 and V - 2 never occur
+COUNTED = DeepReadoutConfig(readout=TrunkConfig(counted="bigram"))
+
+
+def witten_bell(text, vocab_size):
+    """log p_WB(w | v) in float64, (V, V), pair by pair as Witten and Bell (1991) have it."""
+    pairs = Counter((int(v), int(w)) for ids in text for v, w in zip(ids, ids[1:], strict=False))
+    predicted = Counter(int(w) for ids in text for w in ids[1:])
+    found = np.empty((vocab_size, vocab_size))
+    for v in range(vocab_size):
+        followers = [c for (first, _), c in pairs.items() if first == v]
+        for w in range(vocab_size):
+            p = (predicted[w] + 1) / (sum(predicted.values()) + vocab_size)
+            if followers:
+                p = (pairs[v, w] + len(followers) * p) / (sum(followers) + len(followers))
+            found[v, w] = np.log(p)
+    return found
+
+
+def test_the_table_is_the_counted_model_s():
+    counted = CountedBigram(V, **count(TEXT, V))
+    table = np.asarray(counted.log_probs())
+    expected = witten_bell(TEXT, V)
+    np.testing.assert_allclose(table, expected, rtol=EPSILON)  # It is computed in float64 and rounded once.
+    model = WittenBellModel.fit(TEXT, V, order=2)
+    every = [np.array(pair) for pair in np.ndindex(V, V)]
+    np.testing.assert_allclose(table.ravel(), np.concatenate(model.token_log_probs_of(every)), rtol=EPSILON)
+    assert np.array_equal(counted.for_device().log_probs(), table)
+
+
+@pytest.mark.parametrize("scale", [1, 200])  # logits of a usual size, and such that the largest one must be subtracted
+def test_the_loss_and_its_gradient_are_those_of_the_sum(scale):
+    rng, prior = np.random.default_rng(0), witten_bell(TEXT, V)
+    w, bias, z = (scale * rng.normal(size=shape) for shape in [(V, 5), (V,), (7, 5)])
+    last, targets, weights = rng.integers(0, V, 7), rng.integers(0, V, 9), rng.random(9)
+    rows = np.array([*range(7), 0, 0])
+    w, bias, z = (np.float64(np.float32(array)) for array in (w, bias, z))
+    logits = z @ w.T + bias + prior[last]
+    log_p = logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
+    log_p -= logits.max(1, keepdims=True)
+    residual = weights[:, None] * (np.exp(log_p[rows]) - np.eye(V)[targets])  # (P, V): the gradient in the logits
+    dz = np.zeros_like(z)
+    np.add.at(dz, rows, residual @ w)
+
+    features = jnp.concatenate([z, last[:, None]], axis=1, dtype=jnp.float32)
+    trained = {"w": jnp.float32(w), "bias": jnp.float32(bias)}
+    frozen = {"prior": jnp.float32(prior)}
+
+    def loss(trained, features):
+        return linear.weighted_nll(trained | frozen, features, targets, jnp.float32(weights), "float32", rows)
+
+    found, (gradient, dfeatures) = jax.value_and_grad(loss, (0, 1))(trained, features)
+    size = np.abs(logits).max() * 100 * EPSILON  # of the error of a logit, and so, relatively, of a probability
+    np.testing.assert_allclose(found, -(weights * log_p[rows, targets]).sum(), rtol=1e-6, atol=size)
+    np.testing.assert_allclose(gradient["w"], residual.T @ z[rows], atol=size * np.abs(z).max())
+    np.testing.assert_allclose(gradient["bias"], residual.sum(0), atol=size)
+    np.testing.assert_allclose(dfeatures[:, :-1], dz, atol=size * np.abs(w).max())
+    assert not dfeatures[:, -1].any(), "an id has no gradient"
+    pairs = linear.pair_log_probs(trained | frozen, features, rows, targets, "float32")
+    np.testing.assert_allclose(pairs, log_p[rows, targets], rtol=1e-6, atol=size)
+    np.testing.assert_allclose(linear.logits(trained | frozen, features, "float32"), logits, rtol=1e-6, atol=size)
+
+
+# ---- a run ----
+
+SENTENCES, OTHERS = list(grammar.sentences(24, seed=0)), list(grammar.sentences(10, seed=1))
+MODEL = {
+    "family": "deep_readout",
+    "reservoir": {"state_size": 16, "mean_degree": 4},
+    "readout": {"rank": 4, "counted": "bigram", "recent_tokens": {"count": 2, "width": 3}},
+}
+SETTINGS = {"epochs": 2, "batch_size": 24, "log_every": 1, "learning_rate": 0.05}  # one update an epoch
+
+
+def train(folder, compute):
+    losses = []
+    experiment = {"run": str(folder), "model": MODEL, "training": SETTINGS, "compute": compute}
+    run = esnlm.train(
+        experiment, [lambda _, line: losses.append(line.get("train_nll"))], sentences=SENTENCES, validation=OTHERS
+    )
+    return run, [loss for loss in losses if loss is not None]  # A line of a validation has none.
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("counted") / "run", {"chunk_tokens": 64})  # An update has several chunks.
+
+
+def oracle(run, ids):
+    """log p( . | w_1 .. w_t), (T, V), of the model's own z in float64."""
+    ready = run.model.for_device(run.config.compute)
+    read, params = ready.reader(1, len(ids)), run.model.params["readout"]
+    z = np.float64(np.concatenate([read(np.array([i])) for i in ids]))
+    np.testing.assert_array_equal(z[:, -1], ids)
+    prior = witten_bell(list(run.training_store()), run.tokenizer.vocab_size)
+    logits = z[:, :-1] @ np.float64(params["w"]).T + np.float64(params["bias"]) + prior[ids]
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def test_training_begins_with_the_counted_model(trained):
+    run, losses = trained
+    bigram = run.bigram()
+    assert losses[0] == pytest.approx(bigram.nll(run.training_store()), rel=1e-5)
+    assert losses[1] < losses[0]
+    begun = esnlm.load(run.directory, untrained=True)
+    encoded = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in OTHERS]
+    assert begun.likelihood(OTHERS).nll == pytest.approx(bigram.nll(encoded), rel=1e-5)
+    assert run.model.params["readout"]["w"].any()
+    assert run.model.counts().entries == run.config.model.expected_counts(run.tokenizer.vocab_size).entries
+
+
+@pytest.mark.slow
+def test_an_update_that_is_made_in_parts_is_the_same(trained, tmp_path):
+    run, losses = trained
+    again, found = train(tmp_path / "run", {"window_tokens": 64})
+    assert found == pytest.approx(losses, rel=1e-5)
+    for name, array in again.arrays().items():
+        np.testing.assert_allclose(
+            array, run.arrays()[name], atol=1e-3
+        )  # AdamW's first steps are the signs of gradients.
+
+
+def test_scores_and_generated_text_are_those_of_the_sum(trained):
+    run, _ = trained
+    texts = [*OTHERS[:3], OTHERS[0]]  # Two have all prefixes in common.
+    for text, found in zip(texts, run.log_probs(texts), strict=True):
+        ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
+        log_p = oracle(run, ids[:-1])
+        assert found == pytest.approx(log_p[np.arange(len(ids) - 1), ids[1:]].sum(), rel=1e-5)
+    first = oracle(run, np.array([run.tokenizer.bos]))[-1]
+    assert run.generate(temperature=0, length=1) == [run.tokenizer.decode([int(first.argmax())])]
+
+
+def test_a_run_needs_no_text_to_be_restored(trained, tmp_path):
+    run, again_at = trained[0], tmp_path / "run"
+    shutil.copytree(run.directory, again_at)
+    shutil.rmtree(again_at / "stores")
+    again = esnlm.load(again_at)
+    assert all(np.array_equal(array, again.arrays()[name]) for name, array in run.arrays().items())
+    assert np.array_equal(run.log_probs(OTHERS), again.log_probs(OTHERS))
+    assert {name for name in run.arrays() if name.startswith("counted")} == {
+        f"counted.{name}" for name in ("rows", "columns", "counts")
+    }
+
+
+def test_damaged_counts_are_refused_and_counted_again_by_training(trained, tmp_path):
+    run, _ = trained
+    shutil.copytree(run.directory, tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run")
+    whole, _ = checkpoint.restore(directory.frozen)
+    shutil.rmtree(directory.frozen)
+    with pytest.raises(InputError) as error:
+        esnlm.load(directory.path)
+    assert str(error.value) == (
+        f"{directory.frozen}: missing: without it the reservoir is lost; restore it from a copy of the run"
+    )
+    open_model(run.config.model, run.tokenizer.vocab_size, run.config.seed, directory, run.training_store())
+    again, _ = checkpoint.restore(directory.frozen)
+    assert all(np.array_equal(again["counted"][name], array) for name, array in whole["counted"].items())
+
+
+# ---- what is refused ----
+
+
+def refused(function, *args):
+    with pytest.raises(InputError) as error:
+        function(*args)
+    return str(error.value)
+
+
+def test_what_cannot_be_counted_is_refused():
+    too_large = (
+        "model.readout.counted is bigram: its table for 50,257 tokens would take 10.1 GB, and at most 4 GB are used; choose"
+        " none, or a smaller vocabulary"
+    )
+    assert refused(COUNTED.frozen_bytes, 50257) == refused(COUNTED.initialize_frozen, 50257, 0, TEXT) == too_large
+    assert refused(COUNTED.initialize_frozen, V, 0) == (
+        "model.readout.counted is bigram: it is counted on the training text, and there is none here; train with train.py,"
+        " or restore frozen/ from a copy of the run"
+    )
+    assert refused(TrunkConfig(counted="trigram").check, "model.readout") == (
+        "model.readout.counted is 'trigram': choose none, bigram"
+    )
+    fused = ComputeConfig(cross_entropy="fused")
+    assert refused(choose_compute, fused, COUNTED, "gpu") == (
+        "compute.cross_entropy is fused: the kernel adds no counted model to the logits; choose auto"
+    )
+    assert choose_compute(ComputeConfig(precision="bf16"), COUNTED, "gpu").cross_entropy == "plain"
+    assert not COUNTED.readout_can_be_padded, "the table has V columns on every device"

@@ -1,0 +1,311 @@
+"""A deep readout computes what its equations say, learns by their gradient, and is an ESN where it has nothing more."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import esnlm
+from esnlm import config_io
+from esnlm.cells.attention import AttentionConfig
+from esnlm.cells.diagonal import DiagonalConfig
+from esnlm.cells.gru import GruConfig
+from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.data.store import open_store
+from esnlm.errors import InputError
+from esnlm.features.layout import pack_batch
+from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout.linear import ReadoutConfig
+from esnlm.reservoir import cell
+from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.runs import checkpoint
+from esnlm.training import batches, update
+from esnlm.trunk.gated_mlp import GatedMlpConfig
+from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
+from esnlm.trunk.recent_tokens import RecentTokensConfig
+from esnlm.trunk.trunk import TrunkConfig
+from esnlm.workflows.train import train_run
+from tests import deep_oracle, oracle
+from tests.models.update_gradient import features_of
+from tests.training.stopped import train_with_stops
+from tests.training.test_loop import same_run
+
+V = 30
+EPS = float(np.finfo(np.float32).eps)
+RESERVOIR = ReservoirConfig(state_size=24, mean_degree=5.0)
+ALL = DeepReadoutConfig(
+    reservoir=RESERVOIR,
+    reservoirs=2,
+    diagonal=DiagonalConfig(units=10, token_dependence=0.5),
+    gru=GruConfig(units=12, mean_degree=4.0),
+    attention=AttentionConfig(heads=2, window=3, width=8, sharpness=3.0),
+    readout=TrunkConfig(
+        rank=14,
+        normalize=True,
+        recent_tokens=RecentTokensConfig(count=2, width=5, decays=(0.7,), window=4),
+        ngrams=HashedNgramsConfig(orders=(2, 3), buckets=40, width=4),
+        gated_mlp=GatedMlpConfig(blocks=2, width=16),
+    ),
+)
+# Some tens of sums of at most a hundred numbers of order 1 lie between a token and its logit.
+TOLERANCE = 30 * 100 * EPS
+
+
+def model_of(config, seed=0):
+    frozen, _ = config.initialize_frozen(V, seed)
+    return config.initialize(V, seed, frozen), frozen
+
+
+def sentences():
+    rng = np.random.default_rng(0)
+    return [np.array([0, *rng.integers(1, 6, length)], np.int32) for length in (1, 4, 11, 7, 4)]
+
+
+def expected_h(frozen, sentence):
+    """Features h of ALL, (T, N), in float64."""
+    found = []
+    for member in ("0", "1"):
+        own = cell.from_arrays(frozen["reservoirs"][member], V, **RESERVOIR.dynamics)
+        matrices = (as_scipy(matrix).toarray() for matrix in (own.stored_w_rec, own.stored_w_in))
+        found.append(oracle.states(*matrices, own.leak[...], sentence))
+    found.append(deep_oracle.diagonal(deep_oracle.float64(frozen["diagonal"]), sentence))
+    gru = frozen["gru"]
+
+    def dense(name, rows, columns):
+        matrix = np.zeros((rows, columns))
+        matrix[tuple(gru[name]["indices"].T)] = gru[name]["values"]
+        return matrix
+
+    parts = np.split(dense("gates", 24, 12), 2), dense("candidate", 12, 12), np.split(dense("input", 36, V), 3)
+    found.append(deep_oracle.gru(*parts[0], parts[1], *parts[2], np.asarray(gru["bias"], np.float64), sentence))
+    return np.concatenate(found, axis=1)
+
+
+def expected_z(params, frozen, sentence):
+    """What the readout of ALL sees, (T, r), in float64."""
+    layers, config = params["layers"], ALL.readout
+    h = expected_h(frozen, sentence)
+    projection = np.asarray(frozen["attention"]["projection"], np.float64)
+    weights = deep_oracle.attention(projection, 2, 3, 3.0, h)
+    tokens = config.recent_tokens
+    z = deep_oracle.standardized(h) @ layers["b"].T
+    z = z + deep_oracle.recent_tokens(
+        layers["recent_tokens"], sentence, tokens.count, tokens.decays, tokens.window, weights
+    )
+    z = z + deep_oracle.ngrams(layers["ngrams"], sentence, config.ngrams.orders)
+    return deep_oracle.gated_mlp(layers["gated_mlp"], z)
+
+
+def ready(model):
+    compute = choose_compute(ComputeConfig(), model.config, "cpu")
+    return model.for_device(compute), compute
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return model_of(ALL)
+
+
+@pytest.mark.parametrize("prefix_tree", [False, True])
+def test_the_stream_gives_what_the_equations_say(whole, prefix_tree):
+    model, frozen = whole
+    params = deep_oracle.float64(model.params)
+    device, compute = ready(model)
+    buffer, rows = device.stream(compute).read(sentences(), prefix_tree)
+    for sentence, own in zip(sentences(), rows, strict=True):
+        np.testing.assert_allclose(buffer[own], expected_z(params, frozen, sentence), rtol=0, atol=TOLERANCE)
+
+
+def test_a_text_read_token_by_token_gives_the_same(whole):
+    model, frozen = whole
+    read, sentence = ready(model)[0].reader(2, 12), sentences()[2]
+    found = np.array([read(np.full(2, token, np.int32))[1] for token in sentence])
+    np.testing.assert_allclose(
+        found, expected_z(deep_oracle.float64(model.params), frozen, sentence), rtol=0, atol=TOLERANCE
+    )
+
+
+def directions(params, seed):
+    """A random direction in all that is trained, with entries of order 1."""
+    rng, flat = np.random.default_rng(seed), jax.tree.leaves(params)
+    return jax.tree.unflatten(jax.tree.structure(params), [rng.standard_normal(array.shape) for array in flat])
+
+
+def test_the_gradient_is_that_of_the_equations(whole):
+    model, frozen = whole
+    device, compute = ready(model)
+    text = batches.Sentences(
+        [sentence[:-1] for sentence in sentences()],
+        [sentence[1:] for sentence in sentences()],
+        [np.arange(len(sentence) - 1, dtype=np.uint32) for sentence in sentences()],
+    )
+    buffer, rows = device.stream_ahead(compute).read(text.inputs)
+    # Some rows of padding, which weigh nothing, and two chunks.
+    packed = batches.pack_targets(text, rows, 32, predictions=text.predictions())
+    settings = {"precision": "float32", "chunk_tokens": 20, "dropout_rate": 0.0, "trunk": device.trunk}
+    loss, gradient = jax.jit(lambda params: update.readout_loss_and_gradient(params, buffer, packed, None, **settings))(
+        model.params
+    )
+    params = deep_oracle.float64(model.params)
+
+    def expected(params):
+        z = np.concatenate([expected_z(params, frozen, sentence[:-1]) for sentence in sentences()])
+        return deep_oracle.nll(params["readout"], z, np.concatenate(text.targets))
+
+    assert abs(float(loss) - expected(params)) < TOLERANCE
+    for array in range(len(jax.tree.leaves(params))):  # each array by itself, in a random direction
+        step = jax.tree.map(np.zeros_like, directions(params, array))
+        jax.tree.leaves(step)[array][...] = jax.tree.leaves(directions(params, array))[array]
+        ahead, behind = (
+            expected(jax.tree.map(lambda x, d, sign=sign: x + sign * 1e-5 * d, params, step)) for sign in (1, -1)
+        )
+        slope = sum(
+            float((np.asarray(g, np.float64) * d).sum())
+            for g, d in zip(*map(jax.tree.leaves, (gradient, step)), strict=True)
+        )
+        # A difference of float64 numbers over 2e-5 is good to 1e-9 at best; the rest is what float32 sums of a gradient lose.
+        assert abs(slope - (ahead - behind) / 2e-5) < 1e-8 + 100 * TOLERANCE * max(abs(slope), 0.1)
+
+
+def test_inside_a_gradient_the_features_are_the_same(whole):
+    model, frozen = whole
+    params, device = deep_oracle.float64(model.params), ready(model)[0]
+    batch, rows = pack_batch(sentences(), [np.zeros(len(sentence), np.uint32) for sentence in sentences()])
+    features = features_of(device, batch)
+    for sentence, own in zip(sentences(), rows, strict=True):
+        np.testing.assert_allclose(features[own], expected_z(params, frozen, sentence), rtol=0, atol=TOLERANCE)
+
+
+def test_without_sections_it_is_the_sparse_esn():
+    model, _ = model_of(DeepReadoutConfig(reservoir=RESERVOIR, readout=TrunkConfig(rank=8)))
+    esn_config = EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(rank=8))
+    esn = esn_config.initialize(V, 0, esn_config.initialize_frozen(V, 0)[0])
+    assert model.counts() == esn.counts()
+    assert model.config.expected_counts(V) == esn_config.expected_counts(V)
+    assert model.config.flops_per_token(V) == pytest.approx(esn_config.flops_per_token(V), rel=0.02)
+    device, compute = ready(model)
+    esn_device, esn_compute = ready(esn)
+    found, rows = device.stream_ahead(compute).read(sentences())
+    same, same_rows = esn_device.stream(esn_compute).read(sentences())
+    for own, its in zip(rows, same_rows, strict=True):
+        np.testing.assert_array_equal(found[own], same[its])
+    h, z = np.asarray(found[rows[2]], np.float64), device.trunk(model.params, found[rows[2]])
+    np.testing.assert_allclose(z, h @ np.asarray(model.params["layers"]["b"], np.float64).T, rtol=0, atol=24 * EPS)
+
+
+def test_the_counts_are_those_of_the_arrays(whole):
+    model, frozen = whole
+    trained = sum(array.size for array in jax.tree.leaves(model.params))
+    assert model.counts().trainable == trained == ALL.expected_counts(V).trainable
+    of_frozen = [
+        np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(frozen) if "indices" not in str(path)
+    ]
+    assert model.counts().total - trained == sum(of_frozen)
+
+
+def test_reservoirs_side_by_side_differ():
+    frozen = model_of(ALL)[1]["reservoirs"]
+    assert not np.array_equal(frozen["0"]["leak"], frozen["1"]["leak"])
+    alone = EchoStateConfig(reservoir=RESERVOIR).initialize_frozen(V, 0)[0]
+    np.testing.assert_array_equal(frozen["0"]["leak"], alone["leak"])
+
+
+def test_what_one_section_adds_changes_no_frozen_array_of_another():
+    alone = model_of(DeepReadoutConfig(reservoir=RESERVOIR, gru=ALL.gru))[1]
+    np.testing.assert_array_equal(alone["gru"]["bias"], model_of(ALL)[1]["gru"]["bias"])
+    np.testing.assert_array_equal(alone["gru"]["gates"]["values"], model_of(ALL)[1]["gru"]["gates"]["values"])
+
+
+def test_the_title_names_every_part():
+    assert ALL.title == (
+        "2 x ESN 24 + diagonal 10 + GRU 12 + attention 2, 2 tokens of 5, 1 fading sum of 5, 2-, 3-grams, MLP 2 x 16, rank 14"
+    )
+    assert DeepReadoutConfig(reservoir=RESERVOIR).title == "ESN 24, rank 512"
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"reservoirs": -1}, "model.reservoirs is -1: it must not be negative"),
+        (
+            {"reservoirs": 0},
+            "model.reservoirs is 0: give model.diagonal.units or model.gru.units, or leave it out",
+        ),
+        ({"readout": TrunkConfig(rank=0)}, "model.readout.rank is 0: it must be at least 1"),
+        (
+            {"readout": TrunkConfig(recent_tokens=RecentTokensConfig(width=0))},
+            "model.readout.recent_tokens.width is 0: it must be at least 1",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused(settings, line):
+    with pytest.raises(InputError) as error:
+        DeepReadoutConfig(**settings).check("model")
+    assert str(error.value) == line
+
+
+def test_ids_beyond_the_used_rows_are_harmless(whole):
+    """The buffer's rows that no sentence uses hold whatever was there, and the trunk may read them."""
+    model, _ = whole
+    ahead = jnp.full((4, model.config.ahead_size), 1e6, jnp.float32)
+    assert np.isfinite(np.asarray(model.trunk(model.params, ahead))).all()
+
+
+# ---- whole runs ----
+
+SMALL = """
+data: {kind: grammar, sentences: 96, validation_sentences: 20, pairs: 2}
+training: {epochs: 2, batch_size: 8, learning_rate: 0.02, log_every: 5, checkpoint_every: 5, keep_checkpoints: 1}
+model:
+  family: deep_readout
+  reservoir: {state_size: 24, mean_degree: 5}
+  reservoirs: 2
+  diagonal: {units: 10, token_dependence: 0.5}
+  gru: {units: 12, mean_degree: 4}
+  attention: {heads: 2, window: 3, width: 8, sharpness: 3}
+  readout:
+    rank: 14
+    normalize: true
+    recent_tokens: {count: 2, width: 5, decays: [0.7], window: 4}
+    ngrams: {orders: [2, 3], buckets: 40, width: 4}
+    gated_mlp: {blocks: 2, width: 16}
+"""
+
+
+def write_config(folder, name):
+    file = folder / f"{name}.yaml"
+    file.write_text(f"run: {folder / name}\n{SMALL}")
+    return file
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    assert train_run(config_io.read(write_config(folder, "whole"))) == 0
+    return folder / "whole"
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(finished, monkeypatch):
+    stops = train_with_stops(write_config(finished.parent, "stopped"), monkeypatch, every=2, updates_per_call=3)
+    assert stops >= 2
+    same_run(finished, finished.parent / "stopped")
+
+
+def test_a_finished_run_loads_and_agrees_with_the_equations(finished, monkeypatch):
+    run = esnlm.load(finished)
+    frozen, _ = checkpoint.restore(finished / "frozen")
+    params = deep_oracle.float64(run.model.params)
+    monkeypatch.setattr("tests.models.test_deep_readout.V", run.tokenizer.vocab_size)
+
+    def nats(ids):
+        return len(ids[1:]) * deep_oracle.nll(params["readout"], expected_z(params, frozen, ids[:-1]), ids[1:])
+
+    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode("The cats sleep."), run.tokenizer.eos])
+    assert abs(run.log_probs(["The cats sleep."])[0] + nats(ids)) < len(ids) * TOLERANCE
+    store = open_store(finished / "stores" / "validation")
+    expected = sum(nats(np.asarray(sentence)) for sentence in store) / sum(len(sentence) - 1 for sentence in store)
+    assert abs(json.loads((finished / "summary.json").read_text())["val_nll"] - expected) < TOLERANCE

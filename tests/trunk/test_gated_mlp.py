@@ -1,0 +1,45 @@
+"""Gated blocks are residual networks between B and A."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.reservoir.arrays import arrays_by_name
+from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
+from tests import deep_oracle
+
+RANK = 12
+EPS = float(np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_the_result_is_that_of_the_equations(blocks):
+    config = GatedMlpConfig(blocks=blocks, width=20)
+    layer, rng = GatedMlp(config, RANK, np.random.default_rng(0)), np.random.default_rng(1)
+    z = rng.standard_normal((5, RANK)).astype(np.float32)
+    expected = deep_oracle.gated_mlp(deep_oracle.float64(arrays_by_name(layer)), z.astype(np.float64))
+    # Three products of sums of at most 20 numbers of order 1 a block, and norms that divide by about 1.
+    np.testing.assert_allclose(layer(jnp.asarray(z), "float32"), expected, rtol=0, atol=blocks * 3 * 20 * 4 * EPS)
+    arrays = arrays_by_name(layer)
+    sizes = [array.size for block in arrays["blocks"].values() for array in (*block["norm"].values(), block["gate"])]
+    assert sum(sizes) == blocks * (RANK + RANK * 20)
+    assert config.parameters(RANK) == blocks * (RANK + 3 * RANK * 20) + RANK
+
+
+def test_a_row_of_zeros_stays_finite():
+    layer = GatedMlp(GatedMlpConfig(blocks=1, width=20), RANK, np.random.default_rng(0))
+    np.testing.assert_array_equal(layer(jnp.zeros((1, RANK)), "float32"), 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"blocks": -1}, "x.blocks is -1: it must not be negative"),
+        ({"width": 0}, "x.width is 0: it must be at least 1"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(settings, line):
+    with pytest.raises(InputError) as error:
+        GatedMlpConfig(**settings).check("x")
+    assert str(error.value) == line

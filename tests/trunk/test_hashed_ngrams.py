@@ -1,0 +1,54 @@
+"""N-grams have trained embeddings, which a hash looks up."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.cells.token_history import ids_of
+from esnlm.errors import InputError
+from esnlm.reservoir.arrays import arrays_by_name
+from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig, buckets_of
+from tests import deep_oracle
+
+V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 7, 7]
+EPS = float(np.finfo(np.float32).eps)
+
+
+def test_what_is_added_is_that_of_the_equations():
+    config = HashedNgramsConfig(orders=(2, 4), buckets=50, width=5)
+    layer = HashedNgrams(config, V, RANK, np.random.default_rng(0))
+    found = layer(ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32)), "float32")
+    expected = deep_oracle.ngrams(deep_oracle.float64(arrays_by_name(layer)), SENTENCE, config.orders)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * 2 * config.width * EPS)
+    assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(V, RANK)
+
+
+def test_the_order_of_the_tokens_matters():
+    forth, back = (deep_oracle.bucket(ngram, 10_000) for ngram in ([4, 8], [8, 4]))
+    assert forth != back
+    found = buckets_of(jnp.array([[3, 7], [7, 3]], jnp.int32), 10_000)
+    np.testing.assert_array_equal(found, [forth, back])
+
+
+def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
+    ids = np.stack(np.meshgrid(np.arange(200), np.arange(200)), axis=-1).reshape(-1, 2).astype(np.int32)
+    for buckets in (64, 100):
+        counts = np.bincount(buckets_of(jnp.asarray(ids), buckets), minlength=buckets)
+        mean = len(ids) / buckets
+        chi_squared = ((counts - mean) ** 2 / mean).sum()
+        # Of random numbers it has the mean buckets - 1 and the variance 2 (buckets - 1). Far fewer would be no harm.
+        assert chi_squared < buckets - 1 + 5 * np.sqrt(2 * (buckets - 1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"orders": (1, 2)}, "x.orders is [1, 2]: each must be in 2 .. 8"),
+        ({"buckets": 0}, "x.buckets is 0: it must be at least 1"),
+        ({"width": 0}, "x.width is 0: it must be at least 1"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(settings, line):
+    with pytest.raises(InputError) as error:
+        HashedNgramsConfig(**settings).check("x")
+    assert str(error.value) == line

@@ -1,0 +1,60 @@
+"""The readout sees trained embeddings of the last tokens, one by one, in fading sums, and weighted by attention."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from esnlm.cells.token_history import ids_of
+from esnlm.errors import InputError
+from esnlm.reservoir.arrays import arrays_by_name
+from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
+from tests import deep_oracle
+
+V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 5]
+EPS = float(np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        (RecentTokensConfig(count=3, width=5), 0),
+        (RecentTokensConfig(width=5, decays=(0.5, 1.0), window=4), 0),
+        (RecentTokensConfig(width=5), 2),
+        (RecentTokensConfig(count=2, width=5, decays=(0.9,), window=6), 2),
+    ],
+)
+def test_what_is_added_is_that_of_the_equations(config, heads):
+    layer = RecentTokens(config, heads, V, RANK, np.random.default_rng(0))
+    weights = np.random.default_rng(1).random((len(SENTENCE), heads, 3)).astype(np.float32)
+    ids = ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32))
+    found = layer(ids, jnp.asarray(weights.reshape(len(SENTENCE), -1)), "float32")
+    params = deep_oracle.float64(arrays_by_name(layer))
+    expected = deep_oracle.recent_tokens(
+        params, SENTENCE, config.count, config.decays, config.window, weights if heads else None
+    )
+    terms = config.vectors(heads) * config.width  # of a sum, of numbers of order 1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * terms * EPS)
+
+
+def test_the_parameters_are_those_of_the_arrays():
+    config = RecentTokensConfig(count=3, width=5, decays=(0.5,))
+    layer = RecentTokens(config, 2, V, RANK, np.random.default_rng(0))
+    arrays = arrays_by_name(layer)
+    assert sum(array.size for array in arrays.values()) == config.parameters(V, RANK, 2)
+    assert arrays["weights"].size == config.multiplied(RANK, 2)
+    assert RecentTokensConfig().parameters(V, RANK, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"count": -1}, "x.count is -1: it must not be negative"),
+        ({"width": 0}, "x.width is 0: it must be at least 1"),
+        ({"window": 0}, "x.window is 0: it must be at least 1"),
+        ({"decays": (0.5, 1.5)}, "x.decays is [0.5, 1.5]: each must be above 0 and at most 1"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(settings, line):
+    with pytest.raises(InputError) as error:
+        RecentTokensConfig(**settings).check("x")
+    assert str(error.value) == line
