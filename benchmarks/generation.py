@@ -119,7 +119,8 @@ class Esnlm(Contender):
     """A run whose text is the ids themselves."""
 
     def __init__(self, size: int, vocab_size: int, rank: int):
-        tokenizer = SimpleNamespace(bos=vocab_size - 1, eos=-1, encode=lambda text: [], decode=lambda ids: ids)
+        ends = {"bos": vocab_size - 1, "eos": -1}
+        tokenizer = SimpleNamespace(vocab_size=vocab_size, encode=lambda text: [], decode=lambda ids: ids, **ends)
         run = untrained.initialize(size, vocab_size, rank)
         self.run: esnlm.Run = dataclasses.replace(run, tokenizer=tokenizer)
         self.reader = run.model.for_device(run.config.compute).reader(1, 1)

@@ -183,7 +183,7 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
         ("ring", "{file}: {at} is 'ring': it must be a section of settings"),
         (
             "{kind: rings}",
-            "{at}.kind is 'rings': choose block_diagonal, erdos_renyi, fixed_in_degree, given, orthogonal, ring, scale_free, small_world",
+            "{at}.kind is 'rings': choose antisymmetric, block_diagonal, erdos_renyi, fixed_in_degree, given, orthogonal, ring, scale_free, small_world",
         ),
         (
             "{kind: small_world, degre: 4}",
