@@ -575,6 +575,12 @@ TABLE = {
             "model.reservoir.leak_spacing is even: choose uniform or log",
         ),
         Row(
+            "spaced leaks in continuous time",
+            f"{TRAIN} --model.reservoir.leak_spacing log --model.reservoir.leak_min 0.1 --model.reservoir.continuous.step 0.5",
+            "model.reservoir.leak_spacing is log: in continuous time all leaks are one; leave model.reservoir.continuous out, or"
+            " give uniform",
+        ),
+        Row(
             "the logarithm of a leak of 0",
             f"{TRAIN} --model.reservoir.leak_spacing log",
             "model.reservoir.leak_min is 0.0: it must be above 0 where leak_spacing is log",

@@ -95,11 +95,11 @@ class Attention(nnx.Module):
         heads, window = self.config.heads, self.config.window
         keys = keys.reshape(window + 1, heads, self.config.width, -1)
         likeness = (keys[:1] * keys[1:]).sum(axis=2)  # (L, heads, B)
-        is_there = (
-            jnp.arange(1, window + 1)[:, None, None] < read
-        )  # the state t - m, in a sentence of which `read` are read
-        weights = jnp.where(is_there, jnp.exp(self.config.sharpness * (likeness - 1)), 0)
-        weights = weights / jnp.maximum(weights.sum(axis=0), jnp.finfo(jnp.float32).tiny)
+        # The state t - m is there if the sentence has more than m tokens so far. After its first token no weight is above 0.
+        is_there = jnp.arange(1, window + 1)[:, None, None] < read
+        most = jnp.max(likeness, axis=0, where=is_there, initial=-1.0)
+        weights = jnp.where(is_there, jnp.exp(self.config.sharpness * (likeness - most)), 0)
+        weights = weights / jnp.maximum(weights.sum(axis=0), 1)  # Where there are states, one of them has exp(0).
         return jnp.concatenate([self.cells.output(inner), weights.swapaxes(0, 1).reshape(heads * window, -1)])
 
     def _remember(self, inner: State, state: State) -> State:

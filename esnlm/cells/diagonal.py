@@ -5,7 +5,8 @@
 c(u) is the frozen code of the token u, N(0, 1), one number a unit. The time scales tau are spaced evenly in their logarithm,
 from `shortest` to `longest` tokens. The factor f(u) of a token on a unit's rate is 1, or log-normal where rates are to depend
 on the token: then one token wipes a unit's memory and another hardly touches it. The features are the averages, each
-multiplied so that all have about the variance of a code. That rates depend on the token is the selection of Gu and Dao 2023, frozen here [ours].
+multiplied so that all have about the variance of a code. That rates depend on the token is the selection of Gu and Dao 2023,
+frozen here [ours].
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,8 @@
     z = sigmoid(b + U_z h + W_z u),   r = sigmoid(U_r h + W_r u)
     h' = (1 - z) h + z tanh(U_c (r h) + W_c u)
 
-All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros a row of U and a column of W, each N(0, 1 / d) and
-N(0, 1). The biases b are such that the gates at rest, z = sigmoid(b), have time scales 1 / z from 1.5 to `longest` tokens, spaced
+All matrices are as sparse as those of Ueda et al. 2025a: d nonzeros in a row of each U and in a column of each W, N(0, 1 / d)
+and N(0, 1). The biases b are such that the gates at rest, z = sigmoid(b), have time scales 1 / z from 1.5 to `longest` tokens, spaced
 evenly in their logarithm.
 """
 
@@ -28,7 +28,7 @@ class GruConfig:
     """Units with frozen random gates."""
 
     units: int = 0  # how many; 0: none
-    mean_degree: float = 32.0  # mean nonzeros in a row of U, and in a column of W
+    mean_degree: float = 32.0  # mean nonzeros in a row of each U, and in a column of each W
     recurrent_scale: float = 1.0  # multiplies U: what the spectral radius is to a reservoir
     input_scale: float = 1.0  # standard deviation of W's nonzeros
     longest: float = 16.0  # time scale, in tokens, of the slowest gate at rest

@@ -11,7 +11,7 @@ from jax import lax
 from esnlm.features.stream import FeatureStream
 from esnlm.parallel.placement import Placement
 
-ROWS = 1024  # that go through the trunk together, and of which the rows that are used are a multiple
+ROWS = 1024  # that go through the trunk together
 
 
 class TrunkStream:
@@ -33,7 +33,8 @@ class TrunkStream:
         """Computes the features after each token of each sentence: (buffer, rows) as FeatureStream.read returns them."""
         buffer, rows = self.ahead.read(sentences, prefix_tree)
         used = 1 + max(int(own.max()) for own in rows)
-        return _apply(self.trunk, self.params, buffer, -(-used // ROWS)), rows
+        blocks = 1 << (-(-used // ROWS) - 1).bit_length()  # few numbers, so few compilations
+        return _apply(self.trunk, self.params, buffer, blocks), rows
 
 
 @partial(jax.jit, static_argnums=(0, 3))

@@ -244,7 +244,8 @@ class Reservoir:
             }
         if leak is not None:
             a = parts.leaks(leak, old.state_size)
-            changes |= {"leak_min": float(a.min()), "leak_max": float(a.max()), "continuous": None}
+            changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
+            changes |= {"leak_spacing": "uniform", "continuous": None}
         if activation is not None:
             changes["activation"] = functions.name_of("activation", activation)
         if update_rule is not None:

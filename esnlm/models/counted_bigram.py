@@ -3,7 +3,8 @@
     o = A z + b_out + log p_WB( . | w_t)
 
 p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing, counted on the training text before training begins.
-Nothing of it is trained. A and b_out begin at 0, so that training begins at its negative log-likelihood.
+Nothing of it is trained. A and b_out begin at 0, so that training begins at its negative log-likelihood. The tokens that are
+trained on are among those that were counted, so the train NLL is too good for new text: only the validation NLL is to be compared.
 """
 
 from collections.abc import Iterable

@@ -157,7 +157,9 @@ class DeepReadoutConfig(ModelConfig):
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
         nonzeros, _ = self.recurrent_entries
-        return 2 * nonzeros + self.readout.flops_per_token(self.frozen_size, self.attention.heads, vocab_size)
+        heads, keys = self.attention.heads, self.attention.heads * self.attention.width * self.frozen_size
+        trained = self.readout.flops_per_token(self.frozen_size, heads, self.attention.weights, vocab_size)
+        return 2 * (nonzeros + keys) + trained
 
     def frozen_bytes(self, vocab_size: int) -> int:
         sizes = [(rows * columns, share) for rows, columns, share in self.reservoir.matrices(vocab_size)]

@@ -169,6 +169,12 @@ class ReservoirConfig:
             "leak_min",
             "it must be above 0 where leak_spacing is log",
         )
+        apart = self.leak_spacing == "uniform" or self.continuous is None
+        must(
+            apart,
+            "leak_spacing",
+            f"in continuous time all leaks are one; leave {field}.continuous out, or give uniform",
+        )
         must(self.activation in ACTIVATIONS, "activation", f"it must be {' or '.join(public(ACTIVATIONS))}")
         must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(public(UPDATE_RULES))}")
         must(self.diffusion >= 0, "diffusion", "it must not be negative")

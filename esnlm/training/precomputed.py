@@ -1,6 +1,7 @@
 """Updates whose features are computed before them, for a prefetch window of many updates at once.
 
-This is for models that train nothing but a readout, or a readout and a trunk below it. It changes neither what is in a batch nor the order of the batches.
+This is for models that train nothing but a readout, or a readout and a trunk below it. It changes neither what is in a batch
+nor the order of the batches.
 """
 
 from collections.abc import Callable
@@ -50,9 +51,7 @@ class PrecomputedUpdates(Updates):
         self.states = model.config.states_ahead
         self.too_large: Sentences | None = None  # the update of a window that is made in parts
         frozen = model.frozen_readout_arrays
-        self.frozen = (
-            (frozen,) if frozen else ()
-        )  # arguments of what is compiled: where there are none, there is no argument
+        self.frozen = (frozen,) if frozen else ()  # arguments of what is compiled
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
         self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)

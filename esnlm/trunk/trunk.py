@@ -60,11 +60,21 @@ class TrunkConfig:
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
-    def flops_per_token(self, width: int, heads: int, vocab_size: int) -> int:
-        """Returns the operations of training for one predicted token. B's features are frozen: it needs one product less."""
+    def flops_per_token(self, width: int, heads: int, weights: int, vocab_size: int) -> int:
+        """Returns the operations of training for one predicted token.
+
+        B's features and the weights of sums are frozen, so that their products need no gradient on that side.
+
+        Args:
+            width: of h.
+            heads: of attention.
+            weights: of all heads together.
+            vocab_size: V.
+        """
         multiplied = self.recent_tokens.multiplied(self.rank, heads)
         multiplied += self.ngrams.multiplied(self.rank) + self.gated_mlp.multiplied(self.rank)
-        return 6 * (self.rank * vocab_size + multiplied) + 4 * self.rank * width
+        sums = self.recent_tokens.sums_per_token(weights)
+        return 6 * (self.rank * vocab_size + multiplied) + 4 * (self.rank * width + sums)
 
 
 class Trunk(nnx.Module):

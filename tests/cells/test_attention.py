@@ -48,6 +48,13 @@ def test_the_first_state_of_a_sentence_is_the_only_one_that_the_second_can_atten
     np.testing.assert_allclose(weights, [[1, 0, 0, 0]] * 2, rtol=0, atol=4 * EPS)
 
 
+def test_any_sharpness_gives_weights_that_add_up_to_one():
+    """With a sharpness of 500 the weight of an unlike state is below the smallest float32."""
+    cell, _, _ = attention(sharpness=500.0)
+    weights = features(cell, SENTENCE)[1:, N + 4 :].reshape(-1, 2, 4)
+    np.testing.assert_allclose(weights.sum(axis=2), 1, rtol=0, atol=4 * EPS)
+
+
 def test_a_state_of_zeros_has_equal_weights():
     cell, _, _ = attention()
     state = cell.initial_state(1)

@@ -327,6 +327,11 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         ),
         ({"diffusion": -0.1}, "model.reservoir.diffusion is -0.1: it must not be negative"),
         ({"leak_spacing": "even"}, "model.reservoir.leak_spacing is even: choose uniform or log"),
+        (
+            {"leak_spacing": "log", "leak_min": 0.1, "continuous": ContinuousTime()},
+            "model.reservoir.leak_spacing is log: in continuous time all leaks are one; leave model.reservoir.continuous out, or"
+            " give uniform",
+        ),
         ({"leak_spacing": "log"}, "model.reservoir.leak_min is 0.0: it must be above 0 where leak_spacing is log"),
         ({"input_weights": "learned"}, "model.reservoir.input_weights is learned: choose random or counted"),
         (

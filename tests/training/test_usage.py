@@ -52,8 +52,7 @@ FAMILIES = {
     "esn+i": (EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), train_input=True), -2 * N * N),
     "lstm": (LstmConfig(width=N), -2 * 4 * N * N),
     "gpt2": (GPT2Config(width=N, layers=1, heads=2, positions=16), 0),
-    # Fading sums and heads of attention are weighted with products too, of 3 x 16 entries each; the keys have a product.
-    "deep readout": (DEEP, 6 * 2 * 16 * 24 + 2 * 2 * 8 * N),
+    "deep readout": (DEEP, 0),
     # W_back is sparse, and outside of a loop XLA does not compute p anew.
     "jaeger": (JaegerConfig(reservoir=DENSE, rank=R), -4 * V * N - 2 * V * R),
 }
