@@ -59,6 +59,7 @@ class Reservoir:
         inputs: int | None = None,
         spectral_radius: float = 0.99,
         leak: float | tuple[float, float] = (0.0, 1.0),
+        leak_spacing: str = "uniform",
         topology: str | Topology | dict | Callable = "erdos_renyi",
         mean_degree: float | None = None,
         connectivity: float | None = None,
@@ -66,6 +67,7 @@ class Reservoir:
         input_scale: float = 1.0,
         activation: str | Callable = "tanh",
         update_rule: str | Callable = "leaky_output",
+        diffusion: float = 0.001,
         embedding: int | None = None,
         layers: int = 1,
         seed: int = 0,
@@ -78,6 +80,7 @@ class Reservoir:
             inputs: D, real numbers that it reads at each time step.
             spectral_radius: of W_rec.
             leak: a of every unit, or the ends of the interval that it is drawn from.
+            leak_spacing: "uniform" in that interval, or "log": the logarithms are uniform.
             topology: of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, an object of
                 reservoir/topology, or a function (state_size, rng) -> (N, N), see `esnlm.topology`.
             mean_degree: d, nonzeros of a row of W_rec, and of a column of W_in; None: 32, or N where that is less.
@@ -87,6 +90,7 @@ class Reservoir:
             activation: f: "tanh", "relu", or a function of an array, see `esnlm.activation`.
             update_rule: "leaky_output", "leaky_membrane", "euler_state", "residual_shift", or a function (state, drive, leak, f)
                 -> state, see `esnlm.update_rule`.
+            diffusion: how fast a state fades under "euler_state", which alone reads it.
             embedding: width of a frozen random embedding of the tokens; None: there is none.
             layers: reservoirs above each other. The states of all are given, side by side.
             seed: of all that is drawn.
@@ -121,8 +125,10 @@ class Reservoir:
             input_scale=input_scale,
             leak_min=low,
             leak_max=high,
+            leak_spacing=leak_spacing,
             activation=functions.name_of("activation", activation),
             update_rule=functions.name_of("update_rule", update_rule),
+            diffusion=diffusion,
             embedding=embedding,
             layers=layers,
         )

@@ -92,6 +92,11 @@ class ModelConfig(ABC):
         return self.ahead_size
 
     @property
+    def trunk_size(self) -> int:
+        """About how many numbers of a token an update holds at once, from those computed ahead to the readout; 0: no trunk."""
+        return 0
+
+    @property
     def reservoir_units(self) -> int:
         """The units of the reservoir, of all layers; 0 where there is none."""
         return 0

@@ -3,11 +3,12 @@
     o = A z + b_out + log p_WB( . | w_t)
 
 p_WB is the bigram model of models/ngrams.py with Witten-Bell smoothing, counted on the training text before training begins.
-Nothing of it is trained. A and b_out begin at 0, so that training begins at its negative log-likelihood. The tokens that are
-trained on are among those that were counted, so the train NLL is too good for new text: only the validation NLL is to be compared.
+Nothing of it is trained. A and b_out begin at 0, so that training begins with its probabilities. The tokens that are trained on
+are among those that were counted: readout/prior.py leaves each out of the counts that it is predicted from.
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +84,16 @@ class CountedBigram(nnx.Module):
         """Returns the same model with its table, made once."""
         return CountedBigram(self.vocab_size, self.rows[...], self.columns[...], self.counts[...], self.log_probs())
 
+    def prior(self) -> dict[str, jax.Array]:
+        """Returns the arrays of readout/prior.py."""
+        totals = self._totals()
+        return {
+            "table": self.log_probs(),
+            "types": jnp.float32(totals.types),
+            "total": jnp.float32(totals.pairs + totals.types),
+            "unigram": jnp.float32(totals.unigram),
+        }
+
     def log_probs(self) -> jax.Array:
         """Returns log p_WB(w | v) in nats, (V, V) float32: a row for each token v before, a column for each token w after it.
 
@@ -92,11 +103,24 @@ class CountedBigram(nnx.Module):
         if self.table is not None:
             return self.table[...]
         size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
-        c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
-        unigram = (np.bincount(w, c, size) + 1) / (c.sum() + size)  # (V,): each predicted token ends one pair
-        total, types = np.bincount(v, c, size), np.bincount(v, minlength=size)  # (V,): c(v), t(v)
-        share = np.divide(types, total + types, out=np.ones(size), where=total > 0)  # that p_1 has after v
+        c, totals = np.asarray(self.counts[...]).astype(np.float64), self._totals()  # (P,)
+        both = totals.pairs + totals.types  # (V,)
+        share = np.divide(totals.types, both, out=np.ones(size), where=both > 0)  # that p_1 has after v
         found = np.empty((size, size), np.float32)
-        np.add(np.log(share)[:, None], np.log(unigram), out=found, casting="same_kind")
-        found[v, w] = np.log((c + types[v] * unigram[w]) / (total + types)[v])
+        np.add(np.log(share)[:, None], np.log(totals.unigram), out=found, casting="same_kind")
+        found[v, w] = np.log((c + totals.types[v] * totals.unigram[w]) / both[v])
         return jnp.asarray(found)
+
+    def _totals(self) -> "Totals":
+        size, v, w = self.vocab_size, np.asarray(self.rows[...]), np.asarray(self.columns[...])
+        c = np.asarray(self.counts[...]).astype(np.float64)  # (P,)
+        unigram = (np.bincount(w, c, size) + 1) / (c.sum() + size)  # each predicted token ends one pair
+        return Totals(np.bincount(v, c, size), np.bincount(v, minlength=size), unigram)
+
+
+class Totals(NamedTuple):
+    """Of each token v: `pairs` c(v) that it begins, `types` t(v) of tokens that follow it, and its `unigram` p_1(v), all (V,)."""
+
+    pairs: np.ndarray
+    types: np.ndarray
+    unigram: np.ndarray

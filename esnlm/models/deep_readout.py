@@ -51,12 +51,16 @@ class DeepReadoutConfig(ModelConfig):
     dropout = 0.0  # no setting: there is none
 
     def check(self, name: str) -> None:
-        for section in ("reservoir", "diagonal", "gru", "attention", "readout"):
-            getattr(self, section).check(f"{name}.{section}")
         require(self.reservoirs >= 0, f"{name}.reservoirs is {self.reservoirs}: it must not be negative")
+        for section in [*(["reservoir"] if self.reservoirs else []), "diagonal", "gru", "attention", "readout"]:
+            getattr(self, section).check(f"{name}.{section}")
         require(
             self.frozen_size > 0,
             f"{name}.reservoirs is 0: give {name}.diagonal.units or {name}.gru.units, or leave it out",
+        )
+        require(
+            self.frozen_size > 1 or not self.readout.normalize,
+            f"{name}.readout.normalize is true: of one feature, less its mean, nothing is left; leave it out",
         )
 
     @property
@@ -96,6 +100,10 @@ class DeepReadoutConfig(ModelConfig):
         return self.frozen_size
 
     @property
+    def trunk_size(self) -> int:
+        return self.readout.held_per_token(self.frozen_size, self.history, self.attention.heads)
+
+    @property
     def feature_size(self) -> int:
         return self.readout.rank + (1 if self.readout.is_counted else 0)  # z, and the id of the last token
 
@@ -128,6 +136,8 @@ class DeepReadoutConfig(ModelConfig):
         return round(reservoir.recurrent_gamma * entries) + of_gru, entries + 3 * self.gru.units**2
 
     def kernel(self, backend: str) -> str:
+        if not self.reservoirs:  # of the rest, a GRU alone has sparse products
+            return sparse.choose_kernel(self.gru.units, round(self.gru.mean_degree * self.gru.units), backend)
         reservoir, size = self.reservoir, self.reservoir.state_size
         return sparse.choose_kernel(
             size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
@@ -261,7 +271,7 @@ class DeepReadout(RecurrentModel):
 
     @property
     def frozen_readout_arrays(self) -> dict:
-        return {} if self.counted is None else {"prior": self.counted.log_probs()}
+        return {} if self.counted is None else {"prior": self.counted.prior()}
 
     @property
     def trunk(self) -> Callable[[dict, jax.Array], jax.Array]:

@@ -49,6 +49,7 @@ def weighted_nll(
     precision: str,
     kernel: str = "plain",
     prior: jax.Array | None = None,
+    held_out: jax.Array | None = None,
 ) -> jax.Array:
     """Returns sum_i weights_i * -log softmax(W z_{rows_i} + b)[targets_i], in nats; differentiable in z, w and bias.
 
@@ -62,8 +63,9 @@ def weighted_nll(
         precision: of the products (ops/matmul.py).
         kernel: plain or fused.
         prior: added to the logits, (C, V), and not differentiated; for the kernel plain only. None: nothing is added.
+        held_out: added to the logit of a target where it is the one that is predicted, (P,), not differentiated; with a prior only.
     """
-    return _forward(z, w, bias, targets, weights, rows, precision, kernel, prior, with_dz=False)[0]
+    return _forward(z, w, bias, targets, weights, rows, precision, kernel, prior, held_out, with_dz=False)[0]
 
 
 def pair_log_probs(
@@ -106,9 +108,10 @@ def _forward(
     precision: str,
     kernel: str,
     prior: jax.Array | None,
+    held_out: jax.Array | None,
     with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
-    """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
+    """Returns the loss and its gradient; dL/dZ, a product of its held_out, only where it is asked for."""
     rows = jnp.arange(len(z)) if rows is None else rows
     if kernel == "fused":
         assert prior is None, "the configuration chooses the kernel plain"
@@ -118,7 +121,15 @@ def _forward(
     base = picked[: len(z)]  # (C,), the logit of the first target of each row
     e, total = _relative(logits, bias, base)
     from_exponentials = partial(
-        loss_and_gradient, z=z, w=w, targets=targets, weights=weights, rows=rows, precision=precision, with_dz=with_dz
+        loss_and_gradient,
+        z=z,
+        w=w,
+        targets=targets,
+        weights=weights,
+        rows=rows,
+        precision=precision,
+        with_dz=with_dz,
+        held_out=held_out,
     )
 
     def about_maximum() -> tuple[jax.Array, *Gradient]:
@@ -132,16 +143,25 @@ def _forward(
 
 
 def _forward_of_vjp(
-    z: Any, w: Any, bias: Any, targets: Any, weights: Any, rows: Any, precision: str, kernel: str, prior: Any = None
+    z: Any,
+    w: Any,
+    bias: Any,
+    targets: Any,
+    weights: Any,
+    rows: Any,
+    precision: str,
+    kernel: str,
+    prior: Any = None,
+    held_out: Any = None,
 ) -> tuple[jax.Array, Gradient]:
     """Does `_forward` on arguments that say whether they are differentiated. Frozen features at full rank are not."""
     z_, w, bias, targets, weights = (given.value for given in (z, w, bias, targets, weights))
-    rows, prior = (None if given is None else given.value for given in (rows, prior))
-    return _forward(z_, w, bias, targets, weights, rows, precision, kernel, prior, z.perturbed)
+    rows, prior, held_out = (None if given is None else given.value for given in (rows, prior, held_out))
+    return _forward(z_, w, bias, targets, weights, rows, precision, kernel, prior, held_out, z.perturbed)
 
 
 def _backward(precision: str, kernel: str, gradient: Gradient, cotangent: jax.Array) -> tuple[jax.Array | None, ...]:
-    return *(None if part is None else cotangent * part for part in gradient), None, None, None, None
+    return *(None if part is None else cotangent * part for part in gradient), None, None, None, None, None
 
 
 weighted_nll.defvjp(_forward_of_vjp, _backward, symbolic_zeros=True)
@@ -160,6 +180,7 @@ def loss_and_gradient(
     precision: str,
     with_dz: bool = True,
     own_weights: jax.Array | None = None,
+    held_out: jax.Array | None = None,
 ) -> tuple[jax.Array, *Gradient]:
     """Returns (loss, dz, dw, dbias), or None in place of dz.
 
@@ -171,9 +192,17 @@ def loss_and_gradient(
         z, w, targets, weights, rows, precision: as in `weighted_nll`; the targets as rows of w.
         with_dz: whether dz is asked for.
         own_weights: of such a device, the weights of the targets that are rows of its w, and 0 for all others, (P,).
+        held_out: as in `weighted_nll`.
     """
+    nll = excess + jnp.log(total)[rows]  # (P,)
+    if held_out is not None:
+        # Ratio of the sums of exponentials with it and without it, 1 - p + p exp(held_out), also where p is nearly 1. (P,)
+        rest = jnp.exp(held_out - nll) - jnp.expm1(-jnp.maximum(nll, 0))
+        nll = nll - held_out + jnp.log(rest)
+    loss = _dot(weights, nll)
+    if held_out is not None:
+        weights = weights / rest  # The gradient of log rest adds p (1 - exp(held_out)) / rest to the 1 of log p.
     own_weights = weights if own_weights is None else own_weights
-    loss = _dot(weights, excess + jnp.log(total)[rows])
     scale = jnp.zeros_like(total).at[rows].add(weights) / total  # (C,): w / s
     dz = None
     if with_dz:

@@ -3,8 +3,8 @@
 The modules hold the arrays. The functions below take them as a dictionary, {"a", "b", "bias"} or {"w", "bias"}, since
 that is what an optimizer updates. GPT-2 passes its embedding as {"w"}, a readout without a bias.
 
-Beside them may stand a frozen "prior" (V, V), a row for each token: what is added to the logits after that token [ours]. The
-features then have one more column, the last one, with the id of the token.
+Beside them may stand a frozen "prior", a counted model whose log p is added to the logits (readout/prior.py) [ours]. The features
+then have one more column, the last one, with the id of the token.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from flax import nnx
 from esnlm.errors import require
 from esnlm.ops import xla
 from esnlm.ops.matmul import matmul
-from esnlm.readout import cross_entropy
+from esnlm.readout import cross_entropy, prior
 from esnlm.readout.scaling import SCALINGS, readout_sigmas
 from esnlm.rng import Stream, generator
 
@@ -103,9 +103,9 @@ def from_arrays(arrays: dict) -> LowRankReadout | FullRankReadout:
 
 def logits(params: dict, features: jax.Array, precision: str) -> jax.Array:
     """Returns o = W_out h + b_out, (C, V), for features (C, N)."""
-    z, w, bias, prior = _last_layer(params, features, precision)
+    z, w, bias, added, _ = _last_layer(params, features, precision)
     found = matmul(z, w, (1, 1), precision) + bias
-    return found if prior is None else found + prior
+    return found if added is None else found + added
 
 
 def weighted_nll(
@@ -117,7 +117,9 @@ def weighted_nll(
     rows: jax.Array | None = None,
     kernel: str = "plain",
 ) -> jax.Array:
-    """Returns sum_i weights_i * -log p(target_i) in nats, differentiable in params and features.
+    """Returns sum_i weights_i * -log p(target_i) in nats, differentiable in params and features. It is the loss of training.
+
+    With a prior, each target is left out of the counts that it is predicted from.
 
     Args:
         params: the arrays of the readout.
@@ -129,8 +131,12 @@ def weighted_nll(
             P is C.
         kernel: of the cross-entropy, plain or fused.
     """
-    z, w, bias, prior = _last_layer(params, features, precision)
-    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, kernel, prior)
+    z, w, bias, added, ids = _last_layer(params, features, precision)
+    held_out = None
+    if added is not None:
+        sources = jnp.arange(len(z)) if rows is None else rows
+        held_out = prior.held_out(params["prior"], added[sources, targets], ids[sources], targets)
+    return cross_entropy.weighted_nll(z, w, bias, targets, weights, rows, precision, kernel, added, held_out)
 
 
 def pair_log_probs(
@@ -142,8 +148,8 @@ def pair_log_probs(
     kernel: str = "plain",
 ) -> jax.Array:
     """Returns log p(target) in nats, (P,), for pairs of the number of a row of features (C, N) and a target."""
-    z, w, bias, prior = _last_layer(params, features, precision)
-    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, kernel, prior)
+    z, w, bias, added, _ = _last_layer(params, features, precision)
+    return cross_entropy.pair_log_probs(z, w, bias, sources, targets, precision, kernel, added)
 
 
 def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precision: str) -> jax.Array:
@@ -154,20 +160,22 @@ def group_log_probs(params: dict, features: jax.Array, group: jax.Array, precisi
 
 def _last_layer(
     params: dict, features: jax.Array, precision: str
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """Returns z (C, r), w (V, r), the bias (V,) and the prior (C, V) such that the logits are z w^T + bias + prior.
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
+    """Returns z (C, r), w (V, r), the bias (V,) and what a prior adds (C, V), such that the logits are z w^T + bias + added.
 
-    r is N at full rank. The prior is None where there is none.
+    r is N at full rank. Nothing is added where there is no prior, None. The last one are the last tokens (C,) then.
     """
-    prior = None
+    added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:
-        features, ids = features[:, :-1], features[:, -1].astype(jnp.int32)
-        prior = jnp.take(params["prior"], ids, axis=0, mode="clip")  # A row of padding may have any number there.
+        table = params["prior"]["table"]
+        # A row of padding may have any number in the place of the id.
+        features, ids = features[:, :-1], jnp.clip(features[:, -1].astype(jnp.int32), 0, len(table) - 1)
+        added = table[ids]
     if "w" in params:
         z, w = features, params["w"]
     else:
         z, w = _project(features, params["b"], precision), params["a"]
-    return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32), prior
+    return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32), added, ids
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

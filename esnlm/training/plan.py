@@ -83,6 +83,7 @@ class Memory(NamedTuple):
     frozen: int
     trained: int  # with the optimizer's state and the gradient, or with the sums of a regression
     features: int
+    trunk: int  # what lies between features and readout in an update, where there is something
     logits: int
 
     @property
@@ -121,6 +122,7 @@ def memory(
         * model.ahead_size
         * (compute.window_tokens + devices * compute.batch_slots)
         * (1 if devices == units else 2),
+        trunk=4 * model.trunk_size * compute.chunk_tokens,
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
     )
 
@@ -134,7 +136,7 @@ def _describe(needed: Memory, optimizer: str) -> str:
     return (
         f"{_bytes(needed.total)}: frozen {_bytes(needed.frozen)}, trained with"
         f" {optimizer} {_bytes(needed.trained)}, features {_bytes(needed.features)},"
-        f" logits {_bytes(needed.logits)}"
+        f" {f'trunk {_bytes(needed.trunk)}, ' if needed.trunk else ''}logits {_bytes(needed.logits)}"
     )
 
 

@@ -31,8 +31,8 @@ class HashedNgramsConfig:
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        orders = f"{field}.orders is {list(self.orders)}: each must be in 2 .. {LONGEST}"
-        require(all(2 <= n <= LONGEST for n in self.orders), orders)
+        rule = f"{field}.orders is {list(self.orders)}: each must be in 2 .. {LONGEST}, and none be there twice"
+        require(all(2 <= n <= LONGEST for n in self.orders) and len(set(self.orders)) == len(self.orders), rule)
         require(self.buckets >= 1, f"{field}.buckets is {self.buckets}: it must be at least 1")
         require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
 

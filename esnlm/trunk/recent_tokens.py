@@ -35,8 +35,9 @@ class RecentTokensConfig:
         require(self.count >= 0, f"{field}.count is {self.count}: it must not be negative")
         require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
         require(self.window >= 1, f"{field}.window is {self.window}: it must be at least 1")
-        line = f"{field}.decays is {list(self.decays)}: each must be above 0 and at most 1"
-        require(all(0 < decay <= 1 for decay in self.decays), line)
+        decays = self.decays
+        rule = f"{field}.decays is {list(decays)}: each must be above 0 and at most 1, and none be there twice"
+        require(all(0 < decay <= 1 for decay in decays) and len(set(decays)) == len(decays), rule)
 
     def vectors(self, heads: int) -> int:
         """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""

@@ -60,6 +60,22 @@ class TrunkConfig:
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
+    def held_per_token(self, width: int, history: int, heads: int) -> int:
+        """Returns about how many numbers of a token an update holds at once.
+
+        They are h and what it is normed to, the embeddings that were looked up, the vectors and the hidden layers made of them,
+        and as much again on the way back.
+
+        Args:
+            width: of h.
+            history: last tokens that are looked up.
+            heads: of attention.
+        """
+        tokens, ngrams, mlp = self.recent_tokens, self.ngrams, self.gated_mlp
+        vectors = tokens.vectors(heads)
+        embedded = tokens.width * (history * (vectors > 0) + vectors) + ngrams.width * len(ngrams.orders)
+        return width * (2 if self.normalize else 1) + 2 * (embedded + mlp.blocks * 3 * mlp.width + self.rank)
+
     def flops_per_token(self, width: int, heads: int, weights: int, vocab_size: int) -> int:
         """Returns the operations of training for one predicted token.
 

@@ -55,37 +55,75 @@ def test_the_table_is_the_counted_model_s():
     assert np.array_equal(counted.for_device().log_probs(), table)
 
 
+def with_one_left_out(text, vocab_size, v, w):
+    """log p_WB( . | v) where one count of the pair v, w is left out, and t and p_1 are as they were, in float64, (V,)."""
+    pairs = Counter((int(a), int(b)) for ids in text for a, b in zip(ids, ids[1:], strict=False))
+    predicted = Counter(int(b) for ids in text for b in ids[1:])
+    followers = [c for (first, _), c in pairs.items() if first == v]
+    pairs[v, w] -= pairs[v, w] > 0
+    p_1 = np.array([(predicted[x] + 1) / (sum(predicted.values()) + vocab_size) for x in range(vocab_size)])
+    p = np.array([pairs[v, x] for x in range(vocab_size)]) + len(followers) * p_1
+    return np.log(p / p.sum() if followers else p_1)
+
+
 @pytest.mark.parametrize("scale", [1, 200])  # logits of a usual size, and such that the largest one must be subtracted
-def test_the_loss_and_its_gradient_are_those_of_the_sum(scale):
-    rng, prior = np.random.default_rng(0), witten_bell(TEXT, V)
+def test_the_loss_and_its_gradient_are_those_of_the_sum_with_each_target_left_out(scale):
+    rng = np.random.default_rng(0)
     w, bias, z = (scale * rng.normal(size=shape) for shape in [(V, 5), (V,), (7, 5)])
     last, targets, weights = rng.integers(0, V, 7), rng.integers(0, V, 9), rng.random(9)
+    last[:4], targets[:4] = TEXT[0][:4], TEXT[0][1:5]  # Some of the pairs do occur.
     rows = np.array([*range(7), 0, 0])
     w, bias, z = (np.float64(np.float32(array)) for array in (w, bias, z))
-    logits = z @ w.T + bias + prior[last]
-    log_p = logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True))
-    log_p -= logits.max(1, keepdims=True)
-    residual = weights[:, None] * (np.exp(log_p[rows]) - np.eye(V)[targets])  # (P, V): the gradient in the logits
+    of_pairs = zip(last[rows], targets, strict=True)
+    left_out = np.stack([with_one_left_out(TEXT, V, v, w) for v, w in of_pairs])  # (P, V)
+
+    def log_softmax(logits):
+        log_p = logits - logits.max(1, keepdims=True)
+        return log_p - np.log(np.exp(log_p).sum(1, keepdims=True))
+
+    logits = (z @ w.T + bias)[rows] + left_out  # (P, V)
+    log_p = log_softmax(logits)
+    residual = weights[:, None] * (np.exp(log_p) - np.eye(V)[targets])  # (P, V): the gradient in the logits
     dz = np.zeros_like(z)
     np.add.at(dz, rows, residual @ w)
 
     features = jnp.concatenate([z, last[:, None]], axis=1, dtype=jnp.float32)
     trained = {"w": jnp.float32(w), "bias": jnp.float32(bias)}
-    frozen = {"prior": jnp.float32(prior)}
+    frozen = {"prior": CountedBigram(V, **count(TEXT, V)).prior()}
 
     def loss(trained, features):
         return linear.weighted_nll(trained | frozen, features, targets, jnp.float32(weights), "float32", rows)
 
     found, (gradient, dfeatures) = jax.value_and_grad(loss, (0, 1))(trained, features)
     size = np.abs(logits).max() * 100 * EPSILON  # of the error of a logit, and so, relatively, of a probability
-    np.testing.assert_allclose(found, -(weights * log_p[rows, targets]).sum(), rtol=1e-6, atol=size)
+    np.testing.assert_allclose(found, -(weights * log_p[range(9), targets]).sum(), rtol=1e-6, atol=size)
     np.testing.assert_allclose(gradient["w"], residual.T @ z[rows], atol=size * np.abs(z).max())
     np.testing.assert_allclose(gradient["bias"], residual.sum(0), atol=size)
     np.testing.assert_allclose(dfeatures[:, :-1], dz, atol=size * np.abs(w).max())
     assert not dfeatures[:, -1].any(), "an id has no gradient"
+
+    whole = z @ w.T + bias + witten_bell(TEXT, V)[last]  # Scores leave out nothing.
     pairs = linear.pair_log_probs(trained | frozen, features, rows, targets, "float32")
-    np.testing.assert_allclose(pairs, log_p[rows, targets], rtol=1e-6, atol=size)
-    np.testing.assert_allclose(linear.logits(trained | frozen, features, "float32"), logits, rtol=1e-6, atol=size)
+    np.testing.assert_allclose(pairs, log_softmax(whole)[rows, targets], rtol=1e-6, atol=size)
+    np.testing.assert_allclose(linear.logits(trained | frozen, features, "float32"), whole, rtol=1e-6, atol=size)
+
+
+def test_a_target_that_was_sure_is_left_out_too():
+    """One token followed another each time, and the readout is as sure of it: nothing becomes 0 or infinite."""
+    text, size = [np.array([0, 1, 2])], 400  # 1 after 0, once: what is left is p_1, 2 in 402
+    frozen = {"prior": CountedBigram(size, **count(text, size)).prior()}
+    trained = {"w": jnp.zeros((size, 1)), "bias": jnp.zeros(size).at[1].set(30.0)}
+
+    def loss(trained):
+        features, targets = jnp.zeros((1, 2)), jnp.array([1])
+        return linear.weighted_nll(trained | frozen, features, targets, jnp.ones(1), "float32")
+
+    found, gradient = jax.value_and_grad(loss)(trained)
+    p_1 = np.full(size, 1.0)
+    p_1[[1, 2]] = 2
+    odds = (np.exp(30.0) * p_1[1]) / (p_1.sum() - p_1[1])  # of the token, that of its only count left out
+    np.testing.assert_allclose(found, np.log1p(1 / odds), rtol=1e-2, atol=EPSILON)
+    assert all(np.isfinite(array).all() for array in gradient.values())
 
 
 # ---- a run ----
@@ -126,8 +164,11 @@ def oracle(run, ids):
 
 def test_training_begins_with_the_counted_model(trained):
     run, losses = trained
-    bigram = run.bigram()
-    assert losses[0] == pytest.approx(bigram.nll(run.training_store()), rel=1e-5)
+    bigram, text = run.bigram(), list(run.training_store())
+    size = run.tokenizer.vocab_size
+    pairs = [pair for ids in text for pair in zip(ids, ids[1:], strict=False)]
+    each = [with_one_left_out(text, size, v, w)[w] for v, w in pairs]
+    assert losses[0] == pytest.approx(-np.mean(each), rel=1e-5)
     assert losses[1] < losses[0]
     begun = esnlm.load(run.directory, untrained=True)
     encoded = [np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos]) for text in OTHERS]

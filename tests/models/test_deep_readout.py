@@ -240,12 +240,35 @@ def test_the_title_names_every_part():
             {"readout": TrunkConfig(recent_tokens=RecentTokensConfig(width=0))},
             "model.readout.recent_tokens.width is 0: it must be at least 1",
         ),
+        (
+            {"readout": TrunkConfig(recent_tokens=RecentTokensConfig(decays=(0.5, 0.9, 0.5)))},
+            "model.readout.recent_tokens.decays is [0.5, 0.9, 0.5]: each must be above 0 and at most 1, and none be there twice",
+        ),
+        (
+            {"readout": TrunkConfig(ngrams=HashedNgramsConfig(orders=(2, 2)))},
+            "model.readout.ngrams.orders is [2, 2]: each must be in 2 .. 8, and none be there twice",
+        ),
+        (
+            {"reservoirs": 0, "diagonal": DiagonalConfig(units=1), "readout": TrunkConfig(normalize=True)},
+            "model.readout.normalize is true: of one feature, less its mean, nothing is left; leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings, line):
     with pytest.raises(InputError) as error:
         DeepReadoutConfig(**settings).check("model")
     assert str(error.value) == line
+
+
+def test_settings_of_a_reservoir_that_is_not_there_do_not_matter():
+    config = DeepReadoutConfig(
+        reservoir=ReservoirConfig(state_size=4), reservoirs=0, gru=GruConfig(units=16_384, mean_degree=32)
+    )
+    with pytest.raises(InputError, match=r"model.reservoir.mean_degree"):
+        DeepReadoutConfig(reservoir=config.reservoir).check("model")
+    config.check("model")
+    assert config.kernel("gpu") == "fused", "by the GRU's matrices"
+    assert DeepReadoutConfig(reservoir=config.reservoir, diagonal=DiagonalConfig(units=8)).kernel("gpu") == "dense"
 
 
 def test_ids_beyond_the_used_rows_are_harmless(whole):

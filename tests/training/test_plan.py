@@ -2,11 +2,19 @@
 
 import re
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from esnlm import config_io
 from esnlm.config import TrainingConfig
+from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.readout import linear
+from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import plan
+from esnlm.trunk.gated_mlp import GatedMlpConfig
+from esnlm.trunk.recent_tokens import RecentTokensConfig
+from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
 
 
@@ -60,3 +68,30 @@ def test_small_things_are_planned_in_megabytes():
         *("0.0 MB", "25.0 MB", "99.0 MB"),
         *("0.10 GB", "40.00 GB"),
     ]
+
+
+@pytest.mark.parametrize(
+    "readout",
+    [
+        TrunkConfig(rank=32),
+        TrunkConfig(rank=32, normalize=True, gated_mlp=GatedMlpConfig(blocks=1, width=192)),
+        TrunkConfig(rank=32, recent_tokens=RecentTokensConfig(count=2, width=64, decays=(0.6, 0.9))),
+    ],
+    ids=["linear", "mlp", "tokens"],
+)
+def test_the_memory_of_a_trunk_is_near_what_the_compiler_takes(readout):
+    """The compiler uses memory twice where it can: it takes down to half. Small vectors, which the plan leaves out, are 3 %."""
+    vocab_size, rows = 100, 4096
+    config = DeepReadoutConfig(reservoir=ReservoirConfig(state_size=64), readout=readout)
+    model = config.initialize(vocab_size, 0, config.initialize_frozen(vocab_size, 0)[0])
+    trunk, params = model.trunk, model.params
+
+    def loss(params, ahead, targets, weights):
+        return linear.weighted_nll(params["readout"], trunk(params, ahead), targets, weights, "float32")
+
+    shapes = [((rows, config.ahead_size), jnp.float32), ((rows,), jnp.int32), ((rows,), jnp.float32)]
+    arguments = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
+    compiled = jax.jit(jax.value_and_grad(loss)).lower(params, *arguments).compile()
+    taken = compiled.memory_analysis().temp_size_in_bytes / 4 / rows  # numbers of a token
+    planned = config.trunk_size + 2 * vocab_size  # that of the trunk, and of the logits
+    assert planned / 2 < taken < 1.1 * planned

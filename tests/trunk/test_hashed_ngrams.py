@@ -43,7 +43,7 @@ def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"orders": (1, 2)}, "x.orders is [1, 2]: each must be in 2 .. 8"),
+        ({"orders": (1, 2)}, "x.orders is [1, 2]: each must be in 2 .. 8, and none be there twice"),
         ({"buckets": 0}, "x.buckets is 0: it must be at least 1"),
         ({"width": 0}, "x.width is 0: it must be at least 1"),
     ],

@@ -51,7 +51,7 @@ def test_the_parameters_are_those_of_the_arrays():
         ({"count": -1}, "x.count is -1: it must not be negative"),
         ({"width": 0}, "x.width is 0: it must be at least 1"),
         ({"window": 0}, "x.window is 0: it must be at least 1"),
-        ({"decays": (0.5, 1.5)}, "x.decays is [0.5, 1.5]: each must be above 0 and at most 1"),
+        ({"decays": (0.5, 1.5)}, "x.decays is [0.5, 1.5]: each must be above 0 and at most 1, and none be there twice"),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings, line):
