@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import families
 import generation
 import measure
 import prepare_memory
@@ -21,6 +22,9 @@ import sentences
 import start_up
 import training
 import untrained
+
+import esnlm
+from esnlm.errors import InputError
 
 TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
 
@@ -171,3 +175,32 @@ def test_padded_sizes_are_those_of_a_run():
     fewer, more = found["padded"]
     assert 0 < fewer <= more < 0.2
     assert start_up.padded_sizes(store, part=4)["updates"] == 5
+
+
+def test_families_take_turns_on_the_same_sentences(tmp_path):
+    text = ["the cat sees a dog .", "a dog that the cat sees sleeps .", "the dog sleeps ."] * 12
+    store = tmp_path / "store"
+    esnlm.prepare(text, store, tokenizer="words")
+    models = {
+        "frozen": "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}, readout: {rank: 4}}",
+        "counted": "{family: deep_readout, reservoir: {state_size: 8, mean_degree: 2}, readout: {rank: 4, counted: bigram}}",
+        "lstm": "{family: lstm, width: 8}",
+    }
+    configs = []
+    for name, model in models.items():
+        configs.append(tmp_path / f"{name}.yaml")
+        configs[-1].write_text(f"run: {tmp_path / 'run'}\nmodel: {model}\ntraining: {{batch_size: 4}}\n")
+    arguments = ["--store", store, "--configs", *configs, "--updates", 2, "--rounds", 2, "--out", tmp_path]
+    record = families.main([*map(str, arguments)])
+    found = record["contenders"]
+    assert record["failures"] == {} and set(models) <= set(found)
+    assert (
+        found["frozen"]["slower"] == 1 and found["frozen"]["states_per_s"] > 0 and found["lstm"]["states_per_s"] is None
+    )
+    assert found["counted"]["trained"] == found["frozen"]["trained"]
+    for result in found.values():
+        assert len(result["rounds_s"]) == 2 and min(result["rounds_s"]) > 0
+    assert "ms an update" in (tmp_path / "families.md").read_text()
+    configs[0].write_text(configs[0].read_text().replace("4}", "8}"))
+    with pytest.raises(InputError, match=r"^training.batch_size is 4, 8: give the same for all$"):
+        families.main([*map(str, arguments)])

@@ -1,0 +1,212 @@
+"""Training tokens a second of models of any family, side by side on the same sentences, and an LSTM of PyTorch.
+
+    python benchmarks/families.py --store stores/train-1M-bpe8k --configs configs/frontier/deep_readout.yaml \
+        configs/real_text/two_cores/esn_sparse.yaml configs/real_text/two_cores/lstm.yaml
+
+A configuration says what the model is and how it is trained. Its data are not read: all take their sentences from --store, in the
+same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units; it has a process of its own, so that its threads and memory do
+not disturb the others.
+
+A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
+window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
+tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
+
+Writes families.json and .md under --out.
+"""
+
+import argparse
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import jax
+import measure
+import numpy as np
+import sentences
+from sentences import Text
+
+from esnlm import config_io
+from esnlm.compute import choose_compute
+from esnlm.config import Experiment, TrainingConfig
+from esnlm.errors import InputError
+from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.precomputed import PrecomputedUpdates
+from esnlm.training.update import Updates, make_optimizer
+
+if measure.torch is not None:
+    import peers
+
+TORCH = "LSTM (torch)"
+
+
+def main(arguments: list[str] | None = None) -> dict:
+    parser = measure.arguments(__doc__)
+    parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
+    parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
+    parser.add_argument("--updates", type=int, default=20, help="updates a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args(arguments)
+    record = measure.begin()
+    experiments = {name: config_io.read(file) for name, file in named(args.configs).items()}
+    record |= measure_families(experiments, args)
+    measure.write(args.out, "families", "Training speed of the families", markdown(record), record)
+    return record
+
+
+def named(files: list[Path]) -> dict[str, Path]:
+    """Returns the files by their names without .yaml, which must differ."""
+    found = {file.stem: file for file in files}
+    if len(found) < len(files):
+        raise InputError(f"--configs: {len(files)} files of {len(found)} names: results are listed by the file's name")
+    return found
+
+
+def measure_families(experiments: dict[str, Experiment], args: argparse.Namespace) -> dict:
+    """Returns the figures of all contenders."""
+    text, window, batch_size = plan(experiments, args)
+    vocab_size = text.store.manifest["tokenizer"]["vocab_size"]
+    own = {name: Family(experiment, text, window, vocab_size) for name, experiment in experiments.items()}
+    windows = [text.batches(i) for i in range(args.rounds)]
+    count = min(args.updates, *map(len, windows))  # updates a round
+    turns: dict = {}
+    for name, family in own.items():
+        family.compile(count)
+        # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
+        turns |= {(name, "warm"): partial(family.run, count=1), (name, "ahead"): family.load}
+        turns[name, "updates"] = partial(family.run, count=count)
+    if measure.torch is not None:
+        process = measure.Apart(TorchLstm, vocab_size, windows, count)
+        turns[TORCH, "updates"] = process.updates
+    seconds, failures = measure.interleave(turns, args.rounds)
+    if measure.torch is not None:
+        process.close()
+    share = count / np.array([len(window) for window in windows])  # of a window, that a round makes the updates of
+    ahead = {name: np.array(seconds[name, "ahead"]) * share * family.ahead for name, family in own.items()}
+    whole = {
+        name: list(ahead.get(name, 0) + np.array(turn)) for (name, part), turn in seconds.items() if part == "updates"
+    }
+    compared = measure.compare(whole, next(iter(own)))
+    tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
+    for name, result in compared.items():
+        result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
+        if name in own:
+            result["title"], result["trained"] = own[name].title, own[name].trained
+            result["ahead_s"] = float(np.median(ahead[name]))
+            result["states_per_s"] = float(np.median(tokens / ahead[name])) if own[name].ahead else None
+    return {
+        "updates_a_round": count,
+        "batch_size": batch_size,
+        "vocab_size": vocab_size,
+        "tokens_an_update": float(np.median(tokens / count)),
+        "contenders": compared,
+        "failures": {" ".join(name): error for name, error in failures.items()},
+    }
+
+
+def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[Text, int, int]:
+    """Returns the text, the tokens of a prefetch window, and the sentences of an update, which must be the same for all."""
+    sizes = set()
+    for experiment in experiments.values():
+        if not isinstance(experiment.training, TrainingConfig):
+            raise InputError(f"training.kind is {experiment.training.kind}: only training by gradients has updates")
+        sizes.add(experiment.training.batch_size)
+    if len(sizes) > 1:
+        raise InputError(f"training.batch_size is {', '.join(map(str, sorted(sizes)))}: give the same for all")
+    ready = [choose_compute(e.compute, e.model, jax.default_backend()) for e in experiments.values()]
+    window = min(compute.window_tokens for compute in ready)
+    (batch_size,) = sizes
+    return sentences.plan(args.store, 0, batch_size, window, args.rounds, seed=0), window, batch_size
+
+
+class Family:
+    """The updates of one configuration, as training/loop.py has them made, on windows that are chosen here."""
+
+    def __init__(self, experiment: Experiment, text: Text, window_tokens: int, vocab_size: int):
+        training, config = experiment.training, experiment.model
+        compute = choose_compute(experiment.compute, config, jax.default_backend())
+        compute = dataclasses.replace(compute, window_tokens=window_tokens)
+        frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
+        model = config.initialize(vocab_size, 0, frozen)
+        words = np.ones(1000, np.int64)  # of an update, for schedules that count them
+        optimizer = make_optimizer(training, len(words), words=words)
+        self.text, self.params = text, model.params
+        self.state = optimizer.init(self.params)
+        self.ahead, self.title, self.trained = config.trains_ahead, config.title, model.counts().trainable
+        needed = {
+            "model": model.for_device(compute),
+            "compute": compute,
+            "seed": 0,
+            "store": text.store,
+            "optimizer": optimizer,
+            "on_nonfinite": training.on_nonfinite,
+        }
+        made = PrecomputedUpdates(epochs=text.epochs, **needed) if self.ahead else EndToEndUpdates(**needed)
+        self.made_by: Updates = made
+
+    def load(self, i: int) -> None:
+        """Takes up the i-th window: computes what is computed ahead, and packs the targets."""
+        epoch, window = self.text.windows[i]
+        self.made_by.load(epoch, self.text.epochs[epoch], window)
+        if isinstance(self.made_by, PrecomputedUpdates):
+            self.made_by.stream.buffer.block_until_ready()
+
+    def run(self, _: int, count: int) -> None:
+        """Runs the first updates of the window that was loaded."""
+        self.params, self.state, _ = self.made_by.run(self.params, self.state, 0, count)
+        jax.block_until_ready((self.params, self.state))
+
+    def compile(self, count: int) -> None:
+        """Compiles for all windows, and loads the first one."""
+        for i in reversed(range(len(self.text.windows))):
+            self.load(i)
+            self.run(i, count)
+
+
+class TorchLstm:
+    """PyTorch's LSTM on the same windows."""
+
+    def __init__(self, vocab_size: int, windows: list, count: int):
+        measure.set_up()
+        self.windows, self.count = windows, count
+        device = "cuda" if measure.torch.cuda.is_available() else "cpu"
+        arrays = {"a": np.empty((vocab_size, 512))}
+        self.lstm = peers.Lstm(vocab_size, "float32", peers.fastest_adamw(arrays, device)[0], device)
+
+    def updates(self, i: int) -> float:
+        """Makes the first updates of window i, and returns the last loss."""
+        for batch in self.windows[i][: self.count]:
+            loss = self.lstm.update(batch)
+        return float(loss)  # waits
+
+    def close(self) -> None:
+        """Ends nothing here; see measure.Apart."""
+
+
+def markdown(record: dict) -> list[str]:
+    count, first = record["updates_a_round"], next(iter(record["contenders"]))
+    cells = [
+        [
+            name,
+            r.get("title", ""),
+            r.get("trained"),
+            r["tokens_per_s"],
+            *(1e3 * r[key] / count for key in ("median_s", "min_s", "max_s")),
+            1e3 * r["ahead_s"] / count if r.get("states_per_s") else None,
+            r.get("states_per_s"),
+            r["slower"],
+        ]
+        for name, r in record["contenders"].items()
+    ]
+    head = ["", "model", "trained", "tokens/s", "ms an update", "least", "most", "ahead, ms", "states/s", f"x {first}"]
+    return [
+        f"Medians over rounds of {count} updates of {record['batch_size']} sentences, {record['tokens_an_update']:.0f} tokens on"
+        f" average, in which the models take turns; V = {record['vocab_size']:,}. `ahead` is what an update's share of the features",
+        f"that are computed ahead takes. `x {first}` is the median over rounds of a model's time over that of {first}.",
+        "",
+        *measure.table(head, cells),
+        *(f"- {name} failed: {error}" for name, error in record["failures"].items()),
+    ]
+
+
+if __name__ == "__main__":
+    measure.as_command(main)
