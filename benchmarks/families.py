@@ -199,9 +199,10 @@ def markdown(record: dict) -> list[str]:
     ]
     head = ["", "model", "trained", "tokens/s", "ms an update", "least", "most", "ahead, ms", "states/s", f"x {first}"]
     return [
-        f"Medians over rounds of {count} updates of {record['batch_size']} sentences, {record['tokens_an_update']:.0f} tokens on"
-        f" average, in which the models take turns; V = {record['vocab_size']:,}. `ahead` is what an update's share of the features",
-        f"that are computed ahead takes. `x {first}` is the median over rounds of a model's time over that of {first}.",
+        f"Medians over {len(record['contenders'][first]['rounds_s'])} rounds of {count} updates of {record['batch_size']} sentences,"
+        f" {record['tokens_an_update']:.0f} tokens on average, in which the models take turns; V = {record['vocab_size']:,}. `ahead` is what",
+        "an update's share of the features that are computed ahead takes.",
+        f"`x {first}` is the median over rounds of a model's time over that of {first}.",
         "",
         *measure.table(head, cells),
         *(f"- {name} failed: {error}" for name, error in record["failures"].items()),
