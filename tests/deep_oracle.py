@@ -74,9 +74,9 @@ def bucket(ngram, buckets):
     return mixed % buckets
 
 
-def recent_tokens(params, sentence, count, decays=(), window=0, weights=None):
-    """What the last tokens, fading sums and heads of attention (T, heads, L) add."""
-    embedding, found = params["embedding"], []
+def recent_tokens(params, sentence, count, decays=(), window=0, weights=None, a=None):
+    """What the last tokens, fading sums and heads of attention (T, heads, L) add; embeddings are of their own, or A's rows."""
+    embedding, found = params["embedding"] if a is None else np.sqrt(a.shape[1]) * a, []
     for t in range(len(sentence)):
         nothing = np.zeros(embedding.shape[1])
         last = [embedding[sentence[t - k]] if t >= k else nothing for k in range(len(sentence))]

@@ -71,7 +71,7 @@ class DeepReadoutConfig(ModelConfig):
         cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
         cells += [f"attention {self.attention.heads}"] * (self.attention.heads > 0)
-        above = [f"{tokens.count} tokens of {tokens.width}"] * (tokens.count > 0)
+        above = [f"{tokens.count} {'tied ' * tokens.tied}tokens of {tokens.width}"] * (tokens.count > 0)
         above += [f"{len(tokens.decays)} fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
             len(tokens.decays) > 0
         )
@@ -261,7 +261,7 @@ class DeepReadout(RecurrentModel):
         return self.frozen.step(state, tokens)
 
     def output(self, state: State) -> jax.Array:
-        return self.layers(self.frozen.output(state).T, self.precision).T
+        return self.layers(self.frozen.output(state).T, self.readout.w[...], self.precision).T
 
     def for_device(self, compute: ComputeConfig, placement: Placement | None = None) -> "DeepReadout":
         ready = super().for_device(compute)
@@ -279,7 +279,7 @@ class DeepReadout(RecurrentModel):
         precision = self.precision
 
         def apply(params: dict, ahead: jax.Array) -> jax.Array:
-            return merge(graphdef, params["layers"], rest)(ahead, precision)
+            return merge(graphdef, params["layers"], rest)(ahead, params["readout"]["w"], precision)
 
         return apply
 

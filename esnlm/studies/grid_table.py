@@ -178,7 +178,8 @@ def _format_row(grid: Grid, published: set[str], name: str, means: dict[str, Any
 
 
 def _format_with_error(mean: float, error: float | None, digits: int) -> str:
-    if error is None or (error == 0 and digits == 0):  # most counts are the same in every run
+    # Most counts are the same in every run, and a mean that is infinite has no error.
+    if error is None or not math.isfinite(error) or (error == 0 and digits == 0):
         return format_value(mean, digits)
     return f"{format_value(mean, digits)} ({format_value(error, digits)})"
 

@@ -5,8 +5,11 @@
 It gives the readout what a trained W_in gives an ESN+i (Ueda et al. 2025b), without a gradient through time. The first sum is the
 input layer of Bengio et al. 2003, with weights for each place. The second has one V_j for all places, and fixed decays d_j: what
 is learnt of a token at one place serves at all others. Each of its sums is divided by the root of the sum of d_j^(2 m), so that
-it is as large as an embedding. With attention (esnlm/cells/attention.py) each of its heads adds one
-more sum, with its weights in place of the d_j^m.
+it is as large as an embedding. With attention (esnlm/cells/attention.py) each of its heads adds one more sum, with its weights in
+place of the d_j^m.
+
+E is trained by itself, or tied to the last matrix (Press and Wolf 2017): E = sqrt(r) A, whose entries are about as large as those of
+other embeddings when training begins, since A's are of the order of 1 / sqrt(r).
 """
 
 from dataclasses import dataclass
@@ -27,6 +30,8 @@ class RecentTokensConfig:
 
     count: int = 0  # K, the last tokens that the readout sees, the newest among them; 0: none
     width: int = 256  # e, numbers of a token's embedding
+    # Whether a token's embedding is its row of the last matrix A (Press and Wolf 2017); width must then be the rank.
+    tied: bool = False
     decays: tuple[float, ...] = ()  # d_j, each in (0, 1], of fading sums of embeddings; none: there are no such sums
     window: int = 16  # M, the last tokens that a fading sum adds up
 
@@ -51,7 +56,8 @@ class RecentTokensConfig:
     def parameters(self, vocab_size: int, rank: int, heads: int) -> int:
         """Returns the trained numbers."""
         vectors = self.vectors(heads)
-        return self.width * (vocab_size + rank * vectors) if vectors else 0
+        own = 0 if self.tied else vocab_size
+        return self.width * (own + rank * vectors) if vectors else 0
 
     def multiplied(self, rank: int, heads: int) -> int:
         """Returns the entries of the matrices that a token's features are multiplied with."""
@@ -70,20 +76,22 @@ class RecentTokens(nnx.Module):
     ) -> None:
         self.config, self.heads = config, heads
         width = config.vectors(heads) * config.width
-        self.embedding = initial.normal(rng, vocab_size, config.width)
+        self.embedding = None if config.tied else initial.normal(rng, vocab_size, config.width)
         self.weights = initial.uniform(rng, width, rank, width)
 
-    def __call__(self, ids: jax.Array, attention: jax.Array, precision: str) -> jax.Array:
+    def __call__(self, ids: jax.Array, attention: jax.Array, a: jax.Array, precision: str) -> jax.Array:
         """Returns what the last tokens add to z, (C, r).
 
         Args:
             ids: of the last tokens, the newest first, (C, K or more); -1 before the sentence began, which adds nothing.
             attention: the weights of the heads on them, (C, heads L).
+            a: the last matrix, (V, r), whose rows are tied embeddings.
             precision: of the products (ops/matmul.py).
         """
         config, window = self.config, attention.shape[1] // max(self.heads, 1)  # L
         ids = ids[:, : max(config.history, window)]
-        found = jnp.where(ids[..., None] < 0, 0, self.embedding[...][ids])  # (C, K or M or L, e)
+        embedding, scale = (a, config.width**0.5) if self.embedding is None else (self.embedding[...], 1.0)
+        found = jnp.where(ids[..., None] < 0, 0, scale * embedding[ids])  # (C, K or M or L, e)
         vectors = [found[:, : config.count]]
         if config.decays:
             powers = jnp.array(config.decays, jnp.float32)[:, None] ** jnp.arange(config.window)  # (J, M)

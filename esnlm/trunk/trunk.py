@@ -42,6 +42,11 @@ class TrunkConfig:
         require(self.counted in COUNTED, f"{name}.counted is {self.counted!r}: choose {', '.join(COUNTED)}")
         for section in ("recent_tokens", "ngrams", "gated_mlp"):
             getattr(self, section).check(f"{name}.{section}")
+        tokens = self.recent_tokens
+        require(
+            not tokens.tied or tokens.width == self.rank,
+            f"{name}.recent_tokens.tied is true: width is {tokens.width} and {name}.rank {self.rank}; make them the same",
+        )
 
     @property
     def history(self) -> int:
@@ -108,17 +113,18 @@ class Trunk(nnx.Module):
         self.ngrams = HashedNgrams(ngrams, vocab_size, rank, rng) if ngrams.orders else None
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
-    def __call__(self, ahead: jax.Array, precision: str) -> jax.Array:
+    def __call__(self, ahead: jax.Array, a: jax.Array, precision: str) -> jax.Array:
         """Returns z (C, r); where there is a counted model under the logits, z and the id of the last token, (C, r + 1).
 
         Args:
             ahead: h (C, N), beside it the last tokens as TokenHistory writes them (C, K), and the weights of attention.
+            a: the last matrix, (V, r), which tied embeddings are rows of.
             precision: of the products (ops/matmul.py).
         """
         h, history, attention = jnp.split(ahead, (self.width, self.width + self.history), axis=1)
         z, ids = matmul(_standardized(h) if self.normalize else h, self.b[...], (1, 1), precision), ids_of(history)
         if self.recent_tokens is not None:
-            z = z + self.recent_tokens(ids, attention, precision)
+            z = z + self.recent_tokens(ids, attention, a, precision)
         if self.ngrams is not None:
             z = z + self.ngrams(ids, precision)
         z = z if self.gated_mlp is None else self.gated_mlp(z, precision)

@@ -1,5 +1,6 @@
 """A deep readout computes what its equations say, learns by their gradient, and is an ESN where it has nothing more."""
 
+import dataclasses
 import json
 
 import jax
@@ -51,6 +52,12 @@ ALL = DeepReadoutConfig(
         gated_mlp=GatedMlpConfig(blocks=2, width=16),
     ),
 )
+TIED = dataclasses.replace(
+    ALL,
+    readout=dataclasses.replace(
+        ALL.readout, recent_tokens=dataclasses.replace(ALL.readout.recent_tokens, width=14, tied=True)
+    ),
+)
 # Some tens of sums of at most a hundred numbers of order 1 lie between a token and its logit.
 TOLERANCE = 30 * 100 * EPS
 
@@ -85,16 +92,17 @@ def expected_h(frozen, sentence):
     return np.concatenate(found, axis=1)
 
 
-def expected_z(params, frozen, sentence):
-    """What the readout of ALL sees, (T, r), in float64."""
-    layers, config = params["layers"], ALL.readout
+def expected_z(params, frozen, sentence, config=ALL):
+    """What the readout of ALL or TIED sees, (T, r), in float64."""
+    layers, config = params["layers"], config.readout
     h = expected_h(frozen, sentence)
     projection = np.asarray(frozen["attention"]["projection"], np.float64)
     weights = deep_oracle.attention(projection, 2, 3, 3.0, h)
     tokens = config.recent_tokens
     z = deep_oracle.standardized(h) @ layers["b"].T
     z = z + deep_oracle.recent_tokens(
-        layers["recent_tokens"], sentence, tokens.count, tokens.decays, tokens.window, weights
+        *(layers["recent_tokens"], sentence, tokens.count, tokens.decays, tokens.window, weights),
+        a=params["readout"]["w"] if tokens.tied else None,
     )
     z = z + deep_oracle.ngrams(layers["ngrams"], sentence, config.ngrams.orders)
     return deep_oracle.gated_mlp(layers["gated_mlp"], z)
@@ -105,9 +113,9 @@ def ready(model):
     return model.for_device(compute), compute
 
 
-@pytest.fixture(scope="module")
-def whole():
-    return model_of(ALL)
+@pytest.fixture(scope="module", params=[ALL, TIED], ids=["", "tied"])
+def whole(request):
+    return model_of(request.param)
 
 
 @pytest.mark.parametrize("prefix_tree", [False, True])
@@ -117,7 +125,9 @@ def test_the_stream_gives_what_the_equations_say(whole, prefix_tree):
     device, compute = ready(model)
     buffer, rows = device.stream(compute).read(sentences(), prefix_tree)
     for sentence, own in zip(sentences(), rows, strict=True):
-        np.testing.assert_allclose(buffer[own], expected_z(params, frozen, sentence), rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            buffer[own], expected_z(params, frozen, sentence, model.config), rtol=0, atol=TOLERANCE
+        )
 
 
 def test_a_text_read_token_by_token_gives_the_same(whole):
@@ -125,7 +135,7 @@ def test_a_text_read_token_by_token_gives_the_same(whole):
     read, sentence = ready(model)[0].reader(2, 12), sentences()[2]
     found = np.array([read(np.full(2, token, np.int32))[1] for token in sentence])
     np.testing.assert_allclose(
-        found, expected_z(deep_oracle.float64(model.params), frozen, sentence), rtol=0, atol=TOLERANCE
+        found, expected_z(deep_oracle.float64(model.params), frozen, sentence, model.config), rtol=0, atol=TOLERANCE
     )
 
 
@@ -153,7 +163,7 @@ def test_the_gradient_is_that_of_the_equations(whole):
     params = deep_oracle.float64(model.params)
 
     def expected(params):
-        z = np.concatenate([expected_z(params, frozen, sentence[:-1]) for sentence in sentences()])
+        z = np.concatenate([expected_z(params, frozen, sentence[:-1], model.config) for sentence in sentences()])
         return deep_oracle.nll(params["readout"], z, np.concatenate(text.targets))
 
     assert abs(float(loss) - expected(params)) < TOLERANCE
@@ -177,7 +187,9 @@ def test_inside_a_gradient_the_features_are_the_same(whole):
     batch, rows = pack_batch(sentences(), [np.zeros(len(sentence), np.uint32) for sentence in sentences()])
     features = features_of(device, batch)
     for sentence, own in zip(sentences(), rows, strict=True):
-        np.testing.assert_allclose(features[own], expected_z(params, frozen, sentence), rtol=0, atol=TOLERANCE)
+        np.testing.assert_allclose(
+            features[own], expected_z(params, frozen, sentence, model.config), rtol=0, atol=TOLERANCE
+        )
 
 
 def test_without_sections_it_is_the_sparse_esn():
@@ -200,7 +212,7 @@ def test_without_sections_it_is_the_sparse_esn():
 def test_the_counts_are_those_of_the_arrays(whole):
     model, frozen = whole
     trained = sum(array.size for array in jax.tree.leaves(model.params))
-    assert model.counts().trainable == trained == ALL.expected_counts(V).trainable
+    assert model.counts().trainable == trained == model.config.expected_counts(V).trainable
     of_frozen = [
         np.count_nonzero(array) for path, array in jax.tree.leaves_with_path(frozen) if "indices" not in str(path)
     ]
@@ -243,6 +255,10 @@ def test_the_title_names_every_part():
         (
             {"readout": TrunkConfig(recent_tokens=RecentTokensConfig(decays=(0.5, 0.9, 0.5)))},
             "model.readout.recent_tokens.decays is [0.5, 0.9, 0.5]: each must be above 0 and at most 1, and none be there twice",
+        ),
+        (
+            {"readout": TrunkConfig(rank=8, recent_tokens=RecentTokensConfig(tied=True))},
+            "model.readout.recent_tokens.tied is true: width is 256 and model.readout.rank 8; make them the same",
         ),
         (
             {"readout": TrunkConfig(ngrams=HashedNgramsConfig(orders=(2, 2)))},
