@@ -12,7 +12,7 @@ from esnlm.features import dropout
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
-from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
+from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.rng import Stream, generator
 
 State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
@@ -25,6 +25,8 @@ class LstmConfig(ModelConfig):
     family: str = "lstm"
     width: int = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
     dropout: float = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
+    # Whether a token's embedding is its row of the readout, times the root of width (Press and Wolf 2017). The papers' is not.
+    tied: bool = False
 
     def check(self, name: str) -> None:
         require(self.width >= 1, f"{name}.width is {self.width}: it must be at least 1")
@@ -32,7 +34,7 @@ class LstmConfig(ModelConfig):
 
     @property
     def title(self) -> str:
-        return f"LSTM {self.width:,}"
+        return f"LSTM {self.width:,}{', tied' * self.tied}"
 
     @property
     def feature_size(self) -> int:
@@ -42,9 +44,19 @@ class LstmConfig(ModelConfig):
     def token_arrays(self) -> tuple[str, ...]:
         return ("embedding", *READOUT_ARRAYS)
 
+    @property
+    def readout_can_be_padded(self) -> bool:
+        return not self.tied
+
+    @property
+    def embedding_scale(self) -> float:
+        """What a token's row of the embedding is multiplied with. A readout's entries begin at about 1 / sqrt H, others at about 1."""
+        return self.width**0.5 if self.tied else 1.0
+
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch."""
-        count = 2 * vocab_size * self.width + vocab_size + 8 * self.width * (self.width + 1)
+        """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch; tied, V H fewer."""
+        tables = (1 if self.tied else 2) * vocab_size * self.width
+        count = tables + vocab_size + 8 * self.width * (self.width + 1)
         return Counts(count, count, count)
 
     def flops_per_token(self, vocab_size: int) -> int:
@@ -61,7 +73,21 @@ class LstmConfig(ModelConfig):
 
         embedding = rng.standard_normal((vocab_size, width), dtype=np.float32)
         layer = uniform(4 * width, width), uniform(4 * width, width), uniform(4 * width), uniform(4 * width)
-        return Lstm(self, embedding, *layer, linear.initialize(ReadoutConfig(rank=None), width, vocab_size, seed))
+        readout = linear.initialize(ReadoutConfig(rank=None), width, vocab_size, seed)
+        assert isinstance(readout, FullRankReadout)
+        if self.tied:
+            return Lstm(self, readout.w[...], *layer, Bias(readout.bias[...]))
+        return Lstm(self, embedding, *layer, readout)
+
+    def readout_arrays(self, params: dict) -> dict:
+        return params["readout"] | ({"w": params["embedding"]} if self.tied else {})
+
+
+class Bias(nnx.Module):
+    """What is left of a readout that has the embedding for its W_out: `bias` (V,)."""
+
+    def __init__(self, bias: jax.Array) -> None:
+        self.bias = nnx.Param(bias)
 
 
 class Lstm(RecurrentModel):
@@ -75,7 +101,7 @@ class Lstm(RecurrentModel):
         embedding: (V, H).
         w_ih, w_hh: (4 H, H).
         b_ih, b_hh: (4 H,).
-        readout: (V, H) with its bias.
+        readout: (V, H) with its bias; only the bias where the embedding is the readout, too.
     """
 
     config: LstmConfig
@@ -83,12 +109,12 @@ class Lstm(RecurrentModel):
     def __init__(
         self,
         config: LstmConfig,
-        embedding: np.ndarray,
+        embedding: jax.typing.ArrayLike,
         w_ih: np.ndarray,
         w_hh: np.ndarray,
         b_ih: np.ndarray,
         b_hh: np.ndarray,
-        readout: FullRankReadout | LowRankReadout,
+        readout: "FullRankReadout | Bias",
     ) -> None:
         self.config = config
         self.embedding = nnx.Param(jnp.asarray(embedding))
@@ -109,7 +135,7 @@ class Lstm(RecurrentModel):
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
-        x = self.embedding[...][tokens]  # (B, H)
+        x = self.config.embedding_scale * self.embedding[...][tokens]  # (B, H)
         x = x if keep is None else x * keep.T
         return matmul(self.w_ih[...], x, (1, 1), self.precision) + (self.b_ih[...] + self.b_hh[...])[:, None]
 
@@ -126,4 +152,4 @@ class Lstm(RecurrentModel):
         return state[0]
 
     def counts(self) -> Counts:
-        return self.config.expected_counts(self.embedding.shape[0])
+        return self.config.expected_counts(self.readout.bias.shape[0])

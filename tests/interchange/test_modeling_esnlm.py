@@ -50,6 +50,7 @@ MODELS = {
     "ESN+i, dense, two layers": [*DENSE, "--model.train_input", "true", "--model.reservoir.layers", "2"]
     + ["--model.reservoir.input_connectivity", "1"],
     "LSTM": ["--model.family", "lstm", "--model.width", "12"],
+    "tied LSTM": ["--model.family", "lstm", "--model.width", "12", "--model.tied", "true"],
     "Jaeger": ["--model.family", "jaeger", "--model.rank", "6", "--model.reservoir.state_size", "24"]
     + ["--model.reservoir.mean_degree", "5", "--model.reservoir.layers", "2"],
     "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],

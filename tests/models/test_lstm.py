@@ -1,5 +1,7 @@
 """The LSTM is torch.nn.LSTM between an embedding and a readout: features, gradient, initialisation and size."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -174,3 +176,44 @@ def test_no_two_arrays_or_seeds_draw_the_same():
         assert np.array_equal(one[name], same[name])
         assert not np.any(one[name] == other[name])
     assert not np.any(one["w_ih"] == one["w_hh"]) and not np.any(one["b_ih"] == one["b_hh"])
+
+
+# ---- tied to the readout ----
+
+TIED = dataclasses.replace(CONFIG, tied=True)
+
+
+def untied_copy(tied):
+    """The papers' LSTM with the same weights, whose embedding is sqrt(H) times the readout."""
+    params, w = tied.params, tied.params["embedding"]
+    return CONFIG.initialize(V, 0, {}).with_params(
+        params | {"embedding": 4 * w, "readout": params["readout"] | {"w": w}}
+    )
+
+
+def test_a_tied_embedding_is_the_readout():
+    tied = TIED.initialize(V, 0, {})
+    assert tied.counts() == TIED.expected_counts(V)
+    assert sum(array.size for array in flatten(tied.params).values()) == tied.counts().trainable
+    assert tied.counts().trainable == CONFIG.expected_counts(V).trainable - V * CONFIG.width
+    compute = ComputeConfig(batch_slots=4, window_tokens=8)
+    (found, rows), (same, same_rows) = (model.stream(compute).read(sentences()) for model in (tied, untied_copy(tied)))
+    for own, its in zip(rows, same_rows, strict=True):
+        np.testing.assert_allclose(found[own], same[its], atol=TOLERANCE, rtol=0)
+
+
+def test_the_gradient_of_a_tied_embedding_is_that_of_both():
+    tied = TIED.initialize(V, 0, {})
+    texts = [np.append(0, text) for text in sentences()]
+    inputs = [text[:-1] for text in texts]
+    update = batches.Sentences(inputs, [text[1:] for text in texts], corpus_positions=inputs)
+    batch, rows = pack_batch(update.inputs, update.corpus_positions)
+    packed = batches.pack_targets(update, rows, batches.bucket_size(update.predictions()), update.predictions())
+    loss, gradient = loss_and_gradient(tied, batch, packed)
+    its_loss, of_both = loss_and_gradient(untied_copy(tied), batch, packed)
+    assert loss == pytest.approx(its_loss, rel=TOLERANCE)
+    of_both["embedding"] = of_both["readout"].pop("w") + 4 * of_both["embedding"]
+    assert flatten(gradient).keys() == flatten(of_both).keys()
+    for name, array in flatten(of_both).items():
+        difference = np.linalg.norm(flatten(gradient)[name] - array)
+        assert difference <= 3 * TOLERANCE * np.linalg.norm(array), name

@@ -55,6 +55,7 @@ FAMILIES = {
         GRADIENT,
     ),
     "lstm": ("{family: lstm, width: 20}", GRADIENT),
+    "tied lstm": ("{family: lstm, width: 20, tied: true}", GRADIENT),
     "gpt2": ("{family: gpt2, layers: 2, heads: 2, width: 16, positions: 64}", GRADIENT),
     "lms by unit": (
         "{family: esn, reservoir: {state_size: 52, mean_degree: 6}, readout: {rank: null}}",

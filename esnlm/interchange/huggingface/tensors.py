@@ -16,6 +16,7 @@ from esnlm.models.echo_state import EchoState, EchoStateConfig
 from esnlm.models.gpt2 import GPT2
 from esnlm.models.jaeger import Jaeger
 from esnlm.models.lstm import Lstm
+from esnlm.readout import linear
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix
 from esnlm.reservoir.cell import Reservoir, Stack, TrainedInput
@@ -78,7 +79,9 @@ def _jaeger(model: Jaeger, vocab_size: int) -> tuple[Tensors, dict[str, Any]]:
 def _lstm(model: Lstm) -> tuple[Tensors, dict[str, Any]]:
     names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
     tensors = {f"model.cell.{name}": np.asarray(getattr(model, name)[...]) for name in names}
-    readout, rank = _readout(model.readout)
+    # A tied one goes out apart from the readout.
+    tensors["model.cell.embedding"] = np.float32(model.config.embedding_scale) * tensors["model.cell.embedding"]
+    readout, rank = _readout(linear.from_arrays(model.readout_arrays(model.params)))
     return tensors | readout, {"num_hidden_layers": 1, "readout_rank": rank}
 
 
