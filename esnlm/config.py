@@ -139,7 +139,7 @@ class Experiment:
         """Raises InputError, naming the field, for a value that no experiment can have."""
         _require_short_lists(self, "")
         _require_no_null(self, "")
-        require(bool(self.run), "run is empty: name a run directory")
+        require(bool(self.run), "run is empty: name a run directory, as in --run runs/small")
         for key, value in flatten(as_dict(self)).items():
             require(
                 not isinstance(value, float) or math.isfinite(value), f"{key} is {value}: it must be a finite number"

@@ -1528,7 +1528,11 @@ TABLE = {
             f"{TRAIN} --from s3://bucket/run",
             "s3://bucket/run: a run goes on from a directory of this machine; copy it here first",
         ),
-        Row("no directory of its own", "python train.py --from run", "run is empty: name a run directory"),
+        Row(
+            "no directory of its own",
+            "python train.py --from run",
+            "run is empty: name a run directory, as in --run runs/small",
+        ),
         Row(
             "the parent's directory",
             "python train.py --from run --run run",

@@ -158,7 +158,7 @@ def open_state(
     fresh = optimizer.init(params)
     newest = restore_newest(directory.checkpoints)
     if newest is None:
-        size = 3 * sum(array.nbytes for array in jax.tree.leaves(params))  # the parameters and AdamW's two moments
+        size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
         checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
         if moments is not None:
             fresh = jax.tree.map(jax.numpy.asarray, with_moments(fresh, moments, str(directory.initial)))

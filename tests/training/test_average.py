@@ -7,7 +7,10 @@ import optax
 import pytest
 
 from esnlm.config import TrainingConfig
+from esnlm.runs import checkpoint
+from esnlm.runs.directory import RunDirectory
 from esnlm.training.average import Averaged, evaluated
+from esnlm.training.state import open_state
 from esnlm.training.update import make_optimizer, make_step
 
 
@@ -56,3 +59,15 @@ def test_the_arrays_that_are_trained_do_not_depend_on_their_average():
 def test_evaluation_reads_the_average_where_there_is_one():
     assert evaluated("params", Averaged((), jnp.int32(0), "average")) == "average"
     assert evaluated("params", ()) == "params"
+
+
+@pytest.mark.parametrize(
+    ("config", "arrays"), [(TrainingConfig(), 3), (TrainingConfig(ema=0.9), 4), (TrainingConfig(optimizer="sgd"), 2)]
+)
+def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, tmp_path, monkeypatch):
+    """What is trained, its moments and its average, in one checkpoint more than are kept; some counters beside them."""
+    asked = []
+    monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
+    params = {"readout": {"w": jnp.zeros((500, 30))}}
+    open_state(params, make_optimizer(config, 10), RunDirectory(tmp_path), keep_checkpoints=2)
+    assert 0 <= asked[0] - 3 * arrays * 4 * 500 * 30 < 100
