@@ -91,9 +91,8 @@ class ModelConfig(ABC):
         """How many of these numbers are states. The rest, behind them, are ids of tokens and the like."""
         return self.ahead_size
 
-    @property
-    def trunk_size(self) -> int:
-        """About how many numbers of a token an update holds at once, from those computed ahead to the readout; 0: no trunk."""
+    def trunk_size(self, vocab_size: int) -> int:
+        """Returns about how many numbers of a token an update holds at once, beside its logits; 0 where there is no trunk."""
         return 0
 
     @property
@@ -118,7 +117,10 @@ class ModelConfig(ABC):
 
     @property
     def readout_can_be_padded(self) -> bool:
-        """Whether rows may be added to the readout (readout/padding.py): only readout/linear.py reads it, and it has a bias."""
+        """Whether rows may be added to the readout (readout/padding.py).
+
+        It must have a bias, and what else reads it must read rows of tokens only, which are below V.
+        """
         return True
 
     @property

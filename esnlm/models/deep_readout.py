@@ -62,6 +62,11 @@ class DeepReadoutConfig(ModelConfig):
             self.frozen_size > 1 or not self.readout.normalize,
             f"{name}.readout.normalize is true: of one feature, less its mean, nothing is left; leave it out",
         )
+        tokens = self.readout.recent_tokens
+        require(
+            not tokens.tied or tokens.vectors(self.attention.heads) > 0,
+            f"{name}.readout.recent_tokens.tied is true, and no embedding is looked up: give count or decays, or leave it out",
+        )
 
     @property
     def title(self) -> str:
@@ -71,8 +76,9 @@ class DeepReadoutConfig(ModelConfig):
         cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
         cells += [f"attention {self.attention.heads}"] * (self.attention.heads > 0)
-        above = [f"{tokens.count} {'tied ' * tokens.tied}tokens of {tokens.width}"] * (tokens.count > 0)
-        above += [f"{len(tokens.decays)} fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
+        tied = "tied " * tokens.tied
+        above = [f"{tokens.count} {tied}tokens of {tokens.width}"] * (tokens.count > 0)
+        above += [f"{len(tokens.decays)} {tied}fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
             len(tokens.decays) > 0
         )
         above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
@@ -99,9 +105,9 @@ class DeepReadoutConfig(ModelConfig):
     def states_ahead(self) -> int:
         return self.frozen_size
 
-    @property
-    def trunk_size(self) -> int:
-        return self.readout.held_per_token(self.frozen_size, self.history, self.attention.heads)
+    def trunk_size(self, vocab_size: int) -> int:
+        window = self.attention.history
+        return self.readout.held_per_token(self.frozen_size, window, self.attention.heads, vocab_size)
 
     @property
     def feature_size(self) -> int:

@@ -111,7 +111,7 @@ def _forward(
     held_out: jax.Array | None,
     with_dz: bool,
 ) -> tuple[jax.Array, Gradient]:
-    """Returns the loss and its gradient; dL/dZ, a product of its held_out, only where it is asked for."""
+    """Returns the loss and its gradient; dL/dZ, a product of its own, only where it is asked for."""
     rows = jnp.arange(len(z)) if rows is None else rows
     if kernel == "fused":
         assert prior is None, "the configuration chooses the kernel plain"
@@ -194,9 +194,10 @@ def loss_and_gradient(
         own_weights: of such a device, the weights of the targets that are rows of its w, and 0 for all others, (P,).
         held_out: as in `weighted_nll`.
     """
+    assert held_out is None or own_weights is None, "own_weights would have to be divided, too"
     nll = excess + jnp.log(total)[rows]  # (P,)
     if held_out is not None:
-        # Ratio of the sums of exponentials with it and without it, 1 - p + p exp(held_out), also where p is nearly 1. (P,)
+        # The sum of exponentials with held_out, divided by that without: 1 - p + p exp(held_out), also where p is nearly 1. (P,)
         rest = jnp.exp(held_out - nll) - jnp.expm1(-jnp.maximum(nll, 0))
         nll = nll - held_out + jnp.log(rest)
     loss = _dot(weights, nll)

@@ -122,7 +122,7 @@ def memory(
         * model.ahead_size
         * (compute.window_tokens + devices * compute.batch_slots)
         * (1 if devices == units else 2),
-        trunk=4 * model.trunk_size * compute.chunk_tokens,
+        trunk=4 * model.trunk_size(vocab_size) * compute.chunk_tokens,
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
     )
 

@@ -8,8 +8,8 @@ is learnt of a token at one place serves at all others. Each of its sums is divi
 it is as large as an embedding. With attention (esnlm/cells/attention.py) each of its heads adds one more sum, with its weights in
 place of the d_j^m.
 
-E is trained by itself, or tied to the last matrix (Press and Wolf 2017): E = sqrt(r) A, whose entries are about as large as those of
-other embeddings when training begins, since A's are of the order of 1 / sqrt(r).
+E is trained by itself, or tied to the last matrix (Press and Wolf 2017): E = sqrt(r) A. The factor is that of Vaswani et al. 2017: A's
+entries begin at about 1 / sqrt(r), and other embeddings' at about 1.
 """
 
 from dataclasses import dataclass

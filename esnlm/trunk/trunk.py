@@ -47,6 +47,11 @@ class TrunkConfig:
             not tokens.tied or tokens.width == self.rank,
             f"{name}.recent_tokens.tied is true: width is {tokens.width} and {name}.rank {self.rank}; make them the same",
         )
+        require(
+            not tokens.tied or not self.is_counted,
+            f"{name}.recent_tokens.tied is true, and over a counted model A begins at 0, which would be all embeddings; give"
+            f" tied false, or {name}.counted none",
+        )
 
     @property
     def history(self) -> int:
@@ -65,21 +70,23 @@ class TrunkConfig:
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
-    def held_per_token(self, width: int, history: int, heads: int) -> int:
-        """Returns about how many numbers of a token an update holds at once.
+    def held_per_token(self, width: int, window: int, heads: int, vocab_size: int) -> int:
+        """Returns about how many numbers of a token an update holds at once, beside its logits.
 
         They are h and what it is normed to, the embeddings that were looked up, the vectors and the hidden layers made of them,
-        and as much again on the way back.
+        and as much again on the way back; and what a counted model adds to the logits.
 
         Args:
             width: of h.
-            history: last tokens that are looked up.
+            window: last tokens that heads of attention look at.
             heads: of attention.
+            vocab_size: V.
         """
         tokens, ngrams, mlp = self.recent_tokens, self.ngrams, self.gated_mlp
         vectors = tokens.vectors(heads)
-        embedded = tokens.width * (history * (vectors > 0) + vectors) + ngrams.width * len(ngrams.orders)
-        return width * (2 if self.normalize else 1) + 2 * (embedded + mlp.blocks * 3 * mlp.width + self.rank)
+        embedded = tokens.width * (max(tokens.history, window) * (vectors > 0) + vectors)
+        layers = embedded + ngrams.width * len(ngrams.orders) + mlp.blocks * 3 * mlp.width + self.rank
+        return width * (2 if self.normalize else 1) + 2 * layers + vocab_size * self.is_counted
 
     def flops_per_token(self, width: int, heads: int, weights: int, vocab_size: int) -> int:
         """Returns the operations of training for one predicted token.

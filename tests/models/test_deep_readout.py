@@ -236,6 +236,7 @@ def test_the_title_names_every_part():
     assert ALL.title == (
         "2 x ESN 24 + diagonal 10 + GRU 12 + attention 2, 2 tokens of 5, 1 fading sum of 5, 2-, 3-grams, MLP 2 x 16, rank 14"
     )
+    assert ", 2 tied tokens of 14, 1 tied fading sum of 14, " in TIED.title
     assert DeepReadoutConfig(reservoir=RESERVOIR).title == "ESN 24, rank 512"
 
 
@@ -259,6 +260,15 @@ def test_the_title_names_every_part():
         (
             {"readout": TrunkConfig(rank=8, recent_tokens=RecentTokensConfig(tied=True))},
             "model.readout.recent_tokens.tied is true: width is 256 and model.readout.rank 8; make them the same",
+        ),
+        (
+            {"readout": TrunkConfig(rank=256, recent_tokens=RecentTokensConfig(tied=True))},
+            "model.readout.recent_tokens.tied is true, and no embedding is looked up: give count or decays, or leave it out",
+        ),
+        (
+            {"readout": TrunkConfig(rank=256, counted="bigram", recent_tokens=RecentTokensConfig(count=1, tied=True))},
+            "model.readout.recent_tokens.tied is true, and over a counted model A begins at 0, which would be all embeddings; give"
+            " tied false, or model.readout.counted none",
         ),
         (
             {"readout": TrunkConfig(ngrams=HashedNgramsConfig(orders=(2, 2)))},

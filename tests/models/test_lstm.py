@@ -193,6 +193,9 @@ def untied_copy(tied):
 
 def test_a_tied_embedding_is_the_readout():
     tied = TIED.initialize(V, 0, {})
+    assert TIED.title == "LSTM 16, tied" and not TIED.readout_can_be_padded, (
+        "the rows of the embedding would be too few"
+    )
     assert tied.counts() == TIED.expected_counts(V)
     assert sum(array.size for array in flatten(tied.params).values()) == tied.counts().trainable
     assert tied.counts().trainable == CONFIG.expected_counts(V).trainable - V * CONFIG.width

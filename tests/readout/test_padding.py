@@ -152,10 +152,14 @@ FAMILIES = {
     "esn": "esn, reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 8}",
     "esn_i": "esn, reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: null}, train_input: true",
     "lstm": "lstm, width: 8",
+    "tied deep_readout": "deep_readout, reservoir: {state_size: 24, mean_degree: 6}, readout: {rank: 8, recent_tokens: {count: 2,"
+    " width: 8, tied: true}}",
 }
 
 
-@pytest.mark.parametrize("model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("esn_i", "lstm"))])
+@pytest.mark.parametrize(
+    "model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES if name != "esn")]
+)
 def test_checkpoints_restore_across_padded_and_unpadded(model, tmp_path, monkeypatch):
     """A run that is padded in every other process ends where one does that never is, with arrays of the same shapes."""
     choose = padding.choose
