@@ -15,9 +15,12 @@ from esnlm import commands, config_io
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
-from esnlm.interchange.huggingface.export import FILES, MODELING, export, export_all
+from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_all
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.loaded_run import load
+from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
 from tests.interchange.small_runs import SENTENCES, bpe, words, write_run
 
@@ -47,7 +50,7 @@ def folder(run, tmp_path_factory):
 
 
 def test_the_folder_has_its_files_and_no_other(folder):
-    assert {path.name for path in folder.iterdir()} == FILES
+    assert {path.name for path in folder.iterdir()} == FILES - {DEEP.name}
     assert not any(path.name.startswith(".") for path in folder.parent.iterdir())
 
 
@@ -63,11 +66,19 @@ def test_the_configuration_names_classes_that_are_there(folder):
     assert json.loads((folder / "generation_config.json").read_text())["pad_token_id"] == bpe().vocab_size
 
 
-def test_the_model_in_pytorch_needs_nothing_of_esnlm():
-    tree = ast.parse(MODELING.read_text())
+@pytest.mark.parametrize("file", [MODELING, DEEP])
+def test_the_model_in_pytorch_needs_nothing_of_esnlm(file):
+    tree = ast.parse(file.read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    allowed = {"torch", "transformers", "warnings", "collections", "typing"}
+    allowed = {
+        "torch",
+        "transformers",
+        "warnings",
+        "collections",
+        "typing",
+        *({"modeling_esnlm"} if file == DEEP else ()),
+    }
     assert {name.split(".")[0] for name in names} <= allowed
 
 
@@ -87,10 +98,36 @@ def test_the_weights_are_all_there_and_sparse_ones_sparse(run, folder):
         assert np.array_equal(stored[f"model.readout.{name}"], loaded.model.params["readout"][name])
 
 
+def test_a_deep_readout_goes_out_with_both_files(tmp_path):
+    settings = [
+        "--model.family",
+        "deep_readout",
+        "--model.reservoir.state_size",
+        "12",
+        "--model.reservoir.mean_degree",
+        "4",
+    ]
+    run = write_run(tmp_path / "run", [*settings, "--model.readout.rank", "6"], bpe())
+    export(run, tmp_path / "hf")
+    assert {path.name for path in (tmp_path / "hf").iterdir()} == FILES
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert config["model_type"] == "esnlm_deep_readout" and config["hidden_size"] == 6
+    assert config["auto_map"]["AutoModelForCausalLM"] == "modeling_deep_readout.DeepReadoutForCausalLM"
+    export(run, tmp_path / "hf", overwrite=True)
+
+
+def test_a_counted_model_is_not_exported():
+    reservoir = ReservoirConfig(state_size=4, mean_degree=2)
+    config = DeepReadoutConfig(reservoir=reservoir, readout=TrunkConfig(rank=2, counted="bigram"))
+    model = config.initialize(5, 0, config.initialize_frozen(5, 0, [np.array([0, 3, 2])])[0])
+    with pytest.raises(InputError, match=r"^model.readout.counted is bigram: it cannot be exported yet; give none$"):
+        tensors.tensors_of(model, 5)
+
+
 def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
     run = write_run(tmp_path / "run", GPT2, bpe())
     export(run, tmp_path / "hf")
-    assert {path.name for path in (tmp_path / "hf").iterdir()} == FILES - {"modeling_esnlm.py"}
+    assert {path.name for path in (tmp_path / "hf").iterdir()} == FILES - {MODELING.name, DEEP.name}
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["architectures"] == ["GPT2LMHeadModel"] and "auto_map" not in config
     generation = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
@@ -100,7 +137,7 @@ def test_a_gpt2_goes_out_as_transformers_own(tmp_path):
 def test_checkpoints_at_word_counts_are_named_as_babylm_names_branches(run, tmp_path):
     assert export_all(run, tmp_path / "all") == {"chck_1M": 3, "step_7": 7, "chck_2M": 9, "main": 9}
     for name in ("chck_1M", "step_7", "chck_2M", "main"):
-        assert {path.name for path in (tmp_path / "all" / name).iterdir()} == FILES
+        assert {path.name for path in (tmp_path / "all" / name).iterdir()} == FILES - {DEEP.name}
     export(run, tmp_path / "third", step=3)
     weights = [tmp_path / "third", tmp_path / "all" / "chck_1M", tmp_path / "all" / "main"]
     third, same, last = (numpy_of.load_file(folder / "model.safetensors")["model.readout.a"] for folder in weights)
@@ -168,7 +205,7 @@ def test_a_reservoir_that_pytorch_s_side_does_not_know_is_refused(known, line, r
 
 def test_a_family_that_pytorch_s_side_does_not_know_is_refused():
     model = SimpleNamespace(config=SimpleNamespace(family="recent_tokens"))
-    line = "^model.family is recent_tokens: it cannot be exported yet; esn, jaeger, lstm and gpt2 can$"
+    line = "^model.family is recent_tokens: it cannot be exported yet; esn, jaeger, lstm, gpt2 and deep_readout can$"
     with pytest.raises(InputError, match=line):
         tensors.tensors_of(model, 10)
 

@@ -20,6 +20,17 @@ pytestmark = pytest.mark.skipif(
 
 TOLERANCE = 1e-4
 DENSE = ["--model.reservoir.connectivity", "0.5"]
+DEEP = [
+    *("--model.family", "deep_readout", "--model.reservoirs", "2", "--model.reservoir.state_size", "12"),
+    *("--model.reservoir.mean_degree", "4", "--model.diagonal.units", "5", "--model.diagonal.token_dependence", "0.5"),
+    *("--model.gru.units", "6", "--model.gru.mean_degree", "2", "--model.attention.heads", "2"),
+    *("--model.attention.window", "3", "--model.attention.width", "4", "--model.readout.rank", "6"),
+    *("--model.readout.normalize", "true", "--model.readout.recent_tokens.count", "2"),
+    *("--model.readout.recent_tokens.width", "4", "--model.readout.recent_tokens.decays", "[0.6, 0.9]"),
+    *("--model.readout.recent_tokens.window", "4", "--model.readout.ngrams.orders", "[2, 3]"),
+    *("--model.readout.ngrams.buckets", "50", "--model.readout.ngrams.width", "3"),
+    *("--model.readout.gated_mlp.blocks", "2", "--model.readout.gated_mlp.width", "8"),
+]
 MODELS = {
     "one layer": [],
     "full rank": ["--model.readout.rank", "null"],
@@ -53,6 +64,11 @@ MODELS = {
     "tied LSTM": ["--model.family", "lstm", "--model.width", "12", "--model.tied", "true"],
     "Jaeger": ["--model.family", "jaeger", "--model.rank", "6", "--model.reservoir.state_size", "24"]
     + ["--model.reservoir.mean_degree", "5", "--model.reservoir.layers", "2"],
+    "deep readout": DEEP,
+    "deep readout, tied": [
+        *(*DEEP, "--model.reservoirs", "1", "--model.gru.units", "0", "--model.attention.heads", "0"),
+        *("--model.readout.recent_tokens.tied", "true", "--model.readout.recent_tokens.width", "6"),
+    ],
     "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],
 }
 
@@ -79,8 +95,13 @@ def exported(tmp_path_factory, modeling):
             folder = tmp_path_factory.mktemp("export")
             run = write_run(folder / "run", MODELS[name], tokenizer or bpe())
             export(run, folder / "hf")
-            kind = transformers.AutoModelForCausalLM if name == "GPT-2" else modeling.EsnlmForCausalLM
-            model = kind.from_pretrained(folder / "hf").eval()
+            if name == "GPT-2":
+                model = transformers.AutoModelForCausalLM.from_pretrained(folder / "hf").eval()
+            elif name.startswith("deep readout"):  # Two files, which transformers puts together.
+                kind = transformers.AutoModelForCausalLM
+                model = kind.from_pretrained(folder / "hf", trust_remote_code=True).eval()
+            else:
+                model = modeling.EsnlmForCausalLM.from_pretrained(folder / "hf").eval()
             fast = transformers.PreTrainedTokenizerFast.from_pretrained(folder / "hf")
             made[key] = esnlm.load(run), folder / "hf", model, fast
         return made[key]
@@ -157,16 +178,19 @@ def test_a_state_is_carried(exported):
     np.testing.assert_allclose(torch.cat([first.logits, rest], 1), whole, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["two layers", *(name for name in MODELS if "ESN+i" in name), "LSTM", "Jaeger"])
-def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path, modeling):
+LEARNING = ["LSTM", "Jaeger", "deep readout", "deep readout, tied"]
+
+
+@pytest.mark.parametrize("name", ["two layers", *(name for name in MODELS if "ESN+i" in name), *LEARNING])
+def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path):
     """The loss is that of the predictions; its gradient reaches every parameter; all is saved and loaded again."""
     import torch
 
-    run, folder, _, fast = exported(name)
-    model = modeling.EsnlmForCausalLM.from_pretrained(folder)
+    run, folder, loaded, fast = exported(name)
+    model = type(loaded).from_pretrained(folder)
     names = {key for key, _ in model.named_parameters()}
     assert len(names) + len(dict(model.named_buffers())) == len(model.state_dict())
-    assert not any(word in key for key in names for word in ("recurrent", "leak"))
+    assert not any(word in key for key in names for word in ("recurrent", "leak", "cells."))
     assert ("ESN+i" in name) == ("model.cell.layers.0.input.values" in names)
 
     batch = batch_of(fast)
@@ -186,17 +210,17 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     assert {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])} == names
 
     model.save_pretrained(tmp_path / "again")
-    again = modeling.EsnlmForCausalLM.from_pretrained(tmp_path / "again").state_dict()
+    again = type(loaded).from_pretrained(tmp_path / "again").state_dict()
     assert all(torch.equal(value, again[key]) for key, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["two layers", "ESN+i", "LSTM", "Jaeger"])
+@pytest.mark.parametrize("name", ["two layers", "ESN+i", *LEARNING])
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
-def test_other_types_are_near(name, kind, exported, modeling):
+def test_other_types_are_near(name, kind, exported):
     import torch
 
     run, folder, model, fast = exported(name)
-    other = modeling.EsnlmForCausalLM.from_pretrained(folder).eval().to(getattr(torch, kind))
+    other = type(model).from_pretrained(folder).eval().to(getattr(torch, kind))
     batch = batch_of(fast)
     with torch.no_grad():
         logits, expected = other(**batch).logits, model(**batch).logits
@@ -206,13 +230,13 @@ def test_other_types_are_near(name, kind, exported, modeling):
 
 
 @pytest.mark.parametrize(
-    "name, layers", [("two layers", 3), ("one layer", 1), ("ESN+i", 1), ("LSTM", 1), ("Jaeger", 1)]
+    "name, layers", [("two layers", 3), ("one layer", 1), ("ESN+i", 1), *((name, 1) for name in LEARNING)]
 )
-def test_the_model_without_logits_gives_the_features(name, layers, exported, modeling):
+def test_the_model_without_logits_gives_the_features(name, layers, exported):
     import torch
 
-    run, folder, _, fast = exported(name)
-    model = modeling.EsnlmModel.from_pretrained(folder).eval()
+    run, folder, loaded, fast = exported(name)
+    model = type(loaded).model_class.from_pretrained(folder).eval()
     ids = fast(SENTENCES[0] + "<|endoftext|>", return_tensors="pt")["input_ids"]
     found = model(ids, output_hidden_states=True)
     assert found.last_hidden_state.shape[-1] == model.config.hidden_size == run.config.model.feature_size

@@ -26,7 +26,9 @@ tokenizer = AutoTokenizer.from_pretrained(FOLDER{trust})
 The tokenizer puts `<|endoftext|>` first, as in training; with `add_special_tokens=False` it does not. Batches are padded on
 the right. {code}
 """
-OWN_CODE = "The code of the model is `modeling_esnlm.py` of this folder, which needs torch and transformers only."
+OWN_CODE = (
+    "The code of the model is in the files `modeling_*.py` of this folder, which need torch and transformers only."
+)
 NO_CODE = "The model is transformers' own GPT-2."
 
 

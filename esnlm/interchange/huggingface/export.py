@@ -4,6 +4,7 @@ config.json               the settings, and which classes of modeling_esnlm.py r
 generation_config.json    the ids of special tokens
 model.safetensors         every weight, the frozen ones of the reservoir too
 modeling_esnlm.py         the model in PyTorch; not of a GPT-2, which transformers has
+modeling_deep_readout.py  of a deep readout, which needs both
 tokenizer.json, tokenizer_config.json
 README.md                 the model card
 """
@@ -27,11 +28,13 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import fetch_every_step
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
+DEEP = Path(__file__).with_name("modeling_deep_readout.py")
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FILES = {
     CONFIG,
     WEIGHTS,
     MODELING.name,
+    DEEP.name,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -116,7 +119,8 @@ def _write(run: Run, folder: Path) -> None:
     tokenizer, family = run.tokenizer, run.config.model.family
     tensors, config = tensors_of(run.model, tokenizer.vocab_size)
     checkpoint.require_free_space(folder, sum(array.nbytes for array in tensors.values()))
-    is_own = config["model_type"] == "esnlm"
+    code = {"esnlm": [MODELING], "esnlm_deep_readout": [MODELING, DEEP]}.get(config["model_type"], [])
+    is_own = bool(code)
     ends = {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
     # A table of transformers' GPT-2 has no row for a token that pads. Of a model's own configuration, transformers wants an
     # id of the vocabulary.
@@ -127,8 +131,7 @@ def _write(run: Run, folder: Path) -> None:
         "README.md": card(run, family),
         **tokenizer_files(tokenizer, pad_is_eos=not is_own),
     }
-    if is_own:
-        contents[MODELING.name] = MODELING.read_text(encoding="utf-8")
+    contents |= {file.name: file.read_text(encoding="utf-8") for file in code}
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8")
     try:

@@ -133,7 +133,7 @@ class Matrix(nn.Module):
 
     def operand(self) -> Any:
         """Returns what multiplies (columns, B)."""
-        values = _computed(self.values)
+        values = in_float32(self.values)
         if not self.is_sparse:
             return values
         with warnings.catch_warnings():  # PyTorch calls its sparse matrices by rows a beta version
@@ -165,7 +165,7 @@ class TokenInput(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns W_in u, (N, B), of tokens (B,)."""
-        values = _computed(self.values[tokens]).T  # (K, B)
+        values = in_float32(self.values[tokens]).T  # (K, B)
         if not self.is_sparse:
             return values
         units = self.units[tokens].long().T  # (K, B)
@@ -196,7 +196,7 @@ class Layer(nn.Module):
 
     def advance(self, state: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
         """Returns the new state, given W_rec h + W_in u, all (N, B)."""
-        a = _computed(self.leak)[:, None]
+        a = in_float32(self.leak)[:, None]
         return (1 - self.decay * a) * state + a * (self.f(drive) if self.leak_is_outside else drive)
 
 
@@ -223,7 +223,7 @@ class Reservoir(nn.Module):
         first: Any = self.layers[0].input
         if not self.has_embedding:
             return first
-        w_in, embedding = first.operand(), _computed(self.embedding)
+        w_in, embedding = first.operand(), in_float32(self.embedding)
         return lambda tokens: w_in @ embedding[tokens].T.contiguous()
 
     def advancer(self) -> Callable[[State, torch.Tensor], State]:
@@ -267,13 +267,13 @@ class Jaeger(nn.Module):
 
     def stepper(self) -> Step:
         advance, reads, w_back = self.reservoir.advancer(), self.reservoir.reader(), self.feedback.operand()
-        b, b_u, b_y = (_computed(each) for each in (self.b, self.b_u, self.b_y))
+        b, b_u, b_y = (in_float32(each) for each in (self.b, self.b_u, self.b_y))
         (readout,) = self.last_layer
 
         def step(state: State, tokens: torch.Tensor) -> State:
             *below, z, predicted = (part.detach() for part in state)
             with torch.no_grad():
-                p = torch.softmax(_computed(readout(z.T)), -1).T * predicted  # (V, B)
+                p = torch.softmax(in_float32(readout(z.T)), -1).T * predicted  # (V, B)
                 new = advance(tuple(below), reads(tokens) + w_back @ p.contiguous())
             z = b @ torch.cat(self.reservoir.outputs(new)) + b_u[tokens].T + b_y @ p
             return (*new, z, torch.ones_like(predicted))
@@ -296,12 +296,12 @@ class Lstm(nn.Module):
         self.b_ih, self.b_hh = (nn.Parameter(torch.zeros(4 * width)) for _ in range(2))
 
     def stepper(self) -> Step:
-        w_ih, w_hh = _computed(self.w_ih), _computed(self.w_hh)
-        bias = (_computed(self.b_ih) + _computed(self.b_hh))[:, None]
+        w_ih, w_hh = in_float32(self.w_ih), in_float32(self.w_hh)
+        bias = (in_float32(self.b_ih) + in_float32(self.b_hh))[:, None]
 
         def step(state: State, tokens: torch.Tensor) -> State:
             h, c = state
-            gates = w_ih @ _computed(self.embedding[tokens]).T + w_hh @ h + bias
+            gates = w_ih @ in_float32(self.embedding[tokens]).T + w_hh @ h + bias
             i, f, g, o = gates.chunk(4)
             c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             return torch.sigmoid(o) * torch.tanh(c), c
@@ -332,7 +332,7 @@ class Readout(nn.Module):
 
 class EsnlmPreTrainedModel(PreTrainedModel):
     config: EsnlmConfig
-    config_class = EsnlmConfig
+    config_class: Any = EsnlmConfig
     base_model_prefix = "model"
     _is_stateful = True  # the state cannot go back to an earlier token, as assisted generation would need
 
@@ -346,16 +346,18 @@ class EsnlmModel(EsnlmPreTrainedModel):
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
         self.readout = Readout(config)
+        self.cell: Any = self._cell(config)
+        self.post_init()
+
+    def _cell(self, config: EsnlmConfig) -> nn.Module:
         match config.family:
             case "esn":
-                self.cell: Any = Reservoir(config)
+                return Reservoir(config)
             case "jaeger":
-                self.cell = Jaeger(config, self.readout)
+                return Jaeger(config, self.readout)
             case "lstm":
-                self.cell = Lstm(config)
-            case _:
-                raise ValueError(f"family is {config.family!r}: this file knows esn, jaeger and lstm")
-        self.post_init()
+                return Lstm(config)
+        raise ValueError(f"family is {config.family!r}: this file knows esn, jaeger and lstm")
 
     def forward(
         self,
@@ -411,16 +413,18 @@ class EsnlmModel(EsnlmPreTrainedModel):
         return input_ids.masked_fill(input_ids == self.config.vocab_size, 0), None if bool(mask.all()) else mask
 
     def _initial_state(self, batch: int) -> CarriedState:
-        like = _computed(self.readout.a)
+        like = in_float32(self.readout.a)
         return CarriedState(tuple(like.new_zeros(size, batch) for size in self.cell.sizes), 0)
 
 
 class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
     """The network with the logits of its readout."""
 
+    model_class = EsnlmModel
+
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
-        self.model = EsnlmModel(config)
+        self.model = self.model_class(config)
         self.post_init()
 
     def forward(
@@ -479,7 +483,7 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
 
 
-def _computed(tensor: torch.Tensor) -> torch.Tensor:
+def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in the type that the recurrence is computed in, which is at least float32."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 

@@ -1,6 +1,7 @@
 """The weights of a model under the names, and with the settings, by which PyTorch reads them.
 
-For an echo state network, Jaeger's network and an LSTM that is modeling_esnlm.py of this folder. A GPT-2 goes out as
+For an echo state network, Jaeger's network and an LSTM that is modeling_esnlm.py of this folder, for a deep readout
+modeling_deep_readout.py. A GPT-2 goes out as
 transformers' own GPT2LMHeadModel.
 """
 
@@ -10,9 +11,15 @@ import numpy as np
 from flax import traverse_util
 from jax.experimental.sparse import BCOO
 
+from esnlm.cells.attention import Attention
+from esnlm.cells.diagonal import Diagonal
+from esnlm.cells.gru import Gru
+from esnlm.cells.side_by_side import SideBySide
+from esnlm.cells.token_history import TokenHistory
 from esnlm.errors import InputError, require
 from esnlm.models.base import LanguageModel
-from esnlm.models.echo_state import EchoState, EchoStateConfig
+from esnlm.models.deep_readout import DeepReadout
+from esnlm.models.echo_state import EchoState
 from esnlm.models.gpt2 import GPT2
 from esnlm.models.jaeger import Jaeger
 from esnlm.models.lstm import Lstm
@@ -20,6 +27,7 @@ from esnlm.readout import linear
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Matrix
 from esnlm.reservoir.cell import Reservoir, Stack, TrainedInput
+from esnlm.reservoir.weights import ReservoirConfig
 
 Tensors = dict[str, np.ndarray]
 
@@ -30,6 +38,11 @@ CLASSES = {
     "AutoConfig": "modeling_esnlm.EsnlmConfig",
     "AutoModel": "modeling_esnlm.EsnlmModel",
     "AutoModelForCausalLM": "modeling_esnlm.EsnlmForCausalLM",
+}
+DEEP_CLASSES = {
+    "AutoConfig": "modeling_deep_readout.DeepReadoutConfig",
+    "AutoModel": "modeling_deep_readout.DeepReadoutModel",
+    "AutoModelForCausalLM": "modeling_deep_readout.DeepReadoutForCausalLM",
 }
 
 
@@ -42,28 +55,33 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, dict[str
     if isinstance(model, GPT2):
         return _gpt2(model, vocab_size)
     if isinstance(model, EchoState):
-        tensors, settings = _echo_state(model, vocab_size)
+        tensors, settings = _echo_state(model)
     elif isinstance(model, Jaeger):
-        tensors, settings = _jaeger(model, vocab_size)
+        tensors, settings = _jaeger(model)
     elif isinstance(model, Lstm):
         tensors, settings = _lstm(model)
+    elif isinstance(model, DeepReadout):
+        tensors, settings = _deep_readout(model)
     else:
         raise InputError(
-            f"model.family is {model.config.family}: it cannot be exported yet; esn, jaeger, lstm and gpt2 can"
+            f"model.family is {model.config.family}: it cannot be exported yet; esn, jaeger, lstm, gpt2 and deep_readout can"
         )
-    common = {"architectures": ["EsnlmForCausalLM"], "auto_map": CLASSES, "model_type": "esnlm"}
+    is_deep = isinstance(model, DeepReadout)
+    classes = DEEP_CLASSES if is_deep else CLASSES
+    common = {"architectures": [classes["AutoModelForCausalLM"].split(".")[1]], "auto_map": classes}
+    common["model_type"] = "esnlm_deep_readout" if is_deep else "esnlm"
     sizes = {"vocab_size": vocab_size, "hidden_size": model.config.feature_size, "tie_word_embeddings": False}
     return tensors, common | {"family": model.config.family} | sizes | settings
 
 
-def _echo_state(model: EchoState, vocab_size: int) -> tuple[Tensors, dict[str, Any]]:
-    tensors, settings = _reservoir(model.reservoir, model.config, "model.cell.", vocab_size)
+def _echo_state(model: EchoState) -> tuple[Tensors, dict[str, Any]]:
+    tensors, settings = _reservoir(model.reservoir, model.config.reservoir, "model.cell.", model.config.train_input)
     readout, rank = _readout(model.readout)
     return tensors | readout, settings | {"readout_rank": rank}
 
 
-def _jaeger(model: Jaeger, vocab_size: int) -> tuple[Tensors, dict[str, Any]]:
-    tensors, settings = _reservoir(model.reservoir, model.config.without_feedback, "model.cell.reservoir.", vocab_size)
+def _jaeger(model: Jaeger) -> tuple[Tensors, dict[str, Any]]:
+    tensors, settings = _reservoir(model.reservoir, model.config.reservoir, "model.cell.reservoir.", train_input=False)
     feedback, nonzeros = _matrix(model.w_back, "model.cell.feedback.")
     variables = {
         "model.readout.a": model.readout.a,
@@ -85,10 +103,62 @@ def _lstm(model: Lstm) -> tuple[Tensors, dict[str, Any]]:
     return tensors | readout, {"num_hidden_layers": 1, "readout_rank": rank}
 
 
+def _deep_readout(model: DeepReadout) -> tuple[Tensors, dict[str, Any]]:
+    config, layers = model.config, model.layers
+    require(not config.readout.is_counted, "model.readout.counted is bigram: it cannot be exported yet; give none")
+    cells = model.frozen.cells if isinstance(model.frozen, SideBySide) else model.frozen.cells.cells
+    tensors: Tensors = {}
+    members: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {"members": members, "frozen_size": config.frozen_size, "history": config.history}
+    for i, part in enumerate(cells):
+        prefix = f"model.cell.cells.{i}."
+        match part:
+            case TokenHistory():
+                pass
+            case Diagonal():
+                variables = {"codes": part.codes, "time_scales": part.time_scales, "factors": part.factors}
+                tensors |= {prefix + name: np.asarray(x[...]) for name, x in variables.items() if x is not None}
+                settings |= {"diagonal": part.output_size, "diagonal_by_token": part.factors is not None}
+            case Gru():
+                gates, of_gates = _matrix(part.gates.get_value(), f"{prefix}gates.")
+                candidate, of_candidate = _matrix(part.candidate.get_value(), f"{prefix}candidate.")
+                own, connections = _columns(part.input.get_value(), f"{prefix}input.")
+                tensors |= gates | candidate | own | {f"{prefix}bias": np.asarray(part.bias[...])}
+                settings |= {"gru": part.output_size, "gru_nonzeros": [of_gates, of_candidate]}
+                settings["gru_connections"] = connections
+            case _:
+                own, described = _reservoir(part, config.reservoir, prefix, train_input=False)
+                tensors |= own
+                members.append(described)
+    if isinstance(model.frozen, Attention):
+        tensors["model.cell.projection"] = np.asarray(model.frozen.projection[...])
+    attention, tokens, ngrams = config.attention, config.readout.recent_tokens, config.readout.ngrams
+    settings |= {"heads": attention.heads, "key_window": attention.window, "key_width": attention.width}
+    settings |= {"sharpness": attention.sharpness, "normalize": config.readout.normalize}
+    settings |= {"tokens": tokens.count, "token_width": tokens.width, "tied": tokens.tied}
+    settings |= {"decays": list(tokens.decays), "window": tokens.window}
+    settings |= {"ngram_orders": list(ngrams.orders), "ngram_buckets": ngrams.buckets, "ngram_width": ngrams.width}
+    settings |= {"mlp_blocks": config.readout.gated_mlp.blocks, "mlp_width": config.readout.gated_mlp.width}
+    trained: dict[str, Any] = {"b": layers.b}
+    if layers.recent_tokens is not None:
+        trained["token_weights"] = layers.recent_tokens.weights
+        trained |= {} if tokens.tied else {"embedding": layers.recent_tokens.embedding}
+    if layers.ngrams is not None:
+        trained |= {"tables": layers.ngrams.tables, "ngram_weights": layers.ngrams.weights}
+    if layers.gated_mlp is not None:
+        trained["gains"] = layers.gated_mlp.norm.gains
+        for i, block in enumerate(layers.gated_mlp.blocks):
+            own_arrays = {"gains": block.norm.gains, "gate": block.gate, "up": block.up, "down": block.down}
+            trained |= {f"blocks.{i}.{name}": variable for name, variable in own_arrays.items()}
+    tensors |= {f"model.cell.trunk.{name}": np.asarray(variable[...]) for name, variable in trained.items()}
+    readout, _ = _readout(model.readout)
+    return tensors | readout, settings | {"num_hidden_layers": 1, "readout_rank": None}
+
+
 def _reservoir(
-    reservoir: Reservoir | Stack, config: EchoStateConfig, prefix: str, vocab_size: int
+    reservoir: Reservoir | Stack, config: ReservoirConfig, prefix: str, train_input: bool
 ) -> tuple[Tensors, dict[str, Any]]:
-    rule, activation = config.reservoir.update_rule, config.reservoir.activation
+    rule, activation = config.update_rule, config.activation
     require(
         rule in UPDATE_RULES,
         f"model.reservoir.update_rule is {rule}: it cannot be exported yet; {' and '.join(UPDATE_RULES)} can",
@@ -106,7 +176,7 @@ def _reservoir(
         "update_rule": rule,
         "decay": first.decay,
         "embedding": None,
-        "train_input": config.train_input,
+        "train_input": train_input,
         "token_connections": None,
         "recurrent_nonzeros": [],
         "input_nonzeros": [],
@@ -148,6 +218,10 @@ def _token_input(layer: Reservoir, prefix: str) -> tuple[Tensors, int | None]:
                 units[token, : len(reached)] = reached
                 values[token, : len(reached)] = np.asarray(w_in)[reached, token]
             return {f"{prefix}values": values, f"{prefix}units": units}, width
+    return _columns(w_in, prefix)
+
+
+def _columns(w_in: Matrix, prefix: str) -> tuple[Tensors, int | None]:
     columns = sparse.prepare_columns(w_in)
     if isinstance(columns, sparse.Columns):
         units = np.asarray(columns.index)

@@ -1,0 +1,330 @@
+"""The family deep_readout of esnlm in PyTorch: frozen cells side by side under a trained feed-forward network.
+
+`esnlm export` puts this file and modeling_esnlm.py beside the weights of such a model. The frozen cells are buffers, and what was
+trained are parameters. esnlm's documentation (docs/deep_readout.md) has the equations.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .modeling_esnlm import (
+    EsnlmConfig,
+    EsnlmForCausalLM,
+    EsnlmModel,
+    Matrix,
+    Reservoir,
+    State,
+    Step,
+    TokenInput,
+    in_float32,
+)
+
+LOW_BITS = 0xFFFFFFFF  # of a product, as 32 bits keep them
+
+
+class DeepReadoutConfig(EsnlmConfig):
+    """What the weights of a deep readout leave open, beside what EsnlmConfig has.
+
+    Args:
+        members: of each reservoir, what EsnlmConfig has from `num_hidden_layers` on.
+        frozen_size: the numbers of h.
+        diagonal: D, diagonal linear units.
+        diagonal_by_token: whether their rates depend on the token.
+        gru: G, units of the frozen GRU.
+        gru_nonzeros: of its gates' matrix and its candidates' matrix.
+        gru_connections: the places for connections of a token in its input.
+        heads, key_window, key_width, sharpness: of the attention to past states.
+        history: the last tokens that are remembered.
+        normalize: whether a token's h is normed.
+        tokens, token_width, tied, decays, window: of `recent_tokens`.
+        ngram_orders, ngram_buckets, ngram_width: of `ngrams`.
+        mlp_blocks, mlp_width: of `gated_mlp`.
+    """
+
+    model_type = "esnlm_deep_readout"
+
+    def __init__(
+        self,
+        members: list[dict[str, Any]] | None = None,
+        frozen_size: int = 16,
+        diagonal: int = 0,
+        diagonal_by_token: bool = False,
+        gru: int = 0,
+        gru_nonzeros: list[int | None] | None = None,
+        gru_connections: int | None = None,
+        heads: int = 0,
+        key_window: int = 16,
+        key_width: int = 32,
+        sharpness: float = 8.0,
+        history: int = 0,
+        normalize: bool = False,
+        tokens: int = 0,
+        token_width: int = 256,
+        tied: bool = False,
+        decays: list[float] | None = None,
+        window: int = 16,
+        ngram_orders: list[int] | None = None,
+        ngram_buckets: int = 65536,
+        ngram_width: int = 64,
+        mlp_blocks: int = 0,
+        mlp_width: int = 1024,
+        **others: Any,
+    ) -> None:
+        self.members, self.frozen_size = members or [], frozen_size
+        self.diagonal, self.diagonal_by_token = diagonal, diagonal_by_token
+        self.gru, self.gru_nonzeros, self.gru_connections = gru, gru_nonzeros or [None, None], gru_connections
+        self.heads, self.key_window, self.key_width, self.sharpness = heads, key_window, key_width, sharpness
+        self.history, self.normalize = history, normalize
+        self.tokens, self.token_width, self.tied = tokens, token_width, tied
+        self.decays, self.window = decays or [], window
+        self.ngram_orders, self.ngram_buckets, self.ngram_width = ngram_orders or [], ngram_buckets, ngram_width
+        self.mlp_blocks, self.mlp_width = mlp_blocks, mlp_width
+        super().__init__(**others)
+
+
+class Diagonal(nn.Module):
+    """Diagonal linear units. The state is all averages, (D, B)."""
+
+    codes: torch.Tensor
+    factors: torch.Tensor
+    time_scales: torch.Tensor
+
+    def __init__(self, config: DeepReadoutConfig) -> None:
+        super().__init__()
+        self.sizes, self.by_token = [config.diagonal], config.diagonal_by_token
+        self.register_buffer("codes", torch.zeros(config.vocab_size, config.diagonal))
+        self.register_buffer("time_scales", torch.ones(config.diagonal))
+        if self.by_token:
+            self.register_buffer("factors", torch.ones(config.vocab_size, config.diagonal))
+
+    def stepper(self) -> Step:
+        exponents = 1 / in_float32(self.time_scales)[:, None]
+
+        def step(state: State, tokens: torch.Tensor) -> State:
+            each = exponents * in_float32(self.factors[tokens]).T if self.by_token else exponents
+            (s,) = state
+            return (s - torch.expm1(-each) * (in_float32(self.codes[tokens]).T - s),)
+
+        return step
+
+    def outputs(self, state: State) -> list[torch.Tensor]:
+        rates = -torch.expm1(-1 / in_float32(self.time_scales))
+        return [state[0] * ((2 - rates) / rates).sqrt()[:, None]]
+
+
+class Gru(nn.Module):
+    """A frozen GRU. The state is h, (G, B)."""
+
+    bias: torch.Tensor
+
+    def __init__(self, config: DeepReadoutConfig) -> None:
+        super().__init__()
+        units = config.gru
+        self.sizes = [units]
+        self.gates = Matrix(2 * units, units, config.gru_nonzeros[0])
+        self.candidate = Matrix(units, units, config.gru_nonzeros[1])
+        connections = config.gru_connections
+        read = EsnlmConfig(state_size=3 * units, vocab_size=config.vocab_size, token_connections=connections)
+        self.input = TokenInput(read)
+        self.register_buffer("bias", torch.zeros(units))
+
+    def stepper(self) -> Step:
+        gates, candidate, bias = self.gates.operand(), self.candidate.operand(), in_float32(self.bias)[:, None]
+
+        def step(state: State, tokens: torch.Tensor) -> State:
+            (h,) = state
+            x_z, x_r, x_c = self.input(tokens).chunk(3)
+            u_z, u_r = (gates @ h).chunk(2)
+            z, r = torch.sigmoid(bias + u_z + x_z), torch.sigmoid(u_r + x_r)
+            return ((1 - z) * h + z * torch.tanh(candidate @ (r * h) + x_c),)
+
+        return step
+
+    def outputs(self, state: State) -> list[torch.Tensor]:
+        return [state[0]]
+
+
+class TokenHistory(nn.Module):
+    """The last tokens, the newest first, (K, B): each an id plus 1, and 0 before the first token."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.sizes = [count]
+
+    def stepper(self) -> Step:
+        return lambda state, tokens: (torch.cat([(tokens + 1).to(state[0].dtype)[None], state[0][:-1]]),)
+
+    def outputs(self, state: State) -> list[torch.Tensor]:
+        return [state[0]]
+
+
+class GatedBlock(nn.Module):
+    """z + W_down (silu(W_gate n(z)) * W_up n(z))."""
+
+    def __init__(self, rank: int, width: int) -> None:
+        super().__init__()
+        self.gains = nn.Parameter(torch.ones(rank))
+        self.gate, self.up = (nn.Parameter(torch.zeros(width, rank)) for _ in range(2))
+        self.down = nn.Parameter(torch.zeros(rank, width))
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        normed = _normed(z, self.gains)
+        hidden = functional.silu(normed @ in_float32(self.gate).T) * (normed @ in_float32(self.up).T)
+        return z + hidden @ in_float32(self.down).T
+
+
+class Trunk(nn.Module):
+    """From h (B, N), the ids of the last tokens (B, K) and the weights of attention (B, heads, L) to z (B, r)."""
+
+    def __init__(self, config: DeepReadoutConfig) -> None:
+        super().__init__()
+        rank, self.config = config.hidden_size, config
+        self.b = nn.Parameter(torch.zeros(rank, config.frozen_size))
+        vectors = config.tokens + len(config.decays) + config.heads
+        if vectors:
+            self.token_weights = nn.Parameter(torch.zeros(rank, vectors * config.token_width))
+            if not config.tied:
+                self.embedding = nn.Parameter(torch.zeros(config.vocab_size, config.token_width))
+        if config.ngram_orders:
+            orders = len(config.ngram_orders)
+            self.tables = nn.Parameter(torch.zeros(orders, config.ngram_buckets, config.ngram_width))
+            self.ngram_weights = nn.Parameter(torch.zeros(rank, orders * config.ngram_width))
+        self.blocks = nn.ModuleList(GatedBlock(rank, config.mlp_width) for _ in range(config.mlp_blocks))
+        self.gains = nn.Parameter(torch.ones(rank)) if config.mlp_blocks else None
+
+    def forward(self, h: torch.Tensor, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        config = self.config
+        if config.normalize:
+            h = functional.layer_norm(h, h.shape[1:], eps=1e-6)
+        z = h @ in_float32(self.b).T
+        if config.tokens or config.decays or config.heads:
+            z = z + self._last_tokens(ids, attention, a)
+        if config.ngram_orders:
+            rows = [in_float32(self.tables[i])[self._bucket(ids[:, :n])] for i, n in enumerate(config.ngram_orders)]
+            z = z + torch.cat(rows, 1) @ in_float32(self.ngram_weights).T
+        for block in self.blocks:
+            z = block(z)
+        return z if self.gains is None else _normed(z, self.gains)
+
+    def _last_tokens(self, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        config = self.config
+        found = a[ids.clamp(0)] * config.token_width**0.5 if config.tied else in_float32(self.embedding[ids.clamp(0)])
+        found = found.masked_fill(ids[..., None] < 0, 0)  # (B, K, e)
+        vectors = [found[:, : config.tokens]]
+        for decay in config.decays:
+            powers = decay ** torch.arange(config.window, device=found.device, dtype=found.dtype)
+            seen = found[:, : config.window]
+            vectors.append((powers / powers.norm() @ seen)[:, None])
+        if config.heads:
+            vectors.append(attention @ found[:, : config.key_window])
+        return torch.cat(vectors, 1).flatten(1) @ in_float32(self.token_weights).T
+
+    def _bucket(self, ids: torch.Tensor) -> torch.Tensor:
+        mixed = torch.zeros_like(ids[:, 0])
+        for column in ids.T:
+            mixed = ((mixed ^ (column + 1)) * 0x9E3779B1) & LOW_BITS
+            mixed = mixed ^ (mixed >> 15)
+        mixed = (mixed * 0x85EBCA6B) & LOW_BITS
+        mixed = mixed ^ (mixed >> 13)
+        return mixed % self.config.ngram_buckets
+
+
+class DeepReadout(nn.Module):
+    """The cell: its state has the parts of all frozen cells, and its output is z.
+
+    With heads of attention two more parts follow: the keys of the last states, the newest first, and how many tokens were read.
+    """
+
+    projection: torch.Tensor
+
+    def __init__(self, config: DeepReadoutConfig, readout: nn.Module) -> None:
+        super().__init__()
+        self.config, self.last_layer = config, [readout]  # in a list, so that it is a module of the model only
+        of_members = [EsnlmConfig(**member, vocab_size=config.vocab_size) for member in config.members]
+        self.cells = nn.ModuleList(map(Reservoir, of_members))
+        if config.diagonal:
+            self.cells.append(Diagonal(config))
+        if config.gru:
+            self.cells.append(Gru(config))
+        if config.history:
+            self.cells.append(TokenHistory(config.history))
+        cells: Any = self.cells
+        self.parts = [len(cell.sizes) for cell in cells]
+        self.sizes = [size for cell in cells for size in cell.sizes]
+        keys = config.heads * config.key_width
+        if config.heads:
+            self.register_buffer("projection", torch.zeros(keys, config.frozen_size))
+            self.sizes += [(config.key_window + 1) * keys, 1]
+        self.trunk = Trunk(config)
+
+    def stepper(self) -> Step:
+        cells: Any = self.cells
+        steps = [cell.stepper() for cell in cells]
+        heads, width = self.config.heads, self.config.key_width
+
+        def step(state: State, tokens: torch.Tensor) -> State:
+            *own, rest = self._by_cell(state)
+            new = tuple(part for one, given in zip(steps, own, strict=True) for part in one(given, tokens))
+            if not heads:
+                return new
+            keys, read = rest
+            key = in_float32(self.projection) @ self._features(new)[: self.config.frozen_size]
+            key = key.reshape(heads, width, -1)
+            key = (key * torch.rsqrt(key.square().sum(1, keepdim=True) + 1e-12)).reshape(heads * width, -1)
+            return (*new, torch.cat([key, keys[: -len(key)]]), read + 1)
+
+        return step
+
+    def outputs(self, state: State) -> list[torch.Tensor]:
+        config, features = self.config, self._features(state)
+        ids = features[config.frozen_size :].T.long() - 1  # (B, K)
+        readout: Any = self.last_layer[0]
+        h, a = features[: config.frozen_size].T, in_float32(readout.a)
+        return [self.trunk(h, ids, self._attention(state), a).T]
+
+    def _by_cell(self, state: State) -> list[State]:
+        """Returns the parts of each cell, and last those of attention."""
+        found, first = [], 0
+        for count in self.parts:
+            found.append(state[first : first + count])
+            first += count
+        return [*found, state[first:]]
+
+    def _features(self, state: State) -> torch.Tensor:
+        """Returns what the frozen cells give, one below the other, (F, B)."""
+        cells: Any = self.cells
+        own = zip(cells, self._by_cell(state)[:-1], strict=True)
+        return torch.cat([part for cell, given in own for part in cell.outputs(given)])
+
+    def _attention(self, state: State) -> torch.Tensor:
+        """Returns the weights of each head on the last tokens, (B, heads, L)."""
+        config = self.config
+        if not config.heads:
+            return state[0].new_zeros(state[0].shape[1], 0, 0)
+        keys, read = state[-2:]
+        keys = keys.reshape(config.key_window + 1, config.heads, config.key_width, -1)
+        likeness = (keys[:1] * keys[1:]).sum(2)  # (L, heads, B)
+        past = torch.arange(1, config.key_window + 1, device=read.device)[:, None, None] < read
+        likeness = likeness.masked_fill(~past, -torch.inf)
+        most = likeness.amax(0).clamp(min=-1)
+        weights = torch.exp(config.sharpness * (likeness - most)).masked_fill(~past, 0)
+        return (weights / weights.sum(0).clamp(min=1)).permute(2, 1, 0)
+
+
+class DeepReadoutModel(EsnlmModel):
+    config_class: Any = DeepReadoutConfig
+
+    def _cell(self, config: Any) -> nn.Module:
+        return DeepReadout(config, self.readout)
+
+
+class DeepReadoutForCausalLM(EsnlmForCausalLM):
+    config_class: Any = DeepReadoutConfig
+    model_class = DeepReadoutModel
+
+
+def _normed(z: torch.Tensor, gains: torch.Tensor) -> torch.Tensor:
+    return in_float32(gains) * z * torch.rsqrt(z.square().mean(1, keepdim=True) + 1e-6)
