@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from esnlm import commands, config_io
@@ -288,6 +288,7 @@ def test_odd_texts_have_the_same_ids(text, pair):
 @settings(max_examples=300, deadline=None)
 def test_any_text_has_the_same_ids_and_comes_back(pair, text):
     own, fast = pair
+    assume("<|pad|>" not in text and "<|endoftext|>" not in text)  # docs/export.md: these are read as tokens
     ids = own.encode(text)
     assert fast.encode(text, add_special_tokens=False).ids == ids
     assert fast.decode(ids) == own.decode(ids)
