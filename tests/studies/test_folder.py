@@ -29,7 +29,8 @@ def test_a_folder_that_another_process_has_just_begun_is_no_other_studys(tmp_pat
     with folder.held(tmp_path):
         folder.require_own(tmp_path, "radius")  # nothing but the lock is there
         (tmp_path / "table.md").write_text("")
-        threading.Timer(0.2, (tmp_path / "table.json").write_text, (json.dumps({"study": "radius"}),)).start()
+        (tmp_path / "whole").write_text(json.dumps({"study": "radius"}))  # A table appears whole, as a study writes it.
+        threading.Timer(0.2, (tmp_path / "whole").rename, (tmp_path / "table.json",)).start()
         checked = threading.Thread(target=folder.require_own, args=(tmp_path, "radius"))
         checked.start()
         checked.join(0.1)
