@@ -7,7 +7,8 @@ from typing import NamedTuple
 from esnlm.studies import verdict
 from esnlm.studies.claims_file import Part, Selection
 from esnlm.studies.grid import MEASURES
-from esnlm.studies.grid_table import format_value, mean_and_error
+from esnlm.studies.grid_table import mean_and_error
+from esnlm.studies.mean_text import format_mean
 from esnlm.studies.outcomes import Cell, Outcome
 from esnlm.studies.verdict import Count, Difference, Verdict
 
@@ -134,8 +135,7 @@ def _summarize(values: Mapping[int, float], measure: str) -> str:
         return "none"
     digits = digits_of(measure)
     found = mean_and_error(list(values.values()))
-    mean = format_value(found["mean"], digits)
-    return mean if found["se"] is None else f"{mean} ({format_value(found['se'], digits)})"
+    return format_mean(found["mean"], found["se"], digits)
 
 
 def digits_of(measure: str) -> int:

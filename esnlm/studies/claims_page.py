@@ -9,7 +9,7 @@ from esnlm.runs.atomic import write_file
 from esnlm.studies import outcomes, verdict
 from esnlm.studies.claims import Finding, digits_of, examine
 from esnlm.studies.claims_file import Claim, read_claims
-from esnlm.studies.grid_table import format_value
+from esnlm.studies.mean_text import format_value
 from esnlm.studies.outcomes import Outcome
 from esnlm.studies.verdict import Difference, Verdict
 

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from esnlm.reporting import plots
 from esnlm.reporting.plots import COLOURS, INK
 from esnlm.studies.grid import MEASURES, Grid, short_names
+from esnlm.studies.grid_dots import plot_dots
+from esnlm.studies.grid_lines import Point, find_axis, make_lines, read_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,22 +16,12 @@ if TYPE_CHECKING:
 PANELS = ("train_nll", "val_nll", "perplexity", "blimp")
 WIDE = 16.0  # an axis whose ends have this ratio or a larger one is logarithmic
 
-Value = tuple[float, float | None] | None  # mean and standard error
-
-
-class Point(NamedTuple):
-    """A cell in a panel. A cell that has no place on the axis has x nan: it becomes a level across the panel."""
-
-    x: float
-    mean: float
-    error: float
-    diverged: bool
-
 
 def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
-    """Returns a PNG, or None where the grid has no numeric axis, nothing is measured yet, or matplotlib is missing.
+    """Returns a PNG, or None where nothing is measured yet, or matplotlib is missing.
 
-    The axis is the numeric key with the most values. Every other difference makes another line.
+    The axis is the numeric key with the most values. Every other difference makes another line. A grid without such an axis,
+    or with more lines than there are colours, is drawn by `grid_dots.plot_dots`.
 
     Args:
         grid: the study.
@@ -37,21 +29,23 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     """
     key = find_axis(cells)
     if key is None:
-        return None
+        return plot_dots(grid, cells)
     measured, published = {}, {}
     for name in PANELS:
-        measured[name] = _make_lines(cells, key, [_read_mean(cell, name) for cell in cells])
+        measured[name] = make_lines(cells, key, [read_mean(cell, name) for cell in cells])
         references = [grid.published.get(cell["cell"], {}).get(name) for cell in cells]
-        published[name] = _make_lines(cells, key, references)
+        published[name] = make_lines(cells, key, references)
     # Perplexity says the same as the NLL, and is shown only where it is what was published.
     panels = [name for name in PANELS if measured[name] and (name != "perplexity" or published[name])]
+    series = list(dict.fromkeys(name for panel in panels for name in (*measured[panel], *published[panel])))
     if not panels:
         return None
+    if len(series) > len(COLOURS):
+        return plot_dots(grid, cells)
     made = plots.figure(min(5.2 * len(panels), 15), 4.4, columns=len(panels))
     if made is None:
         return None
     figure, grid_of_axes = made
-    series = list(dict.fromkeys(name for panel in panels for name in (*measured[panel], *published[panel])))
     values = sorted({float(cell["values"][key]) for cell in cells if key in cell["values"]})
     for name, axes in zip(panels, grid_of_axes[0], strict=True):
         heights: list[float] = []
@@ -71,43 +65,6 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     style: dict[str, Any] = {"ncols": 2 * len(panels), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", **style)
     return plots.png(figure)
-
-
-def find_axis(cells: list[dict[str, Any]]) -> str | None:
-    """Returns the grid's key with the most values, among those with at least two values that are all numbers."""
-    values: dict[str, set[float | None]] = {}
-    for cell in cells:
-        for key, value in cell["values"].items():
-            values.setdefault(key, set()).add(_to_number(value))
-    numeric = [key for key, found in values.items() if None not in found and len(found) > 1]
-    return max(numeric, key=lambda key: len(values[key]), default=None)
-
-
-def _make_lines(cells: list[dict[str, Any]], key: str, values: Sequence[Value]) -> dict[str, list[Point]]:
-    """Returns the points of each line by the line's name, which is "" where nothing but the axis differs.
-
-    Args:
-        cells: from `grid_table.collect_cells`.
-        key: the axis.
-        values: of each cell.
-    """
-    lines: dict[str, list[Point]] = {}
-    names = short_names(list(dict.fromkeys(name for cell in cells for name in cell["values"])))
-    for cell, found in zip(cells, values, strict=True):
-        if found is None or not math.isfinite(found[0]):
-            continue
-        others = [f"{names[name]} {value}" for name, value in cell["values"].items() if name != key]
-        name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else cell["cell"]
-        x = _to_number(cell["values"].get(key, math.nan))
-        error = found[1] if found[1] is not None and math.isfinite(found[1]) else 0.0
-        diverged = any(run["status"] == "diverged" for run in cell["runs"])
-        lines.setdefault(name, []).append(Point(math.nan if x is None else x, found[0], error, diverged))
-    return {name: sorted(points) for name, points in lines.items()}
-
-
-def _read_mean(cell: dict[str, Any], name: str) -> Value:
-    found = cell["means"][name]
-    return None if found["mean"] is None else (found["mean"], found["se"])
 
 
 def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, solid: bool) -> list[float]:
@@ -142,10 +99,3 @@ def _scale_axis(axes: "Axes", values: list[float]) -> None:
     shown = values[::-every][::-1]
     axes.set_xticks(shown, [f"$2^{{{math.log2(value):.0f}}}$" if powers else f"{value:g}" for value in shown])
     axes.minorticks_off()
-
-
-def _to_number(value: Any) -> float | None:
-    try:
-        return None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        return None

@@ -14,6 +14,8 @@ from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.studies.grid import MEASURES, Grid, GridRun
+from esnlm.studies.grid_cross import cross_tables
+from esnlm.studies.mean_text import format_mean, format_value
 
 ERROR_NOTE = "Mean over runs that differ in their seed (one standard error)."
 
@@ -152,6 +154,7 @@ def _render(
             told = [name for name in ("train_nll", "val_nll", "blimp") if run[name] is not None]
             numbers = [f"{MEASURES[name][0]} {format_value(run[name], 3)}" for name in told]
             lines.append(f"- {run['run']}: {', '.join(numbers)}")
+    lines += cross_tables(grid, cells)
     lines += ["", f"![{grid.name}]({plot})"] if plot else []
     lines += ["", f"Published: {grid.source}"] if grid.source else []
     origins = dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"])
@@ -170,20 +173,8 @@ def _format_row(grid: Grid, published: set[str], name: str, means: dict[str, Any
         digits = MEASURES[measure][1]
         found = means.get(measure, {"mean": None, "n": 0})
         fewer = f" of {found['n']}" if 0 < found["n"] < runs else ""  # a collapsed model has no accuracy
-        texts.append("" if found["mean"] is None else _format_with_error(found["mean"], found["se"], digits) + fewer)
+        texts.append("" if found["mean"] is None else format_mean(found["mean"], found["se"], digits) + fewer)
         if measure in published:
             value = grid.published.get(name, {}).get(measure)
-            texts.append("" if value is None else _format_with_error(*value, digits))
+            texts.append("" if value is None else format_mean(*value, digits))
     return texts
-
-
-def _format_with_error(mean: float, error: float | None, digits: int) -> str:
-    # Most counts are the same in every run, and a mean that is infinite has no error.
-    if error is None or not math.isfinite(error) or (error == 0 and digits == 0):
-        return format_value(mean, digits)
-    return f"{format_value(mean, digits)} ({format_value(error, digits)})"
-
-
-def format_value(value: float, digits: int) -> str:
-    """Returns a number with so many digits after the point, and one that is very large by its order."""
-    return f"{value:,.{digits}f}" if digits == 0 or abs(value) < 1e5 else f"{value:.2e}"

@@ -20,6 +20,7 @@ from esnlm.errors import InputError
 from esnlm.studies import grid, grid_plot, grid_table, shares, study
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
+from tests.studies.cells import grid_cell
 from tests.studies.pool import PoolHere
 
 STUDIES = Path(__file__).resolve().parents[2] / "configs" / "studies"
@@ -356,19 +357,6 @@ def test_a_generated_corpus_has_its_own_minimal_pairs(finished, copying, tmp_pat
         study.run_study(write(tmp_path), tmp_path / "out", blimp=pairs)
 
 
-def cell(name, values, runs):
-    """Returns a cell as `collect_cells` gives it."""
-    known = [
-        {"run": f"{name}-seed{i}", "seed": i, "status": status, "origin": "a CPU"} | numbers
-        for i, (status, numbers) in enumerate(runs)
-    ]
-    runs = [dict.fromkeys(grid.MEASURES) | run for run in known]
-    means = {
-        each: grid_table.mean_and_error([run[each] for run in runs if run[each] is not None]) for each in grid.MEASURES
-    }
-    return {"cell": name, "case": "", "values": values, "settings": values, "runs": runs, "means": means}
-
-
 @pytest.fixture
 def diverged(tmp_path):
     """A grid, and its cells of which one has runs that diverged."""
@@ -377,8 +365,8 @@ def diverged(tmp_path):
     ok, blown = ("finished", {"val_nll": 5.0, "blimp": 57.0}), ("diverged", {"val_nll": 2.31e17, "blimp": 51.0})
     undefined = ("diverged", {"val_nll": math.inf, "blimp": None})
     cells = [
-        cell("spectral_radius=0.5", {"radius": 0.5}, [ok, ok]),
-        cell("spectral_radius=0.9", {"radius": 0.9}, [ok, blown, undefined]),
+        grid_cell("spectral_radius=0.5", {"radius": 0.5}, [ok, ok]),
+        grid_cell("spectral_radius=0.9", {"radius": 0.9}, [ok, blown, undefined]),
     ]
     return grid.parse_grid(study.read_study(file) | {"out": str(tmp_path / "out"), "seeds": [0, 1, 2]}, file), cells
 
@@ -419,23 +407,8 @@ def test_the_table_is_latex_and_csv_too(diverged):
 def test_the_plot_has_what_is_finite(diverged):
     its, cells = diverged
     assert grid_plot.plot_grid(its, cells).startswith(b"\x89PNG")
-    assert grid_plot.plot_grid(its, [cell("a", {}, [("finished", {"val_nll": 5.0})])]) is None
-    assert grid_plot.plot_grid(its, [cell(name, {"radius": 0.5 + len(name)}, []) for name in ("a", "bb")]) is None
-
-
-@pytest.mark.parametrize(
-    "values, axis",
-    [
-        ([{"rank": 8}, {"rank": 16}], "rank"),
-        ([{"kind": "ring"}, {"kind": "orthogonal"}], None),
-        ([{"rank": None}, {"rank": 8}], None),
-        ([{"rank": 8}], None),
-        ([{"rank": r, "radius": rho} for r in (8, 16) for rho in (0.5, 0.9, 1.3)] + [{}], "radius"),
-        ([{"train_input": False}, {"train_input": True}], None),
-    ],
-)
-def test_the_axis_is_the_numeric_setting_with_the_most_values(values, axis):
-    assert grid_plot.find_axis([cell(str(i), each, []) for i, each in enumerate(values)]) == axis
+    assert grid_plot.plot_grid(its, [grid_cell("a", {}, [("finished", {"val_nll": 5.0})])]) is None
+    assert grid_plot.plot_grid(its, [grid_cell(name, {"radius": 0.5 + len(name)}, []) for name in ("a", "bb")]) is None
 
 
 @pytest.mark.parametrize("kind", ["alignment", "coordinate_check", "training_curves"])

@@ -1,0 +1,46 @@
+"""A grid of several lines as small tables: a row for each line, a column for each value on the numeric axis."""
+
+from typing import Any
+
+from esnlm.reporting.tables import markdown_table
+from esnlm.studies.grid import MEASURES, Grid, short_names
+from esnlm.studies.grid_lines import Point, find_axis, make_lines, read_mean
+from esnlm.studies.mean_text import format_mean
+
+BEST = {"val_nll": min, "blimp": max}  # the measures that have such a table, and which value of a row is the best one
+
+
+def cross_tables(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
+    """Returns lines of Markdown: for each measure of BEST a title and a table of the means, where the best of a row is bold.
+
+    There is none where fewer than two lines have two values or more.
+
+    Args:
+        grid: the study.
+        cells: from `grid_table.collect_cells`.
+    """
+    key = find_axis(cells)
+    if key is None:
+        return []
+    title = short_names([key])[key].replace("_", " ")
+    found: list[str] = []
+    for name, best in BEST.items():
+        lines = make_lines(cells, key, [read_mean(cell, name) for cell in cells])
+        lines = {line: points for line, points in lines.items() if len(points) > 1}
+        if len(lines) < 2 or name not in grid.columns:
+            continue
+        values = sorted({point.x for points in lines.values() for point in points})
+        rows = []
+        for line, points in lines.items():
+            chosen = best(point.mean for point in points)
+            texts = {point.x: _format(point, point.mean == chosen, MEASURES[name][1]) for point in points}
+            rows.append([line, *(texts.get(value, "") for value in values)])
+        header = ["", *(f"{title} {value:g}" for value in values)]
+        found += ["", f"## {MEASURES[name][0]} by {title}", "", "The best of each row is bold.", ""]
+        found += markdown_table(header, rows, align="lr")
+    return found
+
+
+def _format(point: Point, best: bool, digits: int) -> str:
+    text = format_mean(point.mean, point.error or None, digits)
+    return f"**{text}**" if best else text

@@ -1,0 +1,16 @@
+"""Spells a mean and its standard error for a table."""
+
+import math
+
+
+def format_mean(mean: float, error: float | None, digits: int) -> str:
+    """Returns a mean with its standard error in brackets, if it has one that says anything."""
+    # Most counts are the same in every run, and a mean that is infinite has no error.
+    if error is None or not math.isfinite(error) or (error == 0 and digits == 0):
+        return format_value(mean, digits)
+    return f"{format_value(mean, digits)} ({format_value(error, digits)})"
+
+
+def format_value(value: float, digits: int) -> str:
+    """Returns a number with so many digits after the point, and one that is very large by its order."""
+    return f"{value:,.{digits}f}" if digits == 0 or abs(value) < 1e5 else f"{value:.2e}"
