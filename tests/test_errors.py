@@ -950,6 +950,22 @@ TABLE = {
             "--html: a page has all tables; leave --out and --by out",
         ),
         Row(
+            "a page and a picture",
+            "python -m esnlm report run --html page.html --plot losses.png",
+            "--html: a page has its own pictures; leave --plot out",
+        ),
+        Row(
+            "a picture of another kind",
+            "python -m esnlm report run --plot losses.pdf",
+            "losses.pdf: the plot's name must end in .png",
+        ),
+        Row(
+            "a picture where another file is",
+            "python -m esnlm report run --plot losses.png",
+            "losses.png: exists: name another file, or replace it with --overwrite",
+            write("losses.png", "of another program"),
+        ),
+        Row(
             "a page of a study of an earlier version",
             "python -m esnlm report . --html page.html",
             "table.json: not as esnlm study writes it now; the study's command makes it again",

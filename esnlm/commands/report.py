@@ -18,6 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a page of everything that is known of the runs, in place of a table",
     )
+    add("--plot", type=Path, metavar="FILE.png", help="draw the losses by words read and by minutes of training, too")
+    add("--overwrite", action="store_true", help="replace FILE.png if it is there")
     add("--seeds", action="store_true", help="make one row of runs that differ in nothing but their seed")
     rows = "what the rows are (default: %(default)s); of phenomena and paradigms, the accuracies of each run"
     add("--by", choices=["run", "phenomenon", "paradigm"], default="run", help=rows)
@@ -36,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
     scoring = options.scoring or "paper"
     if options.html is not None:
         require(options.out is None and options.by == "run", "--html: a page has all tables; leave --out and --by out")
+        require(options.plot is None, "--html: a page has its own pictures; leave --plot out")
         from esnlm.reporting.html.page import write_page
 
         print(
@@ -44,4 +47,11 @@ def run(options: argparse.Namespace) -> None:
         return
     from esnlm.reporting.run_table import report
 
-    print(report([results_copy(run) for run in options.runs], options.out, options.seeds, options.by, scoring), end="")
+    runs = [results_copy(run) for run in options.runs]
+    if options.plot is not None:
+        from esnlm.reporting.losses_plot import plot_losses
+
+        drawn = plot_losses(runs, options.plot, options.seeds, options.overwrite)
+    print(report(runs, options.out, options.seeds, options.by, scoring), end="")
+    if options.plot is not None:
+        print(f"\n{drawn}")

@@ -1,0 +1,122 @@
+"""The losses of several runs in one picture: by words read, and by minutes of training."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from esnlm.errors import InputError, require
+from esnlm.reporting import plots
+from esnlm.reporting.loss_plot import averaged, points
+from esnlm.reporting.plots import COLOURS, FAINT, INK
+from esnlm.reporting.run_table import group_by_seed, row
+from esnlm.runs.console import counted
+from esnlm.runs.directory import RunDirectory
+from esnlm.runs.json_file import parse_json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
+ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
+AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
+
+
+class Curves(NamedTuple):
+    """The losses of a run: in each array a row a point, with its place on the axis and its NLL in nats per token."""
+
+    training: dict[str, np.ndarray]  # by axis: (n, 2), the means over the updates between two points
+    validation: dict[str, np.ndarray]  # by axis: (m, 2)
+
+
+def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite: bool = False) -> str:
+    """Draws the training and the validation losses of finished runs, by words read and by minutes of training.
+
+    Minutes are those of updates alone: validation, checkpoints and pauses are left out. They compare models only where the
+    runs had the same machine, and the same share of it.
+
+    Args:
+        runs: run directories.
+        out: the picture, a PNG file.
+        seeds: whether runs that differ in nothing but their seed have one colour and one name.
+        overwrite: whether to replace `out`.
+
+    Returns:
+        A line that says what was written, or why there is no picture.
+
+    Raises:
+        InputError: a directory is not that of a finished run, its metrics.jsonl is missing or damaged, two runs are of one
+            seed where `seeds` is set, or `out` cannot be written.
+    """
+    require(out.suffix.lower() == ".png", f"{out}: the plot's name must end in .png")
+    require(overwrite or not out.exists(), f"{out}: exists: name another file, or replace it with --overwrite")
+    rows = [row(run) for run in runs]
+    curves = {found["run"]: read_curves(run) for found, run in zip(rows, runs, strict=True)}
+    require(len(curves) == len(runs), "two of the runs have the same name: rename one of their directories")
+    grouped = group_by_seed(rows) if seeds else [[found] for found in rows]
+    groups = [[found["run"] for found in group] for group in grouped]
+    read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
+    made = plots.figure(11, 4.6, columns=2, sharey=True)
+    if made is None:
+        return f"no plot: {plots.NO_MATPLOTLIB}"
+    figure, [axes] = made
+    for panel, axis in zip(axes, (read, "minutes"), strict=True):
+        for number, group in enumerate(groups):
+            _plot_group(panel, axis, number, group, [curves[name] for name in group])
+        panel.set(xlabel=AXES[axis], xscale="log")
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
+    axes[0].set(ylabel="NLL, nats per token", ylim=_limits(curves.values()))
+    handles, labels = axes[0].get_legend_handles_labels()
+    style: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 9, "labelcolor": INK}
+    figure.legend(handles, labels, loc="outside lower center", **style)
+    figure.suptitle("lines: training. dots: validation", x=0.01, ha="left", fontsize=10, color=INK)
+    plots.save_png(figure, out)
+    return f"written: {out}"
+
+
+def read_curves(run: Path) -> Curves:
+    """Reads the losses of a run.
+
+    Returns:
+        The curves over "tokens" (in millions), "words" (in millions, where the run counted them) and "minutes".
+
+    Raises:
+        InputError: metrics.jsonl is missing or damaged, or no loss in it is finite.
+    """
+    file = RunDirectory(run).metrics
+    try:
+        lines = [parse_json(line) for line in file.read_bytes().splitlines()]
+        logged = [line for line in lines if "tokens" in line]
+        places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
+        places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
+        if all("words" in line for line in logged):
+            places["words"] = {line["step"]: line["words"] / 1e6 for line in logged}
+        training = {axis: points(lines, "train_nll", place) for axis, place in places.items()}
+        validation = {axis: points(lines, "val_nll", place) for axis, place in places.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
+    require(len(training["tokens"]) > 0, f"{file}: no training loss in it is finite: leave this run out")
+    return Curves({axis: averaged(found) for axis, found in training.items()}, validation)
+
+
+def _plot_group(axes: "Axes", axis: str, number: int, names: Sequence[str], curves: Sequence[Curves]) -> None:
+    """Plots runs of one colour."""
+    label = names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other seed')}"
+    style: dict[str, Any] = {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+        "linewidth": 1.4,
+    }
+    for i, each in enumerate(curves):
+        axes.plot(*each.training[axis].T, label=label if i == 0 else "_", **style)
+        axes.plot(*each.validation[axis].T, "o", color=style["color"], markersize=5, zorder=3)
+
+
+def _limits(curves: Iterable[Curves]) -> tuple[float, float]:
+    """Returns the lowest and the highest loss of the picture, in nats per token."""
+    found = list(curves)
+    every = np.concatenate([nll for each in found for nll in (each.training["tokens"], each.validation["tokens"])])
+    last = max(each.training["tokens"][-1, 1] for each in found)
+    return float(every[:, 1].min()) - 0.1, float(last) + ABOVE

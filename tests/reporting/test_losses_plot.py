@@ -1,0 +1,101 @@
+"""The losses of several runs, by words and by minutes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from esnlm.errors import InputError
+from esnlm.reporting import plots
+from esnlm.reporting.losses_plot import plot_losses, read_curves
+
+
+@pytest.fixture
+def make_logged(make_run):
+    """Makes a finished run with two lines of training losses, after 1,000 and 4,000 tokens, and one of validation."""
+
+    def make(name, tokens_per_second=1000.0, words=True, losses=(8.0, 6.0), **settings):
+        folder = make_run(name, **settings)
+        lines = []
+        for step, tokens, loss in zip((1, 2), (60_000, 240_000), losses, strict=True):
+            line = {"step": step, "epoch": 1, "tokens": tokens, "train_nll": loss}
+            lines.append(line | {"tokens_per_second": tokens_per_second} | ({"words": tokens // 2} if words else {}))
+        lines.append({"step": 2, "epoch": 1, "val_nll": 5.5})
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def figure(monkeypatch):
+    """Keeps the figure that is drawn, in place of a file."""
+    pytest.importorskip("matplotlib")
+    kept = []
+    monkeypatch.setattr(plots, "save_png", lambda made, path: kept.append(made))
+    return kept
+
+
+def test_minutes_are_the_tokens_over_the_mean_speed_until_then(make_logged):
+    curves = read_curves(make_logged("fast", tokens_per_second=2000.0))
+    np.testing.assert_allclose(curves.training["minutes"], [[0.5, 8.0], [2.0, 6.0]])
+    np.testing.assert_allclose(curves.training["words"], [[0.03, 8.0], [0.12, 6.0]])
+    np.testing.assert_allclose(curves.training["tokens"], [[0.06, 8.0], [0.24, 6.0]])
+    np.testing.assert_allclose(curves.validation["minutes"], [[2.0, 5.5]])
+
+
+def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tmp_path):
+    runs = [make_logged("fast", tokens_per_second=2000.0), make_logged("slow", tokens_per_second=500.0)]
+    assert plot_losses(runs, tmp_path / "losses.png") == f"written: {tmp_path / 'losses.png'}"
+    words, minutes = figure[0].axes
+    assert (words.get_xlabel(), minutes.get_xlabel()) == ("million words read", "minutes of training")
+    ends = [line.get_xdata()[-1] for line in minutes.lines if line.get_linestyle() == "-"]
+    np.testing.assert_allclose(ends, [2.0, 8.0])
+    assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["fast", "slow"]
+
+
+def test_runs_of_other_seeds_share_a_colour(make_logged, figure, tmp_path):
+    runs = [make_logged("a", seed=0), make_logged("b", seed=1), make_logged("peer", learning_rate=3e-3)]
+    plot_losses(runs, tmp_path / "losses.png", seeds=True)
+    names = [text.get_text() for text in figure[0].legends[0].get_texts()]
+    assert names == ["a and 1 other seed", "peer"]
+    colours = [line.get_color() for line in figure[0].axes[0].lines if line.get_linestyle() == "-"]
+    assert colours[0] == colours[1] != colours[2]
+
+
+def test_tokens_stand_in_for_words_that_one_run_did_not_count(make_logged, figure, tmp_path):
+    plot_losses([make_logged("a"), make_logged("grammar", words=False)], tmp_path / "losses.png")
+    assert figure[0].axes[0].get_xlabel() == "million tokens read"
+
+
+def test_losses_that_are_not_finite_leave_no_gap_in_the_picture_s_range(make_logged, figure, tmp_path):
+    plot_losses([make_logged("blown", losses=(7.0, "inf")), make_logged("good")], tmp_path / "losses.png")
+    assert figure[0].axes[0].get_ylim() == pytest.approx((5.4, 8.5))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "missing or damaged; restore it"),
+        ("{", "missing or damaged; restore it"),
+        ('{"step": 1, "tokens": 5, "tokens_per_second": 0, "train_nll": 3}', "missing or damaged; restore it"),
+        ('{"step": 1, "tokens": 5, "tokens_per_second": 9, "train_nll": "nan"}', "no training loss in it is finite"),
+    ],
+)
+def test_losses_that_cannot_be_read(make_logged, tmp_path, content, message):
+    run = make_logged("a")
+    (run / "metrics.jsonl").unlink() if content is None else (run / "metrics.jsonl").write_text(content)
+    with pytest.raises(InputError, match=message):
+        plot_losses([run], tmp_path / "losses.png")
+    assert not (tmp_path / "losses.png").exists()
+
+
+def test_a_picture_is_replaced_when_asked_only(make_logged, tmp_path):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "losses.png"
+    out.write_text("of another program")
+    with pytest.raises(InputError, match="exists: name another file"):
+        plot_losses([make_logged("a")], out)
+    assert out.read_text() == "of another program"
+    plot_losses([make_logged("b")], out, overwrite=True)
+    assert out.read_bytes().startswith(b"\x89PNG")
