@@ -26,6 +26,14 @@ def own_compilation_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_modules_of_transformers(tmp_path_factory):
+    """Keeps the code of exported models, which transformers copies before it runs it, away from the user's cache."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("HF_MODULES_CACHE", str(tmp_path_factory.mktemp("transformers_modules")))
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_compiled():
     """Frees the compiled programs of a module: all of them together take gigabytes and slow every later test down."""

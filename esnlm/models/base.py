@@ -69,6 +69,11 @@ class ModelConfig(ABC):
         """F, the features that the readout sees for each token."""
 
     @property
+    def states_in_features(self) -> int:
+        """How many of these features are states. The rest, behind them, are ids of tokens."""
+        return self.feature_size
+
+    @property
     def features_are_frozen(self) -> bool:
         """Whether no trained number decides the features, so that they can be precomputed for many updates at once."""
         return False

@@ -23,7 +23,7 @@ MOST_BYTES = 4_000_000_000  # of the table of all pairs of tokens
 
 
 def table_bytes(vocab_size: int, setting: str) -> int:
-    """Returns the memory of log p_WB on a device.
+    """Returns the memory of log p_WB on a device, in bytes.
 
     Args:
         vocab_size: V.
@@ -42,11 +42,14 @@ def table_bytes(vocab_size: int, setting: str) -> int:
 
 
 def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
-    """Returns how often each token followed each other one, as the arrays of a CountedBigram, in the order of the pairs.
+    """Counts how often each token followed each other one.
 
     Args:
         text: sentences of token ids that begin with BOS and end with EOS.
         vocab_size: V.
+
+    Returns:
+        The arrays of a CountedBigram, in the order of the pairs: "rows" and "columns" (P,) int32, and "counts" (P,) uint32.
     """
     pairs = WittenBellModel.fit(text, vocab_size, order=2).levels[0]
     rows, columns = np.divmod(pairs.codes, vocab_size)
@@ -58,9 +61,13 @@ def count(text: Iterable[np.ndarray], vocab_size: int) -> dict[str, np.ndarray]:
 
 
 class CountedBigram(nnx.Module):
-    """`counts` (P,) of the P pairs that occur, and the tokens of each: `rows`, the first ones, and `columns`, the second ones.
+    """Counts of the pairs that occur. It computes after `for_device`, which adds the table of log p_WB.
 
-    On a device there is the `table` of log p_WB, too.
+    Args:
+        vocab_size: V.
+        rows, columns: the first and the second token of each of the P pairs, (P,) int32.
+        counts: how often each occurs, (P,) uint32.
+        table: log p_WB in nats, (V, V) float32.
     """
 
     def __init__(
@@ -85,7 +92,7 @@ class CountedBigram(nnx.Module):
         return CountedBigram(self.vocab_size, self.rows[...], self.columns[...], self.counts[...], self.log_probs())
 
     def prior(self) -> dict[str, jax.Array]:
-        """Returns the arrays of readout/prior.py."""
+        """Returns what `readout.prior.held_out` reads: "table" (V, V), and "types", "total" and "unigram", (V,), all float32."""
         totals = self._totals()
         return {
             "table": self.log_probs(),

@@ -26,10 +26,11 @@ from esnlm.features.stream import default_batch_slots
 from esnlm.models import counted_bigram
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel, merge
 from esnlm.models.counted_bigram import CountedBigram
-from esnlm.models.echo_state import reservoir_nonzeros
+from esnlm.models.echo_state import record_of_reservoir, reservoir_nonzeros
 from esnlm.parallel.placement import Placement
 from esnlm.readout.linear import FullRankReadout
 from esnlm.reservoir import cell, sparse, weights
+from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
 from esnlm.trunk import initial
@@ -65,7 +66,8 @@ class DeepReadoutConfig(ModelConfig):
         tokens = self.readout.recent_tokens
         require(
             not tokens.tied or tokens.vectors(self.attention.heads) > 0,
-            f"{name}.readout.recent_tokens.tied is true, and no embedding is looked up: give count or decays, or leave it out",
+            f"{name}.readout.recent_tokens.tied is true, and no embedding is looked up: give count, decays or"
+            f" {name}.attention.heads, or leave it out",
         )
 
     @property
@@ -75,8 +77,8 @@ class DeepReadoutConfig(ModelConfig):
         cells += [f"diagonal {self.diagonal.units:,}"] * (self.diagonal.units > 0)
         cells += [f"GRU {self.gru.units:,}"] * (self.gru.units > 0)
         readout, tokens, ngrams = self.readout, self.readout.recent_tokens, self.readout.ngrams
-        cells += [f"attention {self.attention.heads}"] * (self.attention.heads > 0)
         tied = "tied " * tokens.tied
+        cells += [f"attention {self.attention.heads} to {tied}tokens of {tokens.width}"] * (self.attention.heads > 0)
         above = [f"{tokens.count} {tied}tokens of {tokens.width}"] * (tokens.count > 0)
         above += [f"{len(tokens.decays)} {tied}fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
             len(tokens.decays) > 0
@@ -114,6 +116,10 @@ class DeepReadoutConfig(ModelConfig):
         return self.readout.rank + (1 if self.readout.is_counted else 0)  # z, and the id of the last token
 
     @property
+    def states_in_features(self) -> int:
+        return self.readout.rank
+
+    @property
     def readout_can_be_padded(self) -> bool:
         return not self.readout.is_counted  # The counted model has no padded rows.
 
@@ -142,12 +148,15 @@ class DeepReadoutConfig(ModelConfig):
         return round(reservoir.recurrent_gamma * entries) + of_gru, entries + 3 * self.gru.units**2
 
     def kernel(self, backend: str) -> str:
-        if not self.reservoirs:  # of the rest, a GRU alone has sparse products
-            return sparse.choose_kernel(self.gru.units, round(self.gru.mean_degree * self.gru.units), backend)
-        reservoir, size = self.reservoir, self.reservoir.state_size
-        return sparse.choose_kernel(
-            size, round(reservoir.recurrent_gamma * size * size), backend, reservoir.longest_row
-        )
+        wanted, size, units = [], self.reservoir.state_size, self.gru.units
+        if self.reservoirs:
+            nonzeros = round(self.reservoir.recurrent_gamma * size * size)
+            wanted.append(sparse.choose_kernel(size, nonzeros, backend, self.reservoir.longest_row))
+        if units:
+            wanted.append(sparse.choose_kernel(units, round(self.gru.mean_degree * units), backend))
+        # All cells have one kernel. It is dense where every cell is small or full: stored dense, a large sparse matrix takes
+        # far more memory and time than a small one takes stored sparse.
+        return next((kernel for kernel in wanted if kernel != "dense"), "dense")
 
     def batch_slots(self, backend: str) -> int:
         return default_batch_slots(self.frozen_size, backend)
@@ -192,11 +201,9 @@ class DeepReadoutConfig(ModelConfig):
         self._table_bytes(vocab_size)
         # The first reservoir is that of an ESN with the same seed.
         seeds = [seed, *(_member_seed(seed, member) for member in range(1, self.reservoirs))][: self.reservoirs]
+        members = [weights.initialize_reservoir(self.reservoir, vocab_size, own, text) for own in seeds]
         arrays: dict[str, dict] = {
-            "reservoirs": {
-                str(member): weights.initialize_reservoir(self.reservoir, vocab_size, own, text).reservoir.arrays()
-                for member, own in enumerate(seeds)
-            }
+            "reservoirs": {str(i): member.reservoir.arrays() for i, member in enumerate(members)}
         }
         if self.diagonal.units:
             arrays["diagonal"] = self.diagonal.initialize(vocab_size, generator(seed, Stream.DIAGONAL))
@@ -212,7 +219,8 @@ class DeepReadoutConfig(ModelConfig):
                     " here; train with train.py, or restore frozen/ from a copy of the run"
                 )
             arrays["counted"] = counted_bigram.count(text, vocab_size)
-        return arrays, {"seed": seed, "seeds": seeds}
+        records = [record_of_reservoir(own, member) for own, member in zip(seeds, members, strict=True)]
+        return arrays, {"seed": seed, "reservoirs": records}
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "DeepReadout":
         """Returns the frozen cells of these arrays under random trained ones, which are as torch.nn.Linear begins.
@@ -313,7 +321,9 @@ def _nonzeros(part: Any) -> int:
             return part.nonzeros
         case TokenHistory():
             return 0
-    return reservoir_nonzeros(part)
+        case Reservoir() | Stack():
+            return reservoir_nonzeros(part)
+    raise TypeError(f"{type(part).__name__} is no cell of a deep readout: add it here")
 
 
 def _for_device(part: Any, compute: ComputeConfig) -> Any:
@@ -327,4 +337,6 @@ def _for_device(part: Any, compute: ComputeConfig) -> Any:
             return part
         case Gru():
             return part.for_device(compute.kernel)
-    return part.for_device(compute.kernel, state_precision=compute.state_precision)
+        case Reservoir() | Stack():
+            return part.for_device(compute.kernel, state_precision=compute.state_precision)
+    raise TypeError(f"{type(part).__name__} is no cell of a deep readout: add it here")

@@ -25,7 +25,7 @@ class LstmConfig(ModelConfig):
     family: str = "lstm"
     width: int = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
     dropout: float = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
-    # Whether a token's embedding is its row of the readout (Press and Wolf 2017), times the root of width. The papers' is not.
+    # Whether a token's embedding is its row of the readout (Press and Wolf 2017), times the root of width. In the papers it is not.
     tied: bool = False
 
     def check(self, name: str) -> None:

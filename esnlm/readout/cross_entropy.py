@@ -1,6 +1,6 @@
 """Softmax cross-entropy of packed tokens, with its gradient made in the same sweep over the vocabulary.
 
-Only real tokens come here, no padding. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the
+Rows of padding have weight 0. With logits O = Z W^T + b (C, V), nearly all the time goes into passes over the
 vocabulary. So the exponentials E = exp(O - O_y), relative to the logit of the target, are computed once and serve three
 times. They are never normalised, and no maximum is sought. With s the row sums of E, w the weights of the tokens and y the
 targets,
@@ -20,6 +20,9 @@ On a GPU, readout/fused_cross_entropy.py computes the same sums without E in mem
 Several tokens may be predicted from one row of Z, as the first tokens of all sentences are from the state after BOS. The
 row is then there once, and its exponentials are relative to the first of its targets. Its w / s has the sum of the weights
 of its targets, log s has the difference O_y - O_i added for each target i, and the rest stays as it is.
+
+Where a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p
+becomes p e^d / rest, and that of every other token p / rest, with rest = 1 - p_y + p_y e^d.
 """
 
 from functools import partial

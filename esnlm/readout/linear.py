@@ -163,7 +163,8 @@ def _last_layer(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None, jax.Array]:
     """Returns z (C, r), w (V, r), the bias (V,) and what a prior adds (C, V), such that the logits are z w^T + bias + added.
 
-    r is N at full rank. Nothing is added where there is no prior, None. The last one are the last tokens (C,) then.
+    r is N at full rank. The fifth is the id of the last token of each row, (C,) int32. Without a prior the fourth is None, and the
+    fifth is 0 everywhere.
     """
     added, ids = None, jnp.zeros(len(features), jnp.int32)
     if "prior" in params:

@@ -10,7 +10,7 @@ leaving-one-out of Ney, Essen and Kneser 1994. All else stays: t and p_1 still k
 little likelier than new text.
 
 Where a target is nearly sure, its weight in the gradient grows by as much as its count falls, and two large numbers of the gradient
-nearly cancel. In bf16 products that shows: at a loss of 5 nats nothing, at 2 nats about one percent of the gradient.
+nearly cancel. In bf16 products the gradient of such a target is less exact.
 """
 
 import jax
@@ -18,17 +18,17 @@ import jax.numpy as jnp
 
 
 def held_out(prior: dict, log_p: jax.Array, v: jax.Array, w: jax.Array) -> jax.Array:
-    """Returns what leaving out one pair adds to the logit of its second token, log (c - 1 + t p_1) - log (c + t p_1), (P,).
-
-    It is 0 for a pair that was not counted.
+    """Returns what leaving out one pair adds to the logit of its second token, log (c - 1 + t p_1) - log (c + t p_1).
 
     Args:
-        prior: "table" of log p_WB (V, V), "types" t (V,), "total" c + t (V,) and "unigram" p_1 (V,).
-        log_p: log p_WB(w | v), (P,).
-        v, w: the tokens, (P,).
+        prior: "table" of log p_WB (V, V), "types" t (V,), "total" c + t (V,) and "unigram" p_1 (V,), all float32.
+        log_p: log p_WB(w | v) in nats, (P,) float32.
+        v, w: the tokens, (P,) int32.
+
+    Returns:
+        A difference in nats for each pair, (P,) float32; 0 for a pair that was not counted.
     """
     backed_off = prior["types"][v] * prior["unigram"][w]  # t p_1
-    count = jnp.round(
-        jnp.exp(log_p) * prior["total"][v] - backed_off
-    )  # exact below some 100,000, above which 1 is little
+    # Rounding makes it exact below some 100,000. Above that, 1 is little.
+    count = jnp.round(jnp.exp(log_p) * prior["total"][v] - backed_off)
     return jnp.where(count >= 1, jnp.log(count - 1 + backed_off) - jnp.log(count + backed_off), 0)

@@ -41,7 +41,7 @@ class HashedNgramsConfig:
         """The last tokens that are needed."""
         return max(self.orders, default=0)
 
-    def parameters(self, vocab_size: int, rank: int) -> int:
+    def parameters(self, rank: int) -> int:
         """Returns the trained numbers."""
         return len(self.orders) * self.width * (self.buckets + rank)
 
@@ -53,7 +53,7 @@ class HashedNgramsConfig:
 class HashedNgrams(nnx.Module):
     """`tables` (orders, buckets, e), and `weights`: those of all tables side by side, (r, orders e)."""
 
-    def __init__(self, config: HashedNgramsConfig, vocab_size: int, rank: int, rng: np.random.Generator) -> None:
+    def __init__(self, config: HashedNgramsConfig, rank: int, rng: np.random.Generator) -> None:
         self.orders, count = config.orders, len(config.orders)
         self.tables = initial.normal(rng, count, config.buckets, config.width)
         self.weights = initial.uniform(rng, count * config.width, rank, count * config.width)

@@ -49,7 +49,7 @@ class TrunkConfig:
         )
         require(
             not tokens.tied or not self.is_counted,
-            f"{name}.recent_tokens.tied is true, and over a counted model A begins at 0, which would be all embeddings; give"
+            f"{name}.recent_tokens.tied is true, and over a counted model A begins at 0, and so would all embeddings; give"
             f" tied false, or {name}.counted none",
         )
 
@@ -66,7 +66,7 @@ class TrunkConfig:
     def parameters(self, width: int, heads: int, vocab_size: int) -> int:
         """Returns the trained numbers, A and b_out among them, for features h of a width and heads of attention."""
         rank = self.rank
-        by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(vocab_size, rank)
+        by_token = self.recent_tokens.parameters(vocab_size, rank, heads) + self.ngrams.parameters(rank)
         ends = self.rank * (width + vocab_size) + vocab_size
         return ends + by_token + self.gated_mlp.parameters(self.rank)
 
@@ -117,7 +117,7 @@ class Trunk(nnx.Module):
         self.b = initial.uniform(rng, width, rank, width)
         tokens, ngrams = config.recent_tokens, config.ngrams
         self.recent_tokens = RecentTokens(tokens, heads, vocab_size, rank, rng) if tokens.vectors(heads) else None
-        self.ngrams = HashedNgrams(ngrams, vocab_size, rank, rng) if ngrams.orders else None
+        self.ngrams = HashedNgrams(ngrams, rank, rng) if ngrams.orders else None
         self.gated_mlp = GatedMlp(config.gated_mlp, rank, rng) if config.gated_mlp.blocks else None
 
     def __call__(self, ahead: jax.Array, a: jax.Array, precision: str) -> jax.Array:

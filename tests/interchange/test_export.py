@@ -54,6 +54,10 @@ def test_the_folder_has_its_files_and_no_other(folder):
     assert not any(path.name.startswith(".") for path in folder.parent.iterdir())
 
 
+def test_who_may_read_one_file_may_read_all(folder):
+    assert len({file.stat().st_mode for file in folder.iterdir() if file.is_file()}) == 1
+
+
 def test_the_configuration_names_classes_that_are_there(folder):
     config = json.loads((folder / "config.json").read_text())
     tree = ast.parse((folder / "modeling_esnlm.py").read_text())
@@ -120,7 +124,10 @@ def test_a_counted_model_is_not_exported():
     reservoir = ReservoirConfig(state_size=4, mean_degree=2)
     config = DeepReadoutConfig(reservoir=reservoir, readout=TrunkConfig(rank=2, counted="bigram"))
     model = config.initialize(5, 0, config.initialize_frozen(5, 0, [np.array([0, 3, 2])])[0])
-    with pytest.raises(InputError, match=r"^model.readout.counted is bigram: it cannot be exported yet; give none$"):
+    with pytest.raises(
+        InputError,
+        match=r"^model.readout.counted is bigram: it cannot be exported yet; a run that was trained with none can$",
+    ):
         tensors.tensors_of(model, 5)
 
 

@@ -31,6 +31,10 @@ DEEP = [
     *("--model.readout.ngrams.buckets", "50", "--model.readout.ngrams.width", "3"),
     *("--model.readout.gated_mlp.blocks", "2", "--model.readout.gated_mlp.width", "8"),
 ]
+FAMILY = [
+    *("--model.family", "deep_readout", "--model.reservoir.state_size", "12", "--model.reservoir.mean_degree", "4"),
+    *("--model.gru.mean_degree", "3", "--model.readout.rank", "6"),
+]
 MODELS = {
     "one layer": [],
     "full rank": ["--model.readout.rank", "null"],
@@ -67,6 +71,19 @@ MODELS = {
     "deep readout": DEEP,
     "deep readout, tied": [
         *(*DEEP, "--model.reservoirs", "1", "--model.gru.units", "0", "--model.attention.heads", "0"),
+        *("--model.readout.recent_tokens.tied", "true", "--model.readout.recent_tokens.width", "6"),
+    ],
+    "deep readout, members of two layers": [
+        *(*FAMILY, "--model.reservoirs", "2", "--model.reservoir.layers", "2", "--model.reservoir.embedding", "7"),
+        *("--model.reservoir.update_rule", "leaky_membrane"),
+    ],
+    "deep readout, a GRU alone": [*FAMILY, "--model.reservoirs", "0", "--model.gru.units", "9"],
+    "deep readout, n-grams over diagonal units": [
+        *(*FAMILY, "--model.reservoirs", "0", "--model.diagonal.units", "9"),
+        *("--model.readout.ngrams.orders", "[3]", "--model.readout.ngrams.width", "3"),
+    ],
+    "deep readout, attention to tied tokens": [
+        *(*FAMILY, "--model.attention.heads", "2", "--model.attention.window", "3", "--model.attention.sharpness", "0"),
         *("--model.readout.recent_tokens.tied", "true", "--model.readout.recent_tokens.width", "6"),
     ],
     "GPT-2": ["--model.family", "gpt2", "--model.layers", "2", "--model.heads", "2", "--model.width", "8"],
@@ -291,8 +308,9 @@ print(model(ids).logits[0, -1].tolist())
 """
 
 
-def test_it_is_loaded_where_esnlm_is_not_installed(exported, tmp_path):
-    run, folder, _, _ = exported("two layers", words())
+@pytest.mark.parametrize("name", ["two layers", "deep readout"])
+def test_it_is_loaded_where_esnlm_is_not_installed(name, exported, tmp_path):
+    run, folder, _, _ = exported(name, words())
     ids = [run.tokenizer.bos, *run.tokenizer.encode("The cats sleep.")]
     arguments = [str(folder), ",".join(map(str, ids)), str(tmp_path / "again")]
     variables = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}

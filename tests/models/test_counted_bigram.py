@@ -123,7 +123,27 @@ def test_a_target_that_was_sure_is_left_out_too():
     p_1[[1, 2]] = 2
     odds = (np.exp(30.0) * p_1[1]) / (p_1.sum() - p_1[1])  # of the token, that of its only count left out
     np.testing.assert_allclose(found, np.log1p(1 / odds), rtol=1e-2, atol=EPSILON)
-    assert all(np.isfinite(array).all() for array in gradient.values())
+    others = np.delete(p_1 / (p_1.sum() - p_1[1]) / (1 + odds), 1)  # the probabilities of all other tokens
+    np.testing.assert_allclose(np.delete(gradient["bias"], 1), others, rtol=1e-4)
+    np.testing.assert_allclose(gradient["bias"][1], -1 / (1 + odds), atol=EPSILON)
+    assert not gradient["w"].any(), "the features are 0"
+
+
+def test_an_id_in_a_row_of_padding_is_harmless():
+    """Rows without weight hold whatever was there, in the place of the id too."""
+    frozen = {"prior": CountedBigram(V, **count(TEXT, V)).prior()}
+    rng = np.random.default_rng(0)
+    trained = {"w": jnp.float32(rng.normal(size=(V, 3))), "bias": jnp.zeros(V)}
+    features = jnp.float32(rng.normal(size=(4, 4))).at[:, -1].set(jnp.float32([2, 1, 1e6, -7]))
+    targets, weights = jnp.array([1, 3, 0, 0]), jnp.float32([1, 1, 0, 0])
+
+    def loss(trained, rows):
+        return linear.weighted_nll(trained | frozen, features[:rows], targets[:rows], weights[:rows], "float32")
+
+    (found, gradient), (expected, alone) = (jax.value_and_grad(loss)(trained, rows) for rows in (4, 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    for name in trained:
+        np.testing.assert_allclose(gradient[name], alone[name], atol=1e-6)
 
 
 # ---- a run ----

@@ -222,8 +222,11 @@ def test_the_counts_are_those_of_the_arrays(whole):
 def test_reservoirs_side_by_side_differ():
     frozen = model_of(ALL)[1]["reservoirs"]
     assert not np.array_equal(frozen["0"]["leak"], frozen["1"]["leak"])
-    alone = EchoStateConfig(reservoir=RESERVOIR).initialize_frozen(V, 0)[0]
+    alone, record = EchoStateConfig(reservoir=RESERVOIR).initialize_frozen(V, 0)
     np.testing.assert_array_equal(frozen["0"]["leak"], alone["leak"])
+    members = ALL.initialize_frozen(V, 0)[1]["reservoirs"]
+    assert members[0] == record
+    assert members[1]["seed"] != 0 and members[1]["radius_before_scaling"] != record["radius_before_scaling"]
 
 
 def test_what_one_section_adds_changes_no_frozen_array_of_another():
@@ -234,7 +237,7 @@ def test_what_one_section_adds_changes_no_frozen_array_of_another():
 
 def test_the_title_names_every_part():
     assert ALL.title == (
-        "2 x ESN 24 + diagonal 10 + GRU 12 + attention 2, 2 tokens of 5, 1 fading sum of 5, 2-, 3-grams, MLP 2 x 16, rank 14"
+        "2 x ESN 24 + diagonal 10 + GRU 12 + attention 2 to tokens of 5, 2 tokens of 5, 1 fading sum of 5, 2-, 3-grams, MLP 2 x 16, rank 14"
     )
     assert ", 2 tied tokens of 14, 1 tied fading sum of 14, " in TIED.title
     assert DeepReadoutConfig(reservoir=RESERVOIR).title == "ESN 24, rank 512"
@@ -263,11 +266,12 @@ def test_the_title_names_every_part():
         ),
         (
             {"readout": TrunkConfig(rank=256, recent_tokens=RecentTokensConfig(tied=True))},
-            "model.readout.recent_tokens.tied is true, and no embedding is looked up: give count or decays, or leave it out",
+            "model.readout.recent_tokens.tied is true, and no embedding is looked up: give count, decays or"
+            " model.attention.heads, or leave it out",
         ),
         (
             {"readout": TrunkConfig(rank=256, counted="bigram", recent_tokens=RecentTokensConfig(count=1, tied=True))},
-            "model.readout.recent_tokens.tied is true, and over a counted model A begins at 0, which would be all embeddings; give"
+            "model.readout.recent_tokens.tied is true, and over a counted model A begins at 0, and so would all embeddings; give"
             " tied false, or model.readout.counted none",
         ),
         (
@@ -295,6 +299,24 @@ def test_settings_of_a_reservoir_that_is_not_there_do_not_matter():
     config.check("model")
     assert config.kernel("gpu") == "fused", "by the GRU's matrices"
     assert DeepReadoutConfig(reservoir=config.reservoir, diagonal=DiagonalConfig(units=8)).kernel("gpu") == "dense"
+
+
+def test_a_large_sparse_gru_beside_a_small_reservoir_stays_sparse():
+    small = ReservoirConfig(state_size=64, mean_degree=32)  # half of its entries: dense everywhere, if it were alone
+    assert [DeepReadoutConfig(reservoir=small).kernel(backend) for backend in ("cpu", "gpu")] == ["dense", "dense"]
+    both = DeepReadoutConfig(reservoir=small, gru=GruConfig(units=16_384, mean_degree=32))
+    assert [both.kernel(backend) for backend in ("cpu", "gpu")] == ["csr", "fused"]
+
+
+def test_titles_tell_embeddings_apart_that_only_attention_looks_up():
+    tied, own = (
+        DeepReadoutConfig(
+            attention=AttentionConfig(heads=2),
+            readout=TrunkConfig(rank=64, recent_tokens=RecentTokensConfig(width=64, tied=tied)),
+        ).title
+        for tied in (True, False)
+    )
+    assert "attention 2 to tied tokens of 64" in tied and "attention 2 to tokens of 64" in own
 
 
 def test_ids_beyond_the_used_rows_are_harmless(whole):

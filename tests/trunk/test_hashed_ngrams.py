@@ -16,11 +16,11 @@ EPS = float(np.finfo(np.float32).eps)
 
 def test_what_is_added_is_that_of_the_equations():
     config = HashedNgramsConfig(orders=(2, 4), buckets=50, width=5)
-    layer = HashedNgrams(config, V, RANK, np.random.default_rng(0))
+    layer = HashedNgrams(config, RANK, np.random.default_rng(0))
     found = layer(ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32)), "float32")
     expected = deep_oracle.ngrams(deep_oracle.float64(arrays_by_name(layer)), SENTENCE, config.orders)
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * 2 * config.width * EPS)
-    assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(V, RANK)
+    assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(RANK)
 
 
 def test_the_order_of_the_tokens_matters():

@@ -1,6 +1,6 @@
 """Writes a run as a folder that transformers loads, also where esnlm is not installed.
 
-config.json               the settings, and which classes of modeling_esnlm.py read them
+config.json               the settings, and which classes of the files below read them
 generation_config.json    the ids of special tokens
 model.safetensors         every weight, the frozen ones of the reservoir too
 modeling_esnlm.py         the model in PyTorch; not of a GPT-2, which transformers has
@@ -136,6 +136,8 @@ def _write(run: Run, folder: Path) -> None:
         (folder / name).write_text(content, encoding="utf-8")
     try:
         safetensors.numpy.save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        # safetensors lets nobody but the owner read its file. The weights may be read by whoever may read the rest.
+        (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
     except safetensors.SafetensorError as error:
         raise InputError(f"{folder / WEIGHTS}: cannot be written: {error}; choose another folder with --out") from None
 

@@ -1,7 +1,18 @@
 """The family deep_readout of esnlm in PyTorch: frozen cells side by side under a trained feed-forward network.
 
 `esnlm export` puts this file and modeling_esnlm.py beside the weights of such a model. The frozen cells are buffers, and what was
-trained are parameters. esnlm's documentation (docs/deep_readout.md) has the equations.
+trained are parameters. Frozen cells read token w:
+
+    reservoir  as in modeling_esnlm.py
+    diagonal   s' = s + (1 - exp(-f(w) / tau)) * (c(w) - s), which is given times sqrt((2 - k) / k), k = 1 - exp(-1 / tau)
+    GRU        h' = (1 - z) * h + z * tanh(U_c (r * h) + W_c w),  z = sigmoid(b + U_z h + W_z w),  r = sigmoid(U_r h + W_r w)
+    attention  a head's weights on the last L tokens, softmax(sharpness k_t . k_(t-i)), with keys k = P h of length 1
+
+h is all they give, one below the other, and e(w) an embedding, or sqrt(r) times a row of A where it is tied. Above them:
+
+    z = B n(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i)); sums by attention] + W_n [n-gram embeddings]
+    z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  and last a norm n
+    o = A z + b_out
 """
 
 from typing import Any
@@ -29,13 +40,14 @@ class DeepReadoutConfig(EsnlmConfig):
     """What the weights of a deep readout leave open, beside what EsnlmConfig has.
 
     Args:
-        members: of each reservoir, what EsnlmConfig has from `num_hidden_layers` on.
+        members: of each reservoir its settings, under their names in EsnlmConfig: num_hidden_layers, state_size, activation,
+            update_rule, decay, embedding, train_input, token_connections, recurrent_nonzeros and input_nonzeros.
         frozen_size: the numbers of h.
         diagonal: D, diagonal linear units.
         diagonal_by_token: whether their rates depend on the token.
         gru: G, units of the frozen GRU.
-        gru_nonzeros: of its gates' matrix and its candidates' matrix.
-        gru_connections: the places for connections of a token in its input.
+        gru_nonzeros: of its gates' matrix and its candidates' matrix; None where such a matrix is dense.
+        gru_connections: the places for connections of a token in its input; None: the input's matrix is dense.
         heads, key_window, key_width, sharpness: of the attention to past states.
         history: the last tokens that are remembered.
         normalize: whether a token's h is normed.
@@ -177,7 +189,7 @@ class GatedBlock(nn.Module):
 
 
 class Trunk(nn.Module):
-    """From h (B, N), the ids of the last tokens (B, K) and the weights of attention (B, heads, L) to z (B, r)."""
+    """From h (B, N), the ids of the last tokens (B, K), the weights of attention (B, heads, L) and A (V, r) to z (B, r)."""
 
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
@@ -203,15 +215,17 @@ class Trunk(nn.Module):
         if config.tokens or config.decays or config.heads:
             z = z + self._last_tokens(ids, attention, a)
         if config.ngram_orders:
-            rows = [in_float32(self.tables[i])[self._bucket(ids[:, :n])] for i, n in enumerate(config.ngram_orders)]
-            z = z + torch.cat(rows, 1) @ in_float32(self.ngram_weights).T
+            rows = [self.tables[i][self._bucket(ids[:, :n])] for i, n in enumerate(config.ngram_orders)]
+            z = z + in_float32(torch.cat(rows, 1)) @ in_float32(self.ngram_weights).T
         for block in self.blocks:
             z = block(z)
         return z if self.gains is None else _normed(z, self.gains)
 
     def _last_tokens(self, ids: torch.Tensor, attention: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
         config = self.config
-        found = a[ids.clamp(0)] * config.token_width**0.5 if config.tied else in_float32(self.embedding[ids.clamp(0)])
+        # Only the rows that are looked up become float32: a whole table at every token would take far longer.
+        found = in_float32((a if config.tied else self.embedding)[ids.clamp(0)])
+        found = found * config.token_width**0.5 if config.tied else found
         found = found.masked_fill(ids[..., None] < 0, 0)  # (B, K, e)
         vectors = [found[:, : config.tokens]]
         for decay in config.decays:
@@ -282,8 +296,8 @@ class DeepReadout(nn.Module):
         config, features = self.config, self._features(state)
         ids = features[config.frozen_size :].T.long() - 1  # (B, K)
         readout: Any = self.last_layer[0]
-        h, a = features[: config.frozen_size].T, in_float32(readout.a)
-        return [self.trunk(h, ids, self._attention(state), a).T]
+        h = features[: config.frozen_size].T
+        return [self.trunk(h, ids, self._attention(state), readout.a).T]
 
     def _by_cell(self, state: State) -> list[State]:
         """Returns the parts of each cell, and last those of attention."""

@@ -33,9 +33,9 @@ class EsnlmConfig(PretrainedConfig):
     """What the weights leave open.
 
     Args:
-        family: esn, jaeger or lstm.
+        family: esn, jaeger, lstm or deep_readout.
         vocab_size: V, without the token that pads, which is id V.
-        hidden_size: F, the features that the readout sees: the states of all layers, side by side.
+        hidden_size: F, the features that the readout sees: the states of all layers, side by side, or z of a deep readout.
         num_hidden_layers: L.
         readout_rank: r of A B; None: W_out is one matrix.
         state_size: N, the units of one layer.
@@ -413,7 +413,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         return input_ids.masked_fill(input_ids == self.config.vocab_size, 0), None if bool(mask.all()) else mask
 
     def _initial_state(self, batch: int) -> CarriedState:
-        like = in_float32(self.readout.a)
+        like = in_float32(self.readout.bias)
         return CarriedState(tuple(like.new_zeros(size, batch) for size in self.cell.sizes), 0)
 
 

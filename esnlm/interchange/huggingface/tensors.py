@@ -1,8 +1,7 @@
 """The weights of a model under the names, and with the settings, by which PyTorch reads them.
 
-For an echo state network, Jaeger's network and an LSTM that is modeling_esnlm.py of this folder, for a deep readout
-modeling_deep_readout.py. A GPT-2 goes out as
-transformers' own GPT2LMHeadModel.
+modeling_esnlm.py of this folder reads those of an echo state network, Jaeger's network and an LSTM, and modeling_deep_readout.py
+those of a deep readout. A GPT-2 is exported as transformers' own GPT2LMHeadModel.
 """
 
 from typing import Any
@@ -97,7 +96,7 @@ def _jaeger(model: Jaeger) -> tuple[Tensors, dict[str, Any]]:
 def _lstm(model: Lstm) -> tuple[Tensors, dict[str, Any]]:
     names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
     tensors = {f"model.cell.{name}": np.asarray(getattr(model, name)[...]) for name in names}
-    # A tied one goes out apart from the readout.
+    # A tied embedding is exported as a matrix of its own.
     tensors["model.cell.embedding"] = np.float32(model.config.embedding_scale) * tensors["model.cell.embedding"]
     readout, rank = _readout(linear.from_arrays(model.readout_arrays(model.params)))
     return tensors | readout, {"num_hidden_layers": 1, "readout_rank": rank}
@@ -105,7 +104,10 @@ def _lstm(model: Lstm) -> tuple[Tensors, dict[str, Any]]:
 
 def _deep_readout(model: DeepReadout) -> tuple[Tensors, dict[str, Any]]:
     config, layers = model.config, model.layers
-    require(not config.readout.is_counted, "model.readout.counted is bigram: it cannot be exported yet; give none")
+    require(
+        not config.readout.is_counted,
+        "model.readout.counted is bigram: it cannot be exported yet; a run that was trained with none can",
+    )
     cells = model.frozen.cells if isinstance(model.frozen, SideBySide) else model.frozen.cells.cells
     tensors: Tensors = {}
     members: list[dict[str, Any]] = []
@@ -126,10 +128,12 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, dict[str, Any]]:
                 tensors |= gates | candidate | own | {f"{prefix}bias": np.asarray(part.bias[...])}
                 settings |= {"gru": part.output_size, "gru_nonzeros": [of_gates, of_candidate]}
                 settings["gru_connections"] = connections
-            case _:
+            case Reservoir() | Stack():
                 own, described = _reservoir(part, config.reservoir, prefix, train_input=False)
                 tensors |= own
                 members.append(described)
+            case _:
+                raise InputError(f"{type(part).__name__}: a deep readout with such a cell cannot be exported yet")
     if isinstance(model.frozen, Attention):
         tensors["model.cell.projection"] = np.asarray(model.frozen.projection[...])
     attention, tokens, ngrams = config.attention, config.readout.recent_tokens, config.readout.ngrams
