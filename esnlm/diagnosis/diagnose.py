@@ -122,6 +122,11 @@ def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateCo
             f"{where}: {model.title} has output feedback, and the echo state property is defined without it only"
             " (definition 1); diagnose its reservoir in an echo state network"
         )
+    if model.family == "deep_readout":
+        raise InputError(
+            f"{where}: {model.title} has several frozen cells, and diagnose reads one reservoir; diagnose that reservoir in an"
+            " echo state network"
+        )
     if not isinstance(model, EchoStateConfig):
         raise InputError(f"{where}: {model.title} has no reservoir; diagnose an echo state network")
     return model

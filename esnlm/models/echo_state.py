@@ -157,13 +157,7 @@ class EchoStateConfig(ModelConfig):
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         initialized = weights.initialize_reservoir(self.reservoir, vocab_size, seed, text)
-        record = {
-            "seed": seed,
-            "redraws": initialized.redraws,
-            "radius_before_scaling": [dataclasses.asdict(radius) for radius in initialized.radii],
-            "nonzeros": reservoir_nonzeros(initialized.reservoir),
-        }
-        return initialized.reservoir.arrays(), record
+        return initialized.reservoir.arrays(), record_of_reservoir(seed, initialized)
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "EchoState":
         """Returns the reservoir of these arrays with a random readout."""
@@ -220,6 +214,16 @@ class EchoState(RecurrentModel):
         matrix_entries = sum(rows * columns for rows, columns, _ in config.reservoir.matrices(vocab_size))
         total = in_readout + reservoir_nonzeros(self.reservoir)
         return Counts(trainable, total, in_readout + matrix_entries + config.feature_size)
+
+
+def record_of_reservoir(seed: int, initialized: weights.InitializedReservoir) -> dict:
+    """Returns what frozen/ records of a reservoir: its seed, draws that were thrown away, radii before scaling and nonzeros."""
+    return {
+        "seed": seed,
+        "redraws": initialized.redraws,
+        "radius_before_scaling": [dataclasses.asdict(radius) for radius in initialized.radii],
+        "nonzeros": reservoir_nonzeros(initialized.reservoir),
+    }
 
 
 def reservoir_nonzeros(reservoir: Reservoir | Stack) -> int:

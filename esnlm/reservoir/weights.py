@@ -164,16 +164,16 @@ class ReservoirConfig:
         must(not behind, "input_weights", f"W_in reads no tokens behind an embedding; leave {field}.embedding out")
         must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
         must(self.leak_spacing in LEAK_SPACINGS, "leak_spacing", f"choose {' or '.join(LEAK_SPACINGS)}")
-        must(
-            self.leak_spacing == "uniform" or self.leak_min > 0,
-            "leak_min",
-            "it must be above 0 where leak_spacing is log",
-        )
         apart = self.leak_spacing == "uniform" or self.continuous is None
         must(
             apart,
             "leak_spacing",
             f"in continuous time all leaks are one; leave {field}.continuous out, or give uniform",
+        )
+        must(
+            self.leak_spacing == "uniform" or self.leak_min > 0,
+            "leak_min",
+            "it must be above 0 where leak_spacing is log",
         )
         must(self.activation in ACTIVATIONS, "activation", f"it must be {' or '.join(public(ACTIVATIONS))}")
         must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(public(UPDATE_RULES))}")

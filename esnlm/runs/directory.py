@@ -61,7 +61,10 @@ class RunDirectory:
     )
     profile = Entry("profile/", "The traces that `train.py --profile` asked for, as JAX's profiler writes them.")
     plots = Entry("plots/", "The plot of the losses.")
-    evaluation = Entry("evaluation/", "The reports on minimal pairs, and the results of other programs' tasks.")
+    evaluation = Entry(
+        "evaluation/",
+        "The reports on minimal pairs, and in folders of their own learning curves and the results of other programs' tasks.",
+    )
     diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")
     manifest_file = Entry("manifest.json", "The sha256 of the files that no longer change.")
     lock = Entry(".lock", "An empty file that a training holds locked, so that a second one stays out.")

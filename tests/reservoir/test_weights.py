@@ -328,7 +328,7 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         ({"diffusion": -0.1}, "model.reservoir.diffusion is -0.1: it must not be negative"),
         ({"leak_spacing": "even"}, "model.reservoir.leak_spacing is even: choose uniform or log"),
         (
-            {"leak_spacing": "log", "leak_min": 0.1, "continuous": ContinuousTime()},
+            {"leak_spacing": "log", "continuous": ContinuousTime()},
             "model.reservoir.leak_spacing is log: in continuous time all leaks are one; leave model.reservoir.continuous out, or"
             " give uniform",
         ),
