@@ -214,6 +214,13 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+# Types as a configuration file has them, where that is not what Python calls them.
+SPELLED_TYPES = {
+    **{"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "NoneType": "null"},
+    **{"tuple": "a list such as [a, b]", "dict": "a mapping such as {a: 1}"},
+}
+
+
 def _require_short_lists(section: Any, prefix: str) -> None:
     """Raises InputError for a setting of too many values, before anything looks at each of them."""
     for each in dataclasses.fields(section):
@@ -234,4 +241,5 @@ def _require_no_null(section: Any, prefix: str) -> None:
             _require_no_null(value, f"{prefix}{each.name}.")
         kinds = typing.get_args(hint)
         name = getattr(hint, "__name__", str(hint))
-        require(value is not None or type(None) in kinds, f"{prefix}{each.name} is null: it must be {name}")
+        line = f"{prefix}{each.name} is null: it must be {SPELLED_TYPES.get(name, name)}"
+        require(value is not None or type(None) in kinds, line)

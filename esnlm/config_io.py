@@ -5,7 +5,7 @@ import dataclasses
 import io
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import jsonargparse
 import yaml
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import TRAINING, Experiment, ParentConfig, as_dict
+from esnlm.config import SPELLED_TYPES, TRAINING, Experiment, ParentConfig, as_dict
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
 from esnlm.models.registry import MODELS
@@ -75,6 +75,10 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
         sections["model.reservoir"] = ReservoirConfig
         kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
         sections["model.reservoir.topology"] = kind
+    for name, section in sections.items():
+        given = [argument.partition("=")[0].removeprefix("--").split(".") for argument in overrides]
+        _require_known_inside("command line", name, section, given, sections)
+        _require_known_inside(file, name, section, _paths(tree), sections)
     parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
     for name, kind in _SCALARS.items():
         parser.add_argument(f"--{name}", type=kind, default=getattr(Experiment, name))
@@ -136,10 +140,6 @@ def setting_names() -> dict[str, tuple[str, ...]]:
     return found
 
 
-# Types as a configuration file has them, where that is not what Python calls them.
-_SPELLED = {"NoneType": "null", "tuple": "a list such as [a, b]", "dict": "a mapping such as {a: 1}"}
-
-
 @contextlib.contextmanager
 def readable_errors(where: str) -> Iterator[None]:
     """Turns what jsonargparse says of a value within it into an InputError of one line.
@@ -169,8 +169,9 @@ def _of_wrong_type(message: str) -> str:
     if found is None:
         return message
     names = re.findall(r"<class '([\w.]+)'>|(\w+)\[[^]]*\]", found["types"])
-    types = [_SPELLED.get(name, "a section of settings" if "." in name else name) for name in map("".join, names)]
-    return f"{found['key']} is {found['value'] or 'empty'}: it must be {' or '.join(types)}"
+    types = [SPELLED_TYPES.get(name, "a section of settings" if "." in name else name) for name in map("".join, names)]
+    value = {"": "empty", "None": "null"}.get(found["value"], found["value"])
+    return f"{found['key']} is {value}: it must be {' or '.join(types)}"
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
@@ -264,6 +265,46 @@ class _Choice:
         inside = (self._section(outer) if outer else self.tree).get(last, {})
         require(isinstance(inside, dict), f"{self.file}: {section} is {inside!r}: it must be a section of settings")
         return inside
+
+
+def _require_known_inside(
+    where: str | Path, name: str, section: type, paths: Iterable[Sequence[str]], chosen: Collection[str]
+) -> None:
+    """Raises InputError for a setting that a section, or one inside it, does not have.
+
+    Args:
+        where: what the line begins with: the file, or "command line".
+        name: of the section, with dots.
+        section: its settings.
+        paths: the dotted keys that are given, divided at their dots; those of other sections are passed over.
+        chosen: the names of the sections that are checked by themselves, since what they hold is chosen by one of their settings.
+    """
+    top = name.split(".")
+    for path in paths:
+        at, kind = name, section
+        inside = path[len(top) :] if path[: len(top)] == top else []
+        for i, each in enumerate(inside, 1):
+            known = _settings(kind)
+            line = f"{at}.{each}: {at.rpartition('.')[2]} has no such setting; choose from {', '.join(known)}"
+            require(each in known, f"{where}: {line}")
+            at = f"{at}.{each}"
+            hint = typing.get_type_hints(kind)[each]
+            kinds = typing.get_args(hint) or (hint,)
+            inner = [one for one in kinds if dataclasses.is_dataclass(one)]
+            if at in chosen or any(one is dict or typing.get_origin(one) is dict for one in (hint, *kinds)):
+                break
+            if not inner:
+                require(i == len(inside), f"{where}: {'.'.join(path)}: {at} is one setting, and no section of settings")
+                break
+            kind = typing.cast(type, inner[0])
+
+
+def _paths(tree: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Returns the path of each value in nested mappings."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from ([key, *path] for path in _paths(value))
+        yield [key]
 
 
 def _settings(section: type) -> list[str]:

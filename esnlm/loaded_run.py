@@ -266,6 +266,7 @@ class Run:
         - jaeger: B h + B_u u + B_y p, which A reads: F = r, the rank of the readout.
         - lstm: h without c, F = width.
         - gpt2: what the last layer norm gives, F = width.
+        - deep_readout: z, F = r, the rank of the readout.
 
         Returns:
             One float32 array (T, F) a sentence, without dropout.
@@ -276,7 +277,7 @@ class Run:
         found = []
         for ids in encode(sentences, self.tokenizer, "paper"):
             self._require_readable([ids])
-            found.append(np.asarray(self._features_of(ids)))
+            found.append(np.asarray(self._features_of(ids))[:, : self.config.model.states_in_features])
         return found
 
     @in_float32

@@ -70,9 +70,9 @@ def test_what_is_written_is_read_back(file, tmp_path):
             "unknown key 'trainng': choose from run, seed, data, model, training, compute, parent, tracking",
         ),
         ("training: {epoch: 2}", f"training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}"),
-        ("training: {epochs: two}", "training.epochs is two: it must be int"),
-        ("training: {epochs: 2.5}", "training.epochs is 2.5: it must be int"),
-        ("training: {ema: []}", "training.ema is []: it must be float or null"),
+        ("training: {epochs: two}", "training.epochs is two: it must be a whole number"),
+        ("training: {epochs: 2.5}", "training.epochs is 2.5: it must be a whole number"),
+        ("training: {ema: []}", "training.ema is []: it must be a number or null"),
         (
             "model: {reservoir: {continuous: 3}}",
             "model.reservoir.continuous is 3: it must be a section of settings or null",
@@ -93,14 +93,14 @@ def test_a_bad_file(file, text, line):
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("training: {epochs: null}", "training.epochs is null: it must be int"),
-        ("training: {learning_rate: null}", "training.learning_rate is null: it must be float"),
-        ("seed: null", "seed is null: it must be int"),
-        ("model: {family: lstm, dropout: null}", "model.dropout is null: it must be float"),
-        ("model: {reservoir: {spectral_radius: null}}", "model.reservoir.spectral_radius is null: it must be float"),
+        ("training: {epochs: null}", "training.epochs is null: it must be a whole number"),
+        ("training: {learning_rate: null}", "training.learning_rate is null: it must be a number"),
+        ("seed: null", "seed is null: it must be a whole number"),
+        ("model: {family: lstm, dropout: null}", "model.dropout is null: it must be a number"),
+        ("model: {reservoir: {spectral_radius: null}}", "model.reservoir.spectral_radius is null: it must be a number"),
         (
             "model: {reservoir: {topology: {kind: ring}, activation: null}}",
-            "model.reservoir.activation is null: it must be str",
+            "model.reservoir.activation is null: it must be a text",
         ),
     ],
 )
@@ -127,9 +127,26 @@ def test_a_missing_file(tmp_path):
             ["--training.epoch", "3"],
             f"command line: training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}",
         ),
-        (["--training.epochs", "x"], "command line: training.epochs is x: it must be int"),
+        (["--training.epochs", "x"], "command line: training.epochs is x: it must be a whole number"),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
+        (
+            ["--model.readout.rnk", "4"],
+            "command line: model.readout.rnk: readout has no such setting; choose from rank, scaling",
+        ),
+        (
+            ["--model.reservoir.continuous.size", "4"],
+            "command line: model.reservoir.continuous.size: continuous has no such setting; choose from decay, step,"
+            " time_constant",
+        ),
+        (
+            ["--model.readout.rank.x", "4"],
+            "command line: model.readout.rank.x: model.readout.rank is one setting, and no section of settings",
+        ),
+        (
+            ["--parent.dir", "a"],
+            "command line: parent.dir: parent has no such setting; choose from run, step, keep_optimizer, config_sha256",
+        ),
         (["--model.family", "gru"], "model.family is 'gru': choose esn, lstm, gpt2, jaeger, deep_readout"),
         (["--data.kind=corpus"], "data.kind is 'corpus': choose store, grammar, given, imported"),
         (
@@ -194,7 +211,7 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
             "{kind: erdos_renyi, mean_degree: 4}",
             "{file}: {at}.mean_degree: erdos_renyi has no such setting; choose from kind",
         ),
-        ("{kind: small_world, degree: few}", "{file}: {at}.degree is few: it must be int"),
+        ("{kind: small_world, degree: few}", "{file}: {at}.degree is few: it must be a whole number"),
         (
             "{kind: small_world, degree: 64}",
             "{at}.degree is 64: it must be even, at least 2 and below the state size, 64",

@@ -318,11 +318,15 @@ TABLE = {
             f"{TRAIN} --training.epoch 2",
             f"command line: training.epoch: adamw has no such setting; choose from {SETTINGS}",
         ),
-        Row("another type", f"{TRAIN} --training.epochs two", "command line: training.epochs is two: it must be int"),
+        Row(
+            "another type",
+            f"{TRAIN} --training.epochs two",
+            "command line: training.epochs is two: it must be a whole number",
+        ),
         Row(
             "neither of two types",
             f"{TRAIN} --training.ema often",
-            "command line: training.ema is often: it must be float or null",
+            "command line: training.ema is often: it must be a number or null",
         ),
         Row(
             "a word where a list belongs",
@@ -857,7 +861,7 @@ TABLE = {
         Row(
             "a file in place of a run, reported",
             "python -m esnlm report text.txt",
-            "text.txt: not a finished run; train it to its end with train.py",
+            "text.txt: no run directory; name one that train.py made",
         ),
         Row(
             "no such step",
@@ -886,7 +890,7 @@ TABLE = {
         Row(
             "no finished run",
             "python -m esnlm report none",
-            "none: not a finished run; train it to its end with train.py",
+            "none: no run directory; name one that train.py made",
         ),
         *(
             Row(

@@ -52,9 +52,12 @@ def resolve(
 
 
 def require_same(
-    experiment: Experiment, directory: RunDirectory, allowed: Sequence[str] = ()
+    experiment: Experiment, directory: RunDirectory, allowed: Sequence[str] = (), advice: str | None = None
 ) -> tuple[Experiment, list[str]]:
     """Does what `resolve` does for a run that has begun.
+
+    Args:
+        advice: what the user can do where the configuration differs; None: what train.py can.
 
     Raises:
         InputError: the configuration differs in more than is allowed; the line shows each difference.
@@ -81,13 +84,13 @@ def require_same(
         if begun.get(key) != now.get(key) and not f"{key}.".startswith(tuple(f"{each}." for each in NOT_COMPARED))
     }
     if refused := [key for key in changes if key not in allowed]:
-        could_be_allowed = all(key in MAY_CHANGE for key in refused)
-        advice = f", or ask for the change with --allow-change {' '.join(refused)}" if could_be_allowed else ""
-        raise InputError(
-            f"{directory.config}: the run was begun with another configuration"
-            f" ({'; '.join(changes[key] for key in refused)});"
-            f" give the same one, or another run directory with --run{advice}"
-        )
+        if advice is None:
+            advice = "give the same one, or another run directory with --run"
+            if all(key in MAY_CHANGE for key in refused):
+                advice += f", or ask for the change with --allow-change {' '.join(refused)}"
+        differences = "; ".join(changes[key] for key in refused)
+        message = f"the run was begun with another configuration ({differences}); {advice}"
+        raise InputError(f"{directory.config}: {message}")
     return experiment, list(changes.values())
 
 
