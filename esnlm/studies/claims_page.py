@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.reporting.tables import markdown_table
 from esnlm.runs.atomic import write_file
 from esnlm.studies import outcomes, verdict
@@ -37,8 +37,10 @@ def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
     """
     claims = read_claims(file)
     names = list(dict.fromkeys(part.study for claim in claims for part in claim.parts if part.study))
+    require(folder.is_dir(), f"{folder}: no such folder; name the one in which the folders of the studies lie")
     found = {name: outcome for name in names if (outcome := outcomes.read(folder / name)) is not None}
     if not found:
+        require(folder.resolve().name not in names, f"{folder}: the folder of one study; name the one in which it lies")
         message = f"has none of the studies {', '.join(names)}; name the folder in which their folders lie"
         raise InputError(f"{folder}: {message}")
     page = render(claims, found, command)

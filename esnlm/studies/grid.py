@@ -78,6 +78,11 @@ class Grid:
     def name(self) -> str:
         return self.file.stem
 
+    @property
+    def title(self) -> str:
+        """The name of the study, and that of its folder where --out gave it another one, as for the same study on other text."""
+        return self.name if self.out.name == self.name else f"{self.name} ({self.out.name})"
+
 
 def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     """Returns the grid of a study file's tree.
@@ -149,6 +154,15 @@ def make_runs(grid: Grid, overrides: Sequence[str] = ()) -> list[GridRun]:
     return runs
 
 
+def find_base(file: Path, base: Any) -> Path:
+    """Returns the configuration file that a study file names as a base. Raises InputError where there is none."""
+    advice = "name a configuration file, from the study file's folder"
+    require(isinstance(base, str) and bool(base), f"{file}: base is {base!r}: {advice}")
+    path = file.parent / base
+    require(path.is_file(), f"{file}: base is {base}: there is no file {path}; {advice}")
+    return path
+
+
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Returns for each dotted key its last part, or the whole key where two have the same last part."""
     last = [key.rpartition(".")[2] for key in keys]
@@ -160,9 +174,7 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
     message = f"runs is {block!r}: it must hold grid, cases or both, or list such blocks"
     require(isinstance(block, dict), f"{file}: {message}")
     require_known(file, "runs.", block, BLOCK_KEYS)
-    base = block.get("base", base)
-    message = f"base is {base!r}: name a configuration file, from the study file's folder"
-    require(isinstance(base, str) and bool(base), f"{file}: {message}")
+    base = find_base(file, block.get("base", base))
     for key in ("cases", "grid"):
         right = isinstance(block.get(key, {}), dict) and (key not in block or bool(block[key]))
         require(right, f"{file}: runs.{key} is {block.get(key)!r}: it must be a section that is not empty")
@@ -186,7 +198,7 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
         name = ",".join([case] * bool(case) + parts) or "base"
         for key in ("run", "seed"):
             require(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
-        cells.append(Cell(name, file.parent / base, case, point, settings | point))
+        cells.append(Cell(name, base, case, point, settings | point))
     return cells
 
 

@@ -51,7 +51,7 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
     """
     header, rows = _rows(grid, cells)
     table = _render(grid, header, rows, cells, command, plot)
-    latex = "\n".join([f"% {grid.name}. {ERROR_NOTE}", *latex_table(header, rows, align="llr")]) + "\n"
+    latex = "\n".join([f"% {grid.title}. {ERROR_NOTE}", *latex_table(header, rows, align="llr")]) + "\n"
     write_files(
         {grid.out / "table.md": table, grid.out / "table.tex": latex, grid.out / "table.csv": _csv(grid, cells)}
     )
@@ -139,7 +139,7 @@ def _render(
     grid: Grid, header: list[str], rows: list[list[str]], cells: list[dict[str, Any]], command: str, plot: str | None
 ) -> str:
     """Returns the page."""
-    lines = [f"# {grid.name}", "", *([grid.note, ""] if grid.note else [])]
+    lines = [f"# {grid.title}", "", *([grid.note, ""] if grid.note else [])]
     lines += [
         f"{ERROR_NOTE} NLL is in nats per token; a regression has no train NLL,",
         "which is a mean over updates.",
@@ -155,7 +155,7 @@ def _render(
             numbers = [f"{MEASURES[name][0]} {format_value(run[name], 3)}" for name in told]
             lines.append(f"- {run['run']}: {', '.join(numbers)}")
     lines += cross_tables(grid, cells)
-    lines += ["", f"![{grid.name}]({plot})"] if plot else []
+    lines += ["", f"![{grid.title}]({plot})"] if plot else []
     lines += ["", f"Published: {grid.source}"] if grid.source else []
     origins = dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"])
     return "\n".join([*lines, "", f"Made by `{command}`", *origins]) + "\n"

@@ -89,7 +89,8 @@ def _read_slopes(folder: Path) -> Outcome | None:
             case: [Slope(*(float(layer[key]) for key in Slope._fields)) for layer in measures["alignment"]]
             for case, measures in tree["report"].items()
         }
-        return Outcome(folder.name, tree["study"]["note"], tree["source"], {}, slopes, int(tree["study"]["seeds"]))
+        command = f"python -m experiments.bottleneck {tree['source']}"
+        return Outcome(folder.name, tree["study"]["note"], command, {}, slopes, int(tree["study"]["seeds"]))
     except (AttributeError, KeyError, OSError, TypeError, ValueError):
         raise _damaged(file) from None
 

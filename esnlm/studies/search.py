@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from esnlm import config_io
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.errors import InputError, require
-from esnlm.studies.grid import MOST_RUNS, require_known, short_names, spell
+from esnlm.studies.grid import MOST_RUNS, find_base, require_known, short_names, spell
 
 KEYS = (
     *("kind", "note", "base", "search", "trials", "objective", "direction", "seed"),
@@ -122,10 +122,7 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
         InputError: a key is unknown, what it holds is not what it must be, or a configuration cannot be used.
     """
     require_known(file, "", tree, KEYS)
-    base = tree.get("base")
-    message = f"base is {base!r}: name a configuration file, from the study file's folder"
-    require(isinstance(base, str) and bool(base), f"{file}: {message}")
-    path = file.parent / str(base)
+    path = find_base(file, tree.get("base"))
     axes = tree.get("search")
     message = f"search is {axes!r}: it must hold settings, each with low and high, or with choices"
     require(isinstance(axes, dict) and bool(axes), f"{file}: {message}")

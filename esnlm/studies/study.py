@@ -192,7 +192,8 @@ def _run_side_by_side(work: _Work, jobs: int | str) -> tuple[int, bool]:
             while (job := next((job for job in waiting if pool.has_room(job.memory)), None)) is not None:
                 waiting.remove(job)
                 pool.start(job)
-            progress.show(pool.running, done / sum(of_name.values()))
+            if not pool.asked:  # Of a study that is stopping, the last line says all.
+                progress.show(pool.running, done / sum(of_name.values()))
             for ended in pool.wait(1.0):
                 if ended.status in (0, OUTPUT_LOST):
                     lost = lost or ended.status == OUTPUT_LOST
@@ -230,7 +231,8 @@ def _check_begun(runs: list[GridRun]) -> int:
 def require_all_same(begun: list[Experiment]) -> None:
     """Raises InputError where a run was begun with another configuration."""
     for experiment in begun:
-        require_same(experiment, RunDirectory(Path(experiment.run)))
+        advice = "give the same settings and stores, or another folder with --out"
+        require_same(experiment, RunDirectory(Path(experiment.run)), advice=advice)
 
 
 def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:

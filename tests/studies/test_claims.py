@@ -189,6 +189,7 @@ def test_slopes_of_alignment_are_flat_or_not(tmp_path):
     (tmp_path / "slopes").mkdir()
     (tmp_path / "slopes" / "alignment.json").write_text(json.dumps(record))
     outcome = outcomes.read(tmp_path / "slopes")
+    assert outcome.command == "python -m experiments.bottleneck a.yaml"
     found = [examine(part, outcome) for part in parts(file)]
     assert [each.verdict for each in found] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.NOT_TESTED]
     assert found[0].here == ("layer 1: -0.02 [-0.07, +0.03]", "layer 2: +0.01 [-0.04, +0.06]")
@@ -225,6 +226,12 @@ def refusal(call, *arguments):
 def test_a_folder_without_studies_and_a_file_of_something_else_are_refused(claims, tmp_path):
     line = refusal(claims_page.write_page, tmp_path, claims, None, "")
     assert line == f"{tmp_path}: has none of the studies size, radius; name the folder in which their folders lie"
+    none, one = tmp_path / "none", tmp_path / "lone" / "size"
+    one.mkdir(parents=True)
+    line = refusal(claims_page.write_page, none, claims, None, "")
+    assert line == f"{none}: no such folder; name the one in which the folders of the studies lie"
+    line = refusal(claims_page.write_page, one, claims, None, "")
+    assert line == f"{one}: the folder of one study; name the one in which it lies"
     write_study(tmp_path / "size", sizes(*FALLING))
     (tmp_path / "notes.md").write_text("mine\n")
     line = refusal(claims_page.write_page, tmp_path, claims, tmp_path / "notes.md", "")

@@ -58,7 +58,8 @@ def test_corpus_and_scale_of_a_table_of_the_papers_are_one_override_each(name):
     }
 
 
-def test_a_list_of_nothing_is_refused():
+def test_a_list_of_nothing_is_refused(tmp_path):
+    (tmp_path / "a.yaml").touch()
     tree, _ = replace_lists(TREE, [f"--{SIZE}", "[]"])
     with pytest.raises(InputError, match=rf"runs.grid.{SIZE} is \[\]: it must be a list that is not empty"):
-        grid.parse_grid(tree, Path("study.yaml"))
+        grid.parse_grid(tree, tmp_path / "study.yaml")

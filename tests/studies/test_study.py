@@ -119,8 +119,8 @@ def test_the_table_has_mean_and_standard_error_of_each_cell(finished):
 def test_the_page_shows_them_beside_the_published_values(finished):
     page = (finished[1] / "table.md").read_text()
     lines = page.splitlines()
-    assert lines[0] == "# radius" and lines[2] == "Trend only." and "Published: a paper" in lines
-    assert "Made by `the command`" in lines and "![radius](table.png)" in lines
+    assert lines[0] == "# radius (out)" and lines[2] == "Trend only." and "Published: a paper" in lines
+    assert "Made by `the command`" in lines and "![radius (out)](table.png)" in lines
     header, _, *rows = [[text.strip() for text in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     table = [dict(zip(header, row, strict=True)) for row in rows]
     assert [row[""] for row in table] == ["spectral_radius=0.5", "spectral_radius=0.9", "people"]
@@ -167,7 +167,9 @@ def test_a_run_that_is_killed_ends_the_study(copying, monkeypatch, tmp_path, cap
 def test_a_changed_study_is_refused_and_the_run_named(finished, copying):
     file, out = finished
     with pytest.raises(
-        InputError, match="spectral_radius=0.5-seed0/config.yaml: the run was begun with .*training.epochs 1 -> 2"
+        InputError,
+        match="spectral_radius=0.5-seed0/config.yaml: the run was begun with .*training.epochs 1 -> 2\\);"
+        " give the same settings and stores, or another folder with --out",
     ):
         study.run_study(file, out, overrides=["--training.epochs", "2"])
     assert copying == []
@@ -222,7 +224,10 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
         ("kind: [", "not a YAML file"),
         ("kind: grid", "runs is missing: give grid, cases or both"),
         (f"kind: grid\nruns: {{grid: {GRID}}}", "base is None: name a configuration file"),
-        (f"kind: grid\nbase: none.yaml\nruns: {{grid: {GRID}}}", "none.yaml: No such file or directory"),
+        (
+            f"kind: grid\nbase: none.yaml\nruns: {{grid: {GRID}}}",
+            "radius.yaml: base is none.yaml: there is no file .*none.yaml; name a",
+        ),
         (
             f"kind: grid\nbase: base.yaml\nruns: {{grid: {GRID}}}\nseed: [0]",
             "unknown key seed: choose from kind, note, base",
@@ -338,6 +343,19 @@ def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tm
     assert runs[-1].experiment.model.family == "lstm" and all(run.seed == 0 for run in runs)
 
 
+def test_the_grid_that_the_documentation_explains_is_one_and_every_key_of_it():
+    page = (STUDIES.parents[1] / "docs" / "studies.md").read_text()
+    section = page[page.index("\n## A grid\n") : page.index("\n## Runs side by side\n")]
+    example = "\n".join(line[4:] for line in section.splitlines() if line.startswith("    "))
+    tree = yaml.safe_load(example)
+    its = grid.parse_grid(tree, STUDIES / "documented.yaml")
+    runs = grid.make_runs(its)
+    assert (len(its.cells), len(runs)) == (9, 27) and "`log,state_size=512,learning_rate=0.003`" in section
+    assert "log,state_size=512,learning_rate=0.003" in {cell.name for cell in its.cells}
+    for key in [*grid.KEYS, *grid.MEASURES, "runs.cases", "runs.grid"]:
+        assert key == "kind" or f"`{key}`" in section, key
+
+
 def test_a_folder_of_something_else_is_refused(finished, copying, tmp_path):
     other = write(tmp_path, name="other")
     for out, holds in ((finished[1], "table.md"), (tmp_path, "base.yaml")):
@@ -396,7 +414,7 @@ def test_the_table_is_latex_and_csv_too(diverged):
     its, cells = diverged
     grid_table.write_table(its, cells, "the command", None)
     lines = (its.out / "table.tex").read_text().splitlines()
-    assert lines[0] == "% radius. Mean over runs that differ in their seed (one standard error)."
+    assert lines[0] == "% radius (out). Mean over runs that differ in their seed (one standard error)."
     assert any(line.startswith("spectral\\_radius=0.9 & 3, 2 diverged & ") for line in lines)
     [first, second] = csv.DictReader((its.out / "table.csv").read_text().splitlines())
     assert (first["cell"], first["radius"], first["runs"]) == ("spectral_radius=0.5", "0.5", "2")
@@ -634,7 +652,7 @@ def test_published_values_are_the_papers(papers_table, name, table, cell):
 def test_a_grid_of_a_million_cells_is_refused_before_it_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(grid, "Cell", lambda *_: pytest.fail("made"))
     axes = {name: list(range(1, 101)) for name in ("training.epochs", "training.batch_size", "training.log_every")}
-    tree = {"kind": "grid", "base": "base.yaml", "runs": {"grid": axes}}
+    tree = {"kind": "grid", "base": str(STUDIES.parent / "quickstart.yaml"), "runs": {"grid": axes}}
     with pytest.raises(InputError) as error:
         grid.parse_grid(tree, tmp_path / "study.yaml")
     assert (
@@ -645,7 +663,7 @@ def test_a_grid_of_a_million_cells_is_refused_before_it_is_made(tmp_path, monkey
 def test_seeds_and_blocks_count_as_runs(tmp_path):
     block = {"cases": {f"a{i}": {"training.epochs": i} for i in range(1, 501)}}
     other = {"cases": {f"b{i}": {"training.batch_size": i} for i in range(1, 501)}}
-    tree = {"kind": "grid", "base": "base.yaml", "runs": [block, other]}
+    tree = {"kind": "grid", "base": str(STUDIES.parent / "quickstart.yaml"), "runs": [block, other]}
     assert len(grid.parse_grid(tree, tmp_path / "study.yaml").cells) == 1000
     with pytest.raises(InputError, match="study.yaml: 2,000 runs: a study has at most 1,000: divide it into several$"):
         grid.parse_grid(tree | {"seeds": [0, 1]}, tmp_path / "study.yaml")
