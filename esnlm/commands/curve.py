@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="FILE.json",
-        help="the figures, with .md and .png (default: DIR/evaluation/curve.json)",
+        help="the figures, with .md and .png (default: DIR/evaluation/curve/curve.json)",
     )
     add("--overwrite", action="store_true", help="replace the figures of another run, store or data")
 

@@ -9,6 +9,7 @@ from esnlm.runs.screen import Screen
 
 RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
+ONE_POINT = "one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve"
 COLUMNS = 4  # of small pictures, one a phenomenon
 
 
@@ -17,6 +18,9 @@ def show(result: dict) -> None:
     screen = Screen()
     screen.line(f"{result['run']}: NLL in nats per predicted token; accuracies of minimal pairs in percent")
     screen.table(_header(result), _rows(result), align="r")
+    if len(result["points"]) == 1:
+        screen.line(ONE_POINT)
+        return
     screen.line()
     screen.line("ahead of each from so many words on, at every later checkpoint:")
     screen.table(["", *_ngrams(result)], _ahead_rows(result), align="lr")
@@ -34,6 +38,7 @@ def markdown(result: dict) -> str:
         " sentences that the run had read by then.",
         "",
         *markdown_table(_header(result), _rows(result), align="r"),
+        *(["", f"Here is {ONE_POINT}"] if len(result["points"]) == 1 else []),
         "",
         "## From how many words on the run is ahead",
         "",
@@ -172,7 +177,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     places = _places(result) if result["pairs"] else []
     panels = 1 + len(places)
     rows = -(-panels // COLUMNS)
-    width, height = (11.0, 0.8 + 2.4 * rows) if places else (6.0, 4.0)
+    width, height = (11.0, 0.8 + 2.4 * rows) if places else (8.0, 4.0)
     made = plots.figure(width, height, rows, min(COLUMNS, panels), sharex=True)
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
@@ -209,7 +214,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     for axis in list(axes.flat)[panels:]:
         axis.set_visible(False)
     figure.legend(
-        *first.get_legend_handles_labels(), loc="outside upper right", ncols=len(names) + 1, frameon=False, fontsize=9
+        *first.get_legend_handles_labels(), loc="outside lower center", ncols=len(names) + 1, frameon=False, fontsize=9
     )
     figure.suptitle(f"{result['run']}, by million words read", x=0.01, ha="left", fontsize=11, color=INK)
     return plots.png(figure), None

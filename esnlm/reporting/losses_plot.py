@@ -10,8 +10,7 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_table import group_by_seed, row
-from esnlm.runs.console import counted
+from esnlm.reporting.run_table import group_by_seed, name_group, row
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 
@@ -33,7 +32,7 @@ class Curves(NamedTuple):
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite: bool = False) -> str:
     """Draws the training and the validation losses of finished runs, by words read and by minutes of training.
 
-    Minutes are those of updates alone: validation, checkpoints and pauses are left out. They compare models only where the
+    Minutes are those of training with its compilation: validation, checkpoints and pauses are left out. They compare models only where the
     runs had the same machine, and the same share of it.
 
     Args:
@@ -51,11 +50,12 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     """
     require(out.suffix.lower() == ".png", f"{out}: the plot's name must end in .png")
     require(overwrite or not out.exists(), f"{out}: exists: name another file, or replace it with --overwrite")
+    for i, run in enumerate(runs):
+        require(run.resolve() not in [other.resolve() for other in runs[:i]], f"{run}: named twice; name each run once")
     rows = [row(run) for run in runs]
     curves = {found["run"]: read_curves(run) for found, run in zip(rows, runs, strict=True)}
     require(len(curves) == len(runs), "two of the runs have the same name: rename one of their directories")
-    grouped = group_by_seed(rows) if seeds else [[found] for found in rows]
-    groups = [[found["run"] for found in group] for group in grouped]
+    groups = group_by_seed(rows) if seeds else [[found] for found in rows]
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     made = plots.figure(11, 4.6, columns=2, sharey=True)
     if made is None:
@@ -63,9 +63,9 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     figure, [axes] = made
     for panel, axis in zip(axes, (read, "minutes"), strict=True):
         for number, group in enumerate(groups):
-            _plot_group(panel, axis, number, group, [curves[name] for name in group])
-        panel.set(xlabel=AXES[axis], xscale="log")
-        panel.xaxis.set_major_formatter("{x:g}")
+            _plot_group(panel, axis, number, name_group(group), [curves[found["run"]] for found in group])
+        panel.set(xlabel=AXES[axis])
+        _scale(panel)
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
     axes[0].set(ylabel="NLL, nats per token", ylim=_limits(curves.values()))
     handles, labels = axes[0].get_legend_handles_labels()
@@ -101,22 +101,35 @@ def read_curves(run: Path) -> Curves:
     return Curves({axis: averaged(found) for axis, found in training.items()}, validation)
 
 
-def _plot_group(axes: "Axes", axis: str, number: int, names: Sequence[str], curves: Sequence[Curves]) -> None:
+def _scale(axes: "Axes") -> None:
+    """Makes the x axis logarithmic where what is drawn spans more than a factor of three. Few of its marks have numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    places = np.concatenate([np.asarray(line.get_xdata(), np.float64) for line in axes.get_lines()])
+    if places.max() > 3 * places.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter("{x:g}")
+
+
+def _plot_group(axes: "Axes", axis: str, number: int, label: str, curves: Sequence[Curves]) -> None:
     """Plots runs of one colour."""
-    label = names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other seed')}"
     style: dict[str, Any] = {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
         "linewidth": 1.4,
     }
     for i, each in enumerate(curves):
-        axes.plot(*each.training[axis].T, label=label if i == 0 else "_", **style)
+        line = each.training[axis]
+        marker = "_" if len(line) == 1 else ""  # A run that logged once has no line to draw.
+        axes.plot(*line.T, marker=marker, label=label if i == 0 else "_", **style)
         axes.plot(*each.validation[axis].T, "o", color=style["color"], markersize=5, zorder=3)
 
 
 def _limits(curves: Iterable[Curves]) -> tuple[float, float]:
-    """Returns the lowest and the highest loss of the picture, in nats per token."""
+    """Returns the lowest and the highest loss of the picture, in nats per token. Losses of the first updates lie above it."""
     found = list(curves)
     every = np.concatenate([nll for each in found for nll in (each.training["tokens"], each.validation["tokens"])])
     last = max(each.training["tokens"][-1, 1] for each in found)
-    return float(every[:, 1].min()) - 0.1, float(last) + ABOVE
+    return float(every[:, 1].min()) - 0.1, float(min(last + ABOVE, every[:, 1].max() + 0.1))

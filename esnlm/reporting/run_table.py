@@ -4,6 +4,7 @@ Runs that differ in nothing but their seed can be one row: the mean over seeds a
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -60,9 +61,13 @@ def report(
     groups = group_by_seed(rows) if seeds else [[row] for row in rows]
     whole = by == "run"
     align = "llr" if whole else "lr"
-    tables = [loss_table(groups), score_table(groups)] if whole else [accuracy_table(groups, by, f"blimp-{scoring}")]
+    scores = score_table(groups)
+    if whole:
+        tables = [loss_table(groups), *([scores] if scores[1] else [])]
+    else:
+        tables = [accuracy_table(groups, by, f"blimp-{scoring}")]
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
-    notes += [INTERVAL_NOTE] if notes and whole else []
+    notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [f"{name}: not all runs were scored on the same pairs" for name in _on_different_pairs(rows)]
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
@@ -113,6 +118,11 @@ def row(run: Path) -> dict:
     directory = RunDirectory(run)
     summary = directory.read_summary()
     if summary is None:
+        require(directory.path.is_dir(), f"{directory.path}: no run directory; name one that train.py made")
+        if (directory.path / "table.json").exists():
+            raise InputError(
+                f"{directory.path}: the folder of a study; name its runs, or give --html for a page of the study"
+            )
         raise InputError(f"{directory.path}: not a finished run; train it to its end with train.py")
     experiment = config_io.read_begun(directory.config)
     scores = {}
@@ -190,7 +200,7 @@ def loss_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
     """Returns header and cells of the table of what the runs are and lose."""
     header = ["run", "model", *(column.title for column in COLUMNS)]
     cells = [
-        [_name(group), group[0]["model"], *(_figure(map(column.of, group), column.digits) for column in COLUMNS)]
+        [name_group(group), group[0]["model"], *(_figure(map(column.of, group), column.digits) for column in COLUMNS)]
         for group in groups
     ]
     return header, cells
@@ -208,7 +218,7 @@ def score_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
             steps = " ".join(f"{step:,}" for step in dict.fromkeys(score["step"] for score in scores))
             interval = _interval([score["accuracy"] for score in scores], scores[0]["interval"])
             shown = "" if interval is None else " - ".join(f"{bound:.2f}" for bound in interval)
-            cells.append([_name(group), name, steps, accuracy, shown, length, unigram])
+            cells.append([name_group(group), name, steps, accuracy, shown, length, unigram])
     return ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"], cells
 
 
@@ -218,7 +228,7 @@ def accuracy_table(groups: list[list[dict]], by: str, name: str) -> tuple[list[s
         [column.title, *(_figure(map(column.of, group), column.digits) for group in groups)]
         for column in _accuracies(groups, by, name)
     ]
-    return [by, *map(_name, groups)], rows
+    return [by, *map(name_group, groups)], rows
 
 
 def _accuracies(groups: list[list[dict]], by: str, name: str) -> list[Column]:
@@ -240,7 +250,7 @@ def _accuracies_csv(groups: list[list[dict]], by: str, name: str) -> str:
     """Returns the table of accuracies with all digits, and beside each run, or group of runs, its deviation."""
     header = [by]
     for group in groups:
-        header += [_name(group), f"{_name(group)}, sd"]
+        header += [name_group(group), f"{name_group(group)}, sd"]
     lines: list[list[object]] = []
     for column in _accuracies(groups, by, name):
         line: list[object] = [column.title]
@@ -260,11 +270,23 @@ def _csv(groups: list[list[dict]]) -> str:
         header += [column.title, f"{column.title}, sd"]
     lines = []
     for group in groups:
-        line = [_name(group), group[0]["model"], len(group)]
+        line = [name_group(group), group[0]["model"], len(group)]
         for column in columns:
             line += _mean_and_deviation([column.of(row) for row in group])
         lines.append(line)
     return csv_table(header, lines)
+
+
+def name_group(group: Sequence[dict]) -> str:
+    """Returns the name of a run, or what the names of runs of different seeds have in common and how many these are.
+
+    Example:
+        >>> name_group([{"run": "esn-seed0"}, {"run": "esn-seed1"}])
+        'esn (2 seeds)'
+    """
+    names = [row["run"] for row in group]
+    common = re.sub(r"[-_.]*(seed)?\d*$", "", os.path.commonprefix(names))
+    return names[0] if len(names) == 1 else f"{common or names[0]} ({len(names)} seeds)"
 
 
 def group_by_seed(rows: list[dict]) -> list[list[dict]]:
@@ -291,14 +313,6 @@ def group_by_seed(rows: list[dict]) -> list[list[dict]]:
 def _reports_of_all(group: list[dict]) -> list[str]:
     """Returns the names of the reports that every run of a group has."""
     return [name for name in group[0]["minimal_pairs"] if all(name in row["minimal_pairs"] for row in group)]
-
-
-def _name(group: list[dict]) -> str:
-    """Returns the name of a run, or what the names of several have in common and their number."""
-    names = [row["run"] for row in group]
-    return (
-        names[0] if len(names) == 1 else f"{os.path.commonprefix(names).rstrip('-_.') or names[0]} ({len(names)} seeds)"
-    )
 
 
 def _on_different_pairs(rows: list[dict]) -> list[str]:

@@ -53,7 +53,7 @@ def measure_curve(
         data: minimal pairs; None: none are scored.
         scoring: the name of their convention.
         order: n of the largest n-gram model, at least 2.
-        out: the JSON file; None: RUN/evaluation/curve.json.
+        out: the JSON file; None: RUN/evaluation/curve/curve.json.
         overwrite: whether to replace figures of another run, store or data.
         command: what the figures name as their origin.
 
@@ -76,7 +76,7 @@ def measure_curve(
     text = newest.training_store()
     assert text is not None  # `_checkpoints` has refused a run without one
     pairs = minimal_pairs.load(data) if data else []
-    path = out or directory.evaluation / "curve.json"
+    path = out or directory.evaluation / "curve" / "curve.json"
     result = {
         **FORMAT,
         "run": newest.name,

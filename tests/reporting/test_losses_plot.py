@@ -58,9 +58,17 @@ def test_runs_of_other_seeds_share_a_colour(make_logged, figure, tmp_path):
     runs = [make_logged("a", seed=0), make_logged("b", seed=1), make_logged("peer", learning_rate=3e-3)]
     plot_losses(runs, tmp_path / "losses.png", seeds=True)
     names = [text.get_text() for text in figure[0].legends[0].get_texts()]
-    assert names == ["a and 1 other seed", "peer"]
+    assert names == ["a (2 seeds)", "peer"]
     colours = [line.get_color() for line in figure[0].axes[0].lines if line.get_linestyle() == "-"]
     assert colours[0] == colours[1] != colours[2]
+
+
+def test_times_that_are_alike_stand_on_a_plain_axis(make_logged, figure, tmp_path):
+    plot_losses([make_logged("once", losses=("inf", 7.0))], tmp_path / "once.png")
+    plot_losses([make_logged("a")], tmp_path / "more.png")
+    once, more = (each.axes[0] for each in figure)
+    assert (once.get_xscale(), more.get_xscale()) == ("linear", "log")
+    assert [line.get_marker() for line in once.lines][0] == "_"  # one logged update is a dash, since it makes no line
 
 
 def test_tokens_stand_in_for_words_that_one_run_did_not_count(make_logged, figure, tmp_path):
@@ -70,7 +78,7 @@ def test_tokens_stand_in_for_words_that_one_run_did_not_count(make_logged, figur
 
 def test_losses_that_are_not_finite_leave_no_gap_in_the_picture_s_range(make_logged, figure, tmp_path):
     plot_losses([make_logged("blown", losses=(7.0, "inf")), make_logged("good")], tmp_path / "losses.png")
-    assert figure[0].axes[0].get_ylim() == pytest.approx((5.4, 8.5))
+    assert figure[0].axes[0].get_ylim() == pytest.approx((5.4, 8.1))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +96,12 @@ def test_losses_that_cannot_be_read(make_logged, tmp_path, content, message):
     with pytest.raises(InputError, match=message):
         plot_losses([run], tmp_path / "losses.png")
     assert not (tmp_path / "losses.png").exists()
+
+
+def test_a_run_named_twice_is_refused(make_logged, tmp_path):
+    run = make_logged("a")
+    with pytest.raises(InputError, match="a: named twice; name each run once$"):
+        plot_losses([run, run], tmp_path / "losses.png")
 
 
 def test_a_picture_is_replaced_when_asked_only(make_logged, tmp_path):

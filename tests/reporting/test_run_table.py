@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -22,11 +23,29 @@ def test_a_row_a_run(make_run):
     assert "±" not in table
 
 
+def test_a_study_and_no_folder_at_all_are_told_apart(tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "table.json").write_text("{}")
+    for name, line in (
+        ("none", "none: no run directory; name one that train.py made"),
+        ("study", "study: the folder of a study; name its runs, or give --html for a page of the study"),
+    ):
+        with pytest.raises(InputError, match=f"{line}$"):
+            run_table.report([tmp_path / name])
+
+
+def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):
+    run = make_run("a")
+    shutil.rmtree(run / "evaluation")
+    table = run_table.report([run])
+    assert "val NLL" in table and "accuracy" not in table
+
+
 def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):
     runs = [make_run(f"esn-seed{i}", seed=i, val_nll=5 + i / 10, right=6 + i) for i in range(3)]
     table = run_table.report([*runs, make_run("other", learning_rate=3e-3)], tmp_path / "table.csv", seeds=True)
     losses, scores = table.split("\n\n")[:2]
-    assert [line.split(" | ")[0] for line in losses.splitlines()[2:]] == ["| esn-seed (3 seeds)", "| other"]
+    assert [line.split(" | ")[0] for line in losses.splitlines()[2:]] == ["| esn (3 seeds)", "| other"]
     assert "| 5.100 ± 0.100 |" in losses and "| 1,200 |" in losses  # a count that is the same in all has no spread
     # 75, 87.5 and 100 %: mean 87.5, deviation 12.5, and t(0.975, 2 degrees) = 4.3027 for the interval of the mean.
     half = 4.302653 * 12.5 / np.sqrt(3)
@@ -34,7 +53,7 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, 
     assert table.splitlines()[-3] == run_table.SEEDS_NOTE
 
     [first, second] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
-    assert (first["run"], first["runs"], second["runs"]) == ("esn-seed (3 seeds)", "3", "1")
+    assert (first["run"], first["runs"], second["runs"]) == ("esn (3 seeds)", "3", "1")
     assert float(first["val NLL"]) == pytest.approx(5.1) and float(first["val NLL, sd"]) == pytest.approx(0.1)
     assert float(first["blimp-paper, sd"]) == pytest.approx(12.5) and second["val NLL, sd"] == ""
     assert [run["seed"] for run in json.loads((tmp_path / "table.json").read_text())] == [0, 1, 2, 0]

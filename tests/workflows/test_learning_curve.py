@@ -13,7 +13,7 @@ from esnlm.config import TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
-from esnlm.reporting.learning_curve import first_ahead, millions
+from esnlm.reporting.learning_curve import first_ahead, markdown, millions
 from esnlm.runs.json_file import write_json
 from esnlm.training import batches
 from esnlm.workflows import learning_curve
@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def curve(run):
     measure_curve(run, run / "stores" / "validation", [run / "minimal_pairs"], order=3)
-    return json.loads((run / "evaluation" / "curve.json").read_text())
+    return json.loads((run / "evaluation" / "curve" / "curve.json").read_text())
 
 
 def test_each_point_is_a_checkpoint_measured_as_by_the_other_commands(run, curve):
@@ -88,7 +88,7 @@ def test_the_sentences_read_are_those_of_the_updates():
 
 
 def test_the_page_says_from_where_the_run_is_ahead(run, curve):
-    page = (run / "evaluation" / "curve.md").read_text()
+    page = (run / "evaluation" / "curve" / "curve.md").read_text()
     assert page.startswith("# Learning curve of small\n")
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
     ahead = [point["nll"]["model"] < point["nll"]["unigram"] for point in curve["points"]]
@@ -96,6 +96,17 @@ def test_the_page_says_from_where_the_run_is_ahead(run, curve):
     found = first_ahead(words, ahead)
     assert rows["| NLL"].split(" | ")[1] == (millions(found) if found else f"not by {millions(words[-1])}")
     assert "| all minimal pairs" in rows and "## Accuracy by phenomenon" in page
+
+
+def test_a_run_with_a_curve_is_reported_as_before(run, curve, capsys):
+    assert commands.main(["report", str(run)]) == 0
+    assert "small" in capsys.readouterr().out
+
+
+def test_one_checkpoint_alone_is_called_so(curve):
+    alone = curve | {"points": curve["points"][-1:]}
+    assert "Here is one point, for the run keeps one checkpoint only" in markdown(alone)
+    assert "one point" not in markdown(curve)
 
 
 def test_from_where_all_later_points_are_ahead():

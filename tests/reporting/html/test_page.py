@@ -124,7 +124,7 @@ def test_a_study(make_run, tmp_path):
     (folder / "table.json").write_text(json.dumps(tree))
     write_page([folder], tmp_path / "page.html")
     page = Reader((tmp_path / "page.html").read_text())
-    for part in ("A study of 2 finished runs", "5.062 (0.062)", "5.250 (0.125)", "people", "esn-seed (2 seeds)", WORSE):
+    for part in ("A study of 2 finished runs", "5.062 (0.062)", "5.250 (0.125)", "people", "esn (2 seeds)", WORSE):
         assert part in page.text
     assert study.read(tmp_path) is None and page.elements.count("script") == 1
 
