@@ -89,6 +89,7 @@ ESN_I_SIZES = (512, 2048)  # N of the dense ESN+i
 ROWS, SMALLER_BUCKET = 656, 528
 CHOICES = ("window", "update", "scoring")  # programs of which a run chooses one
 STEPS = 128  # time steps that a window has room for
+UPDATES = 1000  # of a run, whose learning rates are a table
 # Of an update of the ESN+i: its longest sentence, padded, and the slots that its 32 sentences are packed into.
 LENGTH, PACKED_SLOTS = 96, 8
 
@@ -315,7 +316,7 @@ def readout_update(target: Target, size: int, precision: str, kernel: str = "pla
     compute, window_tokens, slots = settings(target, model, precision)
     padded = padding.choose(VOCAB_SIZE, target.backend)
     training = TrainingConfig()
-    optimizer = padded.hold(update.make_optimizer(training, updates=1000))
+    optimizer = padded.hold(update.make_optimizer(training))
     loss_and_gradient = partial(
         update.readout_loss_and_gradient,
         precision=precision,
@@ -332,7 +333,7 @@ def readout_update(target: Target, size: int, precision: str, kernel: str = "pla
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
     arguments = (
         *(params, jax.eval_shape(optimizer.init, params), buffer, window_targets, key),
-        *(integers(), integers()),
+        *(shape(UPDATES), integers(), integers()),
     )
     trained = entries(low_rank_readout(size))  # without padding
     # The products read the parameters and the rows of the features, and write the gradient. Three are as wide as the
@@ -405,9 +406,9 @@ def esn_i_step(target: Target, size: int) -> Program:
     """Returns AdamW's step on all that an ESN+i trains."""
     _, params, _ = abstract_esn_i(size, "float32")
     training = TrainingConfig()
-    optimizer = update.make_optimizer(training, updates=1000)
+    optimizer = update.make_optimizer(training)
     function = jax.jit(update.make_step(optimizer, training.on_nonfinite), donate_argnums=(0, 1))
-    arguments = (params, jax.eval_shape(optimizer.init, params), shape(), params)
+    arguments = (params, jax.eval_shape(optimizer.init, params), shape(), params, shape(UPDATES))
     return Program(function, arguments, "call", ROWS, [(4 * 7 * entries(params), {})])
 
 

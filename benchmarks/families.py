@@ -30,6 +30,7 @@ from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
 from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.learning_rate import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import Updates, make_optimizer
 
@@ -128,7 +129,7 @@ class Family:
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
         model = config.initialize(vocab_size, 0, frozen)
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
-        optimizer = make_optimizer(training, len(words), words=words)
+        optimizer = make_optimizer(training)
         self.text, self.params = text, model.params
         self.state = optimizer.init(self.params)
         self.ahead, self.title, self.trained = config.trains_ahead, config.title, model.counts().trainable
@@ -138,6 +139,7 @@ class Family:
             "seed": 0,
             "store": text.store,
             "optimizer": optimizer,
+            "rates": learning_rates(training, len(words), words),
             "on_nonfinite": training.on_nonfinite,
         }
         made = PrecomputedUpdates(epochs=text.epochs, **needed) if self.ahead else EndToEndUpdates(**needed)

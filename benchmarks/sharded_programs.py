@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import measure
 import numpy as np
 import targets
-from compile_for import RANK, ROWS, SENTENCES, SMALLER_BUCKET, STEPS, VOCAB_SIZE, Program, integers, shape
+from compile_for import RANK, ROWS, SENTENCES, SMALLER_BUCKET, STEPS, UPDATES, VOCAB_SIZE, Program, integers, shape
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from targets import Target
 
@@ -183,7 +183,7 @@ def readout_update(target: Target, topology: str, size: int, precision: str) -> 
     model = compile_for.sparse_model(size)
     compute, window_tokens, slots = compile_for.settings(target, model, precision)
     placement, training = placement_of(target, topology, model), TrainingConfig()
-    optimizer = update.make_optimizer(training, updates=1000)
+    optimizer = update.make_optimizer(training)
     loss_and_gradient = partial(
         sharded_update.readout_loss_and_gradient,
         placement=placement,
@@ -200,8 +200,8 @@ def readout_update(target: Target, topology: str, size: int, precision: str) -> 
     key = jax.eval_shape(lambda: dropout.epoch_key(0, 0))
     state = jax.eval_shape(optimizer.init, params)
     buffer = shape(rows, placement.padded_feature_size)
-    arguments = params, state, buffer, window_targets, key, integers(), integers()
-    specs = placement.specs(params), placement.specs(state), BY_UNIT, *[EVERYWHERE] * 4
+    arguments = params, state, buffer, window_targets, key, shape(UPDATES), integers(), integers()
+    specs = placement.specs(params), placement.specs(state), BY_UNIT, *[EVERYWHERE] * 5
     trained = compile_for.entries({"readout": compile_for.low_rank_readout(size)}) / devices
     flops = 2.0 * ROWS * RANK * (3 * VOCAB_SIZE + 2 * size) / devices
     needed = [(4 * (2 * trained + ROWS * size / devices), {precision: flops}), (4 * 7 * trained, {})]

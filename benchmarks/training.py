@@ -191,7 +191,7 @@ class Esnlm:
 
     def __init__(self, run: esnlm.Run, text: Text):
         training, compute = TrainingConfig(), run.config.compute
-        optimizer = make_optimizer(training, updates=1000)
+        optimizer = make_optimizer(training)
         self.text, self.params = text, run.model.params
         self.state = optimizer.init(self.params)
         self.made_by = PrecomputedUpdates(
@@ -201,6 +201,7 @@ class Esnlm:
             store=text.store,
             epochs=text.epochs,
             optimizer=optimizer,
+            rates=np.full(1000, training.learning_rate, np.float32),
             on_nonfinite=training.on_nonfinite,
         )
 
@@ -225,7 +226,8 @@ class Esnlm:
         for i in reversed(range(len(self.text.windows))):
             self.load(i)
         began, own = time.perf_counter(), self.made_by
-        program = own.update_loop.lower(self.params, self.state, own.buffer, own.targets, own.key, 0, 1).compile()
+        given = self.params, self.state, own.buffer, own.targets, own.key, own.rates, 0, 1
+        program = own.update_loop.lower(*given).compile()
         return time.perf_counter() - began, program.memory_analysis().temp_size_in_bytes
 
     def parts(self, count: int) -> tuple[dict[str, measure.Contender], int]:

@@ -82,15 +82,15 @@ DATA = "data: {kind: grammar, sentences: 300, validation_sentences: 40, pairs: 4
 MODELS = {
     "esn": "model: {reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}",
     "esn_i": "model: {train_input: true, reservoir: {state_size: 48, mean_degree: 6}, readout: {rank: 8}}",
-    "lstm": "model: {family: lstm, hidden_size: 24, embedding_size: 16}",
+    "lstm": "model: {family: lstm, width: 24}",
 }
 UPDATE = {"esn": "jit_update_loop", "esn_i": "jit_loss_and_gradient", "lstm": "jit_loss_and_gradient"}
 
 
-def train(folder: Path, name: str, cache: Path | str) -> tuple[dict[str, np.ndarray], list[dict], str]:
+def train(folder: Path, name: str, cache: Path | str, *words: str) -> tuple[dict[str, np.ndarray], list[dict], str]:
     """The arrays, the metrics and what was said of a run in a process of its own."""
     run = folder / name
-    command = [sys.executable, "train.py", "--config", str(folder / "small.yaml"), "--run", str(run)]
+    command = [sys.executable, "train.py", "--config", str(folder / "small.yaml"), "--run", str(run), *words]
     environment = os.environ | {"ESNLM_COMPILATION_CACHE": str(cache)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -99,6 +99,19 @@ def train(folder: Path, name: str, cache: Path | str) -> tuple[dict[str, np.ndar
         for measured in ("tokens_per_second", "peak_memory_bytes"):
             line.pop(measured, None)
     return esnlm.load(run).arrays(), lines, done.stderr
+
+
+@pytest.mark.parametrize("model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("esn_i", "lstm"))])
+def test_runs_that_differ_in_their_rates_compile_the_update_once(model, tmp_path):
+    (tmp_path / "small.yaml").write_text(DATA + MODELS[model])
+    cache = tmp_path / "cache"
+    train(tmp_path, "first", cache)
+    kept = set(cache.glob(f"*/{UPDATE[model]}*-cache")) | set(cache.glob("*/jit_step*-cache"))
+    assert kept
+    other = ("--training.learning_rate", "0.01", "--training.schedule", "cosine")
+    *_, said = train(tmp_path, "second", cache, *other)
+    assert set(cache.glob(f"*/{UPDATE[model]}*-cache")) | set(cache.glob("*/jit_step*-cache")) == kept
+    assert "taken from the cache" in said
 
 
 @pytest.mark.parametrize("model", ["esn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("esn_i", "lstm"))])

@@ -21,6 +21,7 @@ from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
 from esnlm.regression.solvers import solve_centred
 from esnlm.rng import Stream, generator
+from esnlm.training.learning_rate import learning_rates
 from esnlm.training.update import make_optimizer, make_step
 
 PRECISION = "float32"  # of the products of adamw and lms
@@ -142,13 +143,13 @@ def _descend(
     sequences = _sequences(lengths)
     size = rule.batch_size
     updates = rule.epochs * -(-len(sequences) // size)
-    optimizer = make_optimizer(rule, updates)
+    optimizer, rates = make_optimizer(rule), learning_rates(rule, updates)
     step = make_step(optimizer, rule.on_nonfinite)
 
     @jax.jit
     def update(params: dict, state: Any, h: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[dict, Any]:
         value, gradient = jax.value_and_grad(loss)(params, h, y, weights)
-        return step(params, state, value, gradient)[:2]
+        return step(params, state, value, gradient, rates)[:2]
 
     tree: dict = {"readout": {name: jnp.asarray(array, jnp.float32) for name, array in params.items()}}
     state = optimizer.init(tree)

@@ -57,13 +57,13 @@ class VocabularyPadding:
             return tree
         return _map_vocabulary(lambda name, array: array[: self.vocab_size], tree)
 
-    def hold(self, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    def hold(self, optimizer: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
         """Returns the same optimizer, with the same state, which never moves a padded row."""
         if self.rows == self.vocab_size:
             return optimizer
 
-        def update(gradient: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
-            steps, state = optimizer.update(gradient, state, params)
+        def update(gradient: Tree, state: Tree, params: Tree, **others: Any) -> tuple[Tree, Tree]:
+            steps, state = optimizer.update(gradient, state, params, **others)
             is_padding = params["readout"]["bias"] <= PADDING_BIAS / 2  # (rows,)
 
             def still(name: str, step: jax.Array) -> jax.Array:
@@ -71,7 +71,7 @@ class VocabularyPadding:
 
             return _map_vocabulary(still, steps), state
 
-        return optax.GradientTransformation(optimizer.init, update)
+        return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
     def _padded(self, tree: Tree, bias: float) -> Tree:
         if self.rows == self.vocab_size:

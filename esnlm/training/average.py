@@ -30,22 +30,22 @@ class Averaged(NamedTuple):
     average: Any  # as the trained arrays
 
 
-def averaged(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+def averaged(optimizer: optax.GradientTransformationExtraArgs, decay: float) -> optax.GradientTransformationExtraArgs:
     """Returns the same optimizer, which also keeps the average of the arrays after each of its steps."""
 
     def init(params: Any) -> Averaged:
         # A copy: the arrays and the state are overwritten independently of each other.
         return Averaged(optimizer.init(params), jnp.int32(0), jax.tree.map(jnp.copy, params))
 
-    def update(gradient: Any, state: Averaged, params: Any) -> tuple[Any, Averaged]:
-        changes, inner = optimizer.update(gradient, state.inner, params)
+    def update(gradient: Any, state: Averaged, params: Any, **others: Any) -> tuple[Any, Averaged]:
+        changes, inner = optimizer.update(gradient, state.inner, params, **others)
         moved = optax.apply_updates(params, changes)
         updates = state.updates + 1
         weight = (1 - decay) / -jnp.expm1(updates * math.log(decay))
         average = jax.tree.map(lambda mean, array: mean + weight * (array - mean), state.average, moved)
         return changes, Averaged(inner, updates, average)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def evaluated(params: Any, optimizer_state: Any) -> Any:

@@ -58,7 +58,8 @@ class EndToEndUpdates(Updates):
             whole = batches.read_sentences(self.store, self.window[u])
             losses[u], gradient, largest_feature = self._loss_and_gradient(params, whole)
             record = self.record_nonfinite(record, losses[u], params, gradient, largest_feature)
-            params, optimizer_state, applied[u] = self.step(params, optimizer_state, losses[u], gradient)
+            stepped = self.step(params, optimizer_state, losses[u], gradient, self.rates)
+            params, optimizer_state, applied[u] = stepped
             if self.stops and not applied[u]:
                 break
         return params, optimizer_state, CallResult(jnp.stack(losses), jnp.stack(applied), record)

@@ -2,7 +2,12 @@
 
 By words, the rate of an update depends on how much text was read when it is made, whatever the size of a batch. Runs of other
 batch sizes, or on other corpora, then have the same rate after the same number of words.
+
+The rates of a whole run are a table that the compiled update gets as an argument. So runs that differ only in their rates share
+one compiled program: a search for the best rate compiles once.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +17,37 @@ import optax
 from esnlm.config import TrainingConfig
 
 
-def learning_rate(config: TrainingConfig, updates: int, words: np.ndarray | None = None) -> optax.Schedule:
-    """Returns the function from the updates done to the rate of the next one.
+def learning_rates(config: TrainingConfig, updates: int, words: np.ndarray | None = None) -> np.ndarray:
+    """Returns the rate of each update of a run, (updates,) float32.
 
     Args:
         config: the settings of the training.
-        updates: of the whole run.
-        words: of training text in each update of the run, (updates,). A schedule by words needs them when its rate is asked.
+        updates: of the whole run; a linear or cosine schedule that counts updates ends there at 0.
+        words: of training text in each update of the run, (updates,); a schedule that counts words needs them.
     """
     if config.schedule_by == "words":
-        return _by_words(config, words)
-    return _by_updates(config, updates)
+        assert words is not None, "the words of each update decide the rate"
+        return rates_by_words(config, words).astype(np.float32)
+    rates = _by_updates(config, updates)(jnp.arange(updates))
+    return np.broadcast_to(np.asarray(rates, np.float32), updates)
+
+
+def scale_by_rates() -> optax.GradientTransformationExtraArgs:
+    """Returns the transformation that multiplies each step by minus its learning rate, and counts the steps.
+
+    Its `update` takes `rates` beside the usual arguments, (updates,) float32: the rate of each update of the run.
+    """
+
+    def init(params: Any) -> optax.ScaleByScheduleState:
+        return optax.ScaleByScheduleState(jnp.int32(0))
+
+    def update(
+        steps: Any, state: optax.ScaleByScheduleState, params: Any = None, *, rates: jax.Array, **others: Any
+    ) -> tuple[Any, optax.ScaleByScheduleState]:
+        rate = -jnp.asarray(rates)[state.count]
+        return jax.tree.map(lambda step: rate * step, steps), optax.ScaleByScheduleState(state.count + 1)
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def rates_by_words(config: TrainingConfig, words: np.ndarray) -> np.ndarray:
@@ -56,11 +81,3 @@ def _by_updates(config: TrainingConfig, updates: int) -> optax.Schedule:
     first = config.learning_rate / max(1, config.warmup_updates)
     warmup = optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_updates - 1))
     return optax.join_schedules([warmup, after_warmup], [config.warmup_updates])
-
-
-def _by_words(config: TrainingConfig, words: np.ndarray | None) -> optax.Schedule:
-    def rate(done: jax.Array) -> jax.Array:
-        assert words is not None, "the words of each update decide the rate"
-        return jnp.asarray(rates_by_words(config, words), jnp.float32)[done]
-
-    return rate

@@ -30,6 +30,7 @@ from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, parent, readout_regression
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.interruption import Interruption
+from esnlm.training.learning_rate import learning_rates
 from esnlm.training.log import TrainingLog
 from esnlm.training.memory_check import require_memory
 from esnlm.training.plan import count_updates
@@ -60,7 +61,7 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
     if initial := parent.restore_initial(experiment, directory):
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
-    optimizer = _optimizer(experiment, training, len(corpus.train), vocab_size)
+    optimizer = _optimizer(experiment, training, vocab_size)
     moments = initial.get("optimizer")
     if experiment.parent.keep_optimizer:
         moments = moments or {}  # of an imported model
@@ -285,7 +286,8 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": padded.hold(_optimizer(experiment, training, len(text), padded.vocab_size, words)),
+        "optimizer": padded.hold(_optimizer(experiment, training, padded.vocab_size)),
+        "rates": learning_rates(training, count_updates(training, len(text)), words),
         "on_nonfinite": training.on_nonfinite,
         "placement": placement,
     }
@@ -293,20 +295,12 @@ def _open_updates(
 
 
 def _optimizer(
-    experiment: Experiment,
-    training: TrainingConfig,
-    sentences: int,
-    vocab_size: int,
-    words: np.ndarray | None = None,
-) -> optax.GradientTransformation:
-    """Returns the optimizer of a run, whose schedule ends with its last update.
-
-    Args:
-        words: of training text in each update, (updates,); None: no update is made with it.
-    """
+    experiment: Experiment, training: TrainingConfig, vocab_size: int
+) -> optax.GradientTransformationExtraArgs:
+    """Returns the optimizer of a run."""
     model = experiment.model
     widths = None if model.readout_rank is None else (model.feature_size, model.readout_rank, vocab_size)
-    return make_optimizer(training, count_updates(training, sentences), model.readout_scaling, widths, words)
+    return make_optimizer(training, model.readout_scaling, widths)
 
 
 def _validate(

@@ -245,7 +245,7 @@ def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:
     """Returns the needs of an optimizer: parameters, gradient and its state; a checkpoint holds all but the gradient."""
     name = {"adamw": "AdamW", "sgd": "SGD"}[training.optimizer]
     params = jax.ShapeDtypeStruct((trainable,), jnp.float32)
-    state = jax.tree.leaves(jax.eval_shape(make_optimizer(training, updates=1).init, params))
+    state = jax.tree.leaves(jax.eval_shape(make_optimizer(training).init, params))
     saved = 4 * (trainable + sum(array.size for array in state if array.ndim))
     checkpoints = training.keep_checkpoints + len(training.checkpoint_words) + 1 + (training.stop_after is not None)
     return _Fit(name, saved + 4 * trainable, checkpoints, saved)

@@ -38,7 +38,7 @@ class PrecomputedUpdates(Updates):
         *,
         epochs: list[EpochPlan],
         model: LanguageModel,
-        optimizer: optax.GradientTransformation,
+        optimizer: optax.GradientTransformationExtraArgs,
         on_nonfinite: str,
         **others: Any,
     ) -> None:
@@ -91,7 +91,8 @@ class PrecomputedUpdates(Updates):
     ) -> tuple[dict, optax.OptState, CallResult]:
         if self.too_large is not None:
             return self._run_in_parts(self.too_large, params, optimizer_state)
-        return self.update_loop(params, optimizer_state, self.buffer, self.targets, self.key, first, last, *self.frozen)
+        given = self.buffer, self.targets, self.key, self.rates, first, last
+        return self.update_loop(params, optimizer_state, *given, *self.frozen)
 
     def sizes(self) -> str:
         return f" for {len(self.shapes.buckets)} padded sizes"
@@ -115,7 +116,7 @@ class PrecomputedUpdates(Updates):
         nothing = update.nothing_nonfinite(params)
         # The features of the last part stand for all: those of the others have been overwritten.
         record = self.record_nonfinite(nothing, loss, params, gradient, buffer[:, : self.states], packed.rows)
-        params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient)
+        params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient, self.rates)
         return params, optimizer_state, CallResult(loss[None], applied[None], record)
 
     def _read(self, sentences: Sentences) -> tuple[jax.Array, list[np.ndarray]]:

@@ -27,18 +27,14 @@ from esnlm.readout import linear
 from esnlm.readout.scaling import readout_rates
 from esnlm.training.average import averaged
 from esnlm.training.batches import EpochPlan, PackedTargets, WindowTargets
-from esnlm.training.learning_rate import learning_rate
+from esnlm.training.learning_rate import scale_by_rates
 
 # ---- the optimizer ----
 
 
 def make_optimizer(
-    config: TrainingConfig,
-    updates: int,
-    scaling: str = "none",
-    widths: tuple[int, int, int] | None = None,
-    words: np.ndarray | None = None,
-) -> optax.GradientTransformation:
+    config: TrainingConfig, scaling: str = "none", widths: tuple[int, int, int] | None = None
+) -> optax.GradientTransformationExtraArgs:
     """Returns AdamW as torch.optim.AdamW has it (decoupled decay on every array), after clipping where it is asked for.
 
     "sgd" is gradient descent with the momentum of torch.optim.SGD, and the same decoupled decay. With a scaling of the
@@ -46,12 +42,12 @@ def make_optimizer(
     Utsunomiya 2025, eq. 2.12, decay goes by the one learning rate of the network, and the rates of the layers are the
     squares of its g_l (eq. 2.80).
 
+    Its `update` takes `rates` beside the usual arguments, (updates,): those of training/learning_rate.py.
+
     Args:
-        config: the settings of the training.
-        updates: of the whole run; a linear or cosine schedule ends there at 0.
+        config: the settings of the training. The learning rate and its schedule are not part of the optimizer.
         scaling: of the readout, as in ReadoutConfig.
         widths: N, r and V, which the scaling depends on; None: those of the arrays, which must then have no padding.
-        words: of training text in each update of the run, (updates,); None: no update is made, or no schedule counts words.
     """
     direction = {
         "adamw": optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
@@ -61,7 +57,7 @@ def make_optimizer(
         direction,
         *([] if scaling == "none" else [_scale_readout(scaling, config.optimizer, widths)]),
         optax.add_decayed_weights(config.weight_decay),
-        optax.scale_by_learning_rate(learning_rate(config, updates, words)),
+        scale_by_rates(),
     )
     if config.clip_norm is not None:
         step = optax.chain(optax.clip_by_global_norm(config.clip_norm), step)
@@ -252,18 +248,18 @@ def _finite_arrays(tree: dict) -> jax.Array:
 # ---- one update ----
 
 
-def make_step(optimizer: optax.GradientTransformation, on_nonfinite: str) -> Callable:
-    """Returns one step of the optimizer: (params, optimizer_state, loss, gradient) -> (params, optimizer_state, applied).
+def make_step(optimizer: optax.GradientTransformationExtraArgs, on_nonfinite: str) -> Callable:
+    """Returns one step of the optimizer: (params, optimizer_state, loss, gradient, rates) -> (params, optimizer_state, applied).
 
     Where the loss or the gradient is not finite, "continue" applies the step all the same, while "skip" and "stop" leave
     params and the optimizer's state as they were. `applied` is then False.
     """
 
     def step(
-        params: dict, optimizer_state: optax.OptState, loss: jax.Array, gradient: dict
+        params: dict, optimizer_state: optax.OptState, loss: jax.Array, gradient: dict, rates: jax.Array
     ) -> tuple[dict, optax.OptState, jax.Array]:
         def move() -> tuple[dict, optax.OptState]:
-            changes, moved = optimizer.update(gradient, optimizer_state, params)
+            changes, moved = optimizer.update(gradient, optimizer_state, params, rates=rates)
             return optax.apply_updates(params, changes), moved
 
         if on_nonfinite == "continue":
@@ -286,7 +282,7 @@ class CallResult(NamedTuple):
 
 
 def make_update_loop(
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
     on_nonfinite: str,
     buckets: tuple[int, ...],
     loss_and_gradient: Callable,
@@ -294,9 +290,9 @@ def make_update_loop(
 ) -> Callable:
     """Returns the compiled loop of updates of a readout on features that are in a buffer:
 
-        (params, optimizer_state, buffer, targets, key, first, last, *frozen) -> (params, optimizer_state, CallResult)
+        (params, optimizer_state, buffer, targets, key, rates, first, last, *frozen) -> (params, optimizer_state, CallResult)
 
-    `frozen` is passed on to loss_and_gradient: nothing, or the arrays of the readout that are not trained.
+    `rates` are those of all updates of the run. `frozen` is passed on to loss_and_gradient: nothing, or the arrays of the readout that are not trained.
     It runs the updates first .. last - 1 of a window, one after another. Their number is traced, and the one program has
     a branch for every bucket. So neither how a run is cut into calls nor where it was resumed changes a bit of
     the outcome, and buffers of hundreds of megabytes are allocated once for a call. The params and the state of the
@@ -324,6 +320,7 @@ def make_update_loop(
         buffer: jax.Array,
         targets: WindowTargets,
         key: jax.Array | None,
+        rates: jax.Array,
         first: int,
         last: int,
         *frozen: dict,
@@ -343,7 +340,7 @@ def make_update_loop(
             optimizer_state = jax.tree.map(
                 lambda x: x if x.ndim else xla.after(x, record.largest_feature), optimizer_state
             )
-            params, optimizer_state, done = step(params, optimizer_state, loss, gradient)
+            params, optimizer_state, done = step(params, optimizer_state, loss, gradient, rates)
             return params, optimizer_state, losses.at[u].set(loss), applied.at[u].set(done), going & done, record
 
         shape = targets.bucket.shape
@@ -370,6 +367,7 @@ class Updates(ABC):
         seed: of the dropout.
         store: the sentences.
         optimizer: from make_optimizer.
+        rates: the learning rate of each update of the run, (updates,).
         on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
         placement: of the model's arrays on a mesh of devices; None: there is one device. The params and the state of the
             optimizer that `run` is given are placed by it.
@@ -382,12 +380,14 @@ class Updates(ABC):
         compute: ComputeConfig,
         seed: int,
         store: TokenStore,
-        optimizer: optax.GradientTransformation,
+        optimizer: optax.GradientTransformationExtraArgs,
+        rates: np.ndarray,
         on_nonfinite: str,
         placement: Placement | None = None,
     ) -> None:
         self.placement = placement
         self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
+        self.rates = jnp.asarray(rates) if placement is None else placement.everywhere(rates)
         self.record_nonfinite = make_nonfinite_recorder(on_nonfinite)
         self.step = jax.jit(make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
 

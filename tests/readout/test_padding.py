@@ -108,13 +108,13 @@ def test_losses_gradients_and_log_probs_are_those_without_padding(rank, scale):
 def test_updates_are_those_without_padding(config):
     """With a decay of 50 and an epsilon of 0, a padded row that the optimizer moved would become a token, or no number."""
     params, *data = problem()
-    optimizer = update.make_optimizer(TrainingConfig(learning_rate=0.01, **config), updates=100)
+    optimizer, rates = update.make_optimizer(TrainingConfig(**config)), jnp.full(40, 0.01)
 
     @partial(jax.jit, static_argnums=0)
     def forty_updates(optimizer, params, state):
         def one(_, carry):
             params, state = carry
-            steps, state = optimizer.update(loss_and_gradient(params, *data)[1], state, params)
+            steps, state = optimizer.update(loss_and_gradient(params, *data)[1], state, params, rates=rates)
             return optax.apply_updates(params, steps), state
 
         return jax.lax.fori_loop(0, 40, one, (params, state))

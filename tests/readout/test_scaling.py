@@ -1,6 +1,7 @@
 """Scaling of the low-rank readout: what the thesis gives, and that layers change by the orders of its table 1.1."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -101,9 +102,8 @@ def test_changes_go_with_width_as_in_table_1_1(optimizer, scaling, of_z):
     Sums over r units are off by about r^-1/2 of themselves, 18 % at r = 32: in the mean of ten seeds and over a factor of
     16, 0.03 in a slope. Three of these.
     """
-    config = TrainingConfig(optimizer=optimizer, learning_rate=0.1, weight_decay=0.0)
-    method = make_optimizer(config, 1, scaling)
-    step = jax.jit(lambda gradient, params: method.update(gradient, method.init(params), params)[0])
+    method, rates = make_optimizer(TrainingConfig(optimizer=optimizer, weight_decay=0.0), scaling), jnp.full(1, 0.1)
+    step = jax.jit(lambda gradient, params: method.update(gradient, method.init(params), params, rates=rates)[0])
     ranks = (32, 128, 512)
     changes = [np.mean([_changes(step, scaling, rank, seed) for seed in range(10)], axis=0) for rank in ranks]
     slopes = np.polyfit(np.log(ranks), np.log(changes), 1)[0]

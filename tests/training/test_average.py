@@ -10,6 +10,7 @@ from esnlm.config import TrainingConfig
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.average import Averaged, evaluated
+from esnlm.training.learning_rate import learning_rates
 from esnlm.training.state import open_state
 from esnlm.training.update import make_optimizer, make_step
 
@@ -18,12 +19,12 @@ def train(config, updates):
     """Arrays after each update on random gradients, and the states of the optimizer."""
     rng = np.random.default_rng(0)
     params = {"readout": {"w": jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)}}
-    optimizer = make_optimizer(config, updates)
+    optimizer, rates = make_optimizer(config), learning_rates(config, updates)
     state, step = optimizer.init(params), jax.jit(make_step(optimizer, "continue"))
     trained, states = [], []
     for _ in range(updates):
         gradient = {"readout": {"w": jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)}}
-        params, state, _ = step(params, state, jnp.float32(1), gradient)
+        params, state, _ = step(params, state, jnp.float32(1), gradient, rates)
         trained.append(np.asarray(params["readout"]["w"]))
         states.append(state)
     return trained, states
@@ -69,5 +70,5 @@ def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, tmp_path,
     asked = []
     monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
     params = {"readout": {"w": jnp.zeros((500, 30))}}
-    open_state(params, make_optimizer(config, 10), RunDirectory(tmp_path), keep_checkpoints=2)
+    open_state(params, make_optimizer(config), RunDirectory(tmp_path), keep_checkpoints=2)
     assert 0 <= asked[0] - 3 * arrays * 4 * 500 * 30 < 100

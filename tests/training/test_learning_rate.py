@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from esnlm.config import TrainingConfig
-from esnlm.training.learning_rate import learning_rate, rates_by_words
+from esnlm.training.learning_rate import learning_rates, rates_by_words
 from esnlm.training.update import make_optimizer
 
 SCHEDULES = ("constant", "linear", "cosine")
@@ -20,8 +20,8 @@ def by_words(**settings):
 def test_updates_of_equal_length_have_the_rates_of_a_schedule_by_updates(schedule):
     words = np.full(12, 50)
     found = rates_by_words(by_words(schedule=schedule, warmup_words=200), words)
-    ours = learning_rate(TrainingConfig(schedule=schedule, learning_rate=0.02, warmup_updates=4), updates=12)
-    np.testing.assert_allclose(found, [ours(done) for done in range(12)], rtol=1e-5, atol=1e-8)
+    ours = learning_rates(TrainingConfig(schedule=schedule, learning_rate=0.02, warmup_updates=4), updates=12)
+    np.testing.assert_allclose(found, ours, rtol=1e-5, atol=1e-8)
 
 
 def plain_loop(config, words):
@@ -47,11 +47,11 @@ def test_the_steps_of_a_training_are_those_of_a_plain_loop(schedule, warmup, end
         schedule_words=None if schedule == "constant" else end,
     )
     words = np.random.default_rng(0).integers(1, 100, 20)
-    optimizer = make_optimizer(config, updates=20, words=words)
+    optimizer, rates = make_optimizer(config), learning_rates(config, updates=20, words=words)
     one = {"w": np.ones(1, np.float32)}
     state, steps = optimizer.init(one), []
     for _ in words:
-        change, state = optimizer.update(one, state, one)
+        change, state = optimizer.update(one, state, one, rates=rates)
         steps.append(-float(change["w"][0]))
     np.testing.assert_allclose(steps, plain_loop(config, words.tolist()), rtol=1e-6)
 

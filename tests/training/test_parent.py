@@ -178,9 +178,9 @@ def test_a_parent_that_came_to_no_good_end(summary, line, folder, tmp_path, monk
 def test_moments_are_found_however_the_optimizer_is_wrapped(clip, ema):
     """The schedule and the average begin anew."""
     weights = {"readout": {"w": jnp.ones((3, 2))}}
-    theirs = make_optimizer(TrainingConfig(clip_norm=1.0, schedule="linear"), 10)
-    _, state = theirs.update(weights, theirs.init(weights), weights)
-    ours = make_optimizer(TrainingConfig(clip_norm=clip, ema=ema), 10)
+    theirs = make_optimizer(TrainingConfig(clip_norm=1.0))
+    _, state = theirs.update(weights, theirs.init(weights), weights, rates=jnp.ones(1))
+    ours = make_optimizer(TrainingConfig(clip_norm=clip, ema=ema))
     found = with_moments(ours.init(weights), serialization.to_state_dict(state), "here")
     assert jax.tree.structure(found) == jax.tree.structure(ours.init(weights))
 

@@ -19,6 +19,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
+from esnlm.training.learning_rate import learning_rates
 from esnlm.training.log import TrainingLog
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer, make_step
@@ -39,15 +40,14 @@ def store(lengths, poisoned=None):
     return TokenStore(Path(), {}, tokens, offsets, np.array(lengths) - 2, np.array(lengths))
 
 
-def optimizer_of(experiment, epochs):
-    updates = sum(len(epoch.updates) for epoch in epochs)
-    return make_optimizer(experiment.training, updates, experiment.model.readout_scaling)
+def optimizer_of(experiment):
+    return make_optimizer(experiment.training, experiment.model.readout_scaling)
 
 
-def start(experiment, params, epochs):
+def start(experiment, params):
     """Returns trained arrays, which updates may overwrite, and the state of their optimizer."""
     params = jax.tree.map(jnp.array, params)
-    return params, optimizer_of(experiment, epochs).init(params)
+    return params, optimizer_of(experiment).init(params)
 
 
 def open_updates(kind, model, experiment, text, epochs):
@@ -57,7 +57,8 @@ def open_updates(kind, model, experiment, text, epochs):
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": optimizer_of(experiment, epochs),
+        "optimizer": optimizer_of(experiment),
+        "rates": learning_rates(experiment.training, sum(len(epoch.updates) for epoch in epochs)),
         "on_nonfinite": experiment.training.on_nonfinite,
     }
     return PrecomputedUpdates(epochs=epochs, **needed) if kind is PrecomputedUpdates else EndToEndUpdates(**needed)
@@ -109,7 +110,7 @@ def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
     )
     epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
     updates = open_updates(PrecomputedUpdates, model, experiment, text, epochs)
-    return updates, start(experiment, model.params, epochs), epochs
+    return updates, start(experiment, model.params), epochs
 
 
 @pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
@@ -172,17 +173,18 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
 @pytest.mark.parametrize("loss, slope", [(np.nan, 1.0), (np.inf, 1.0), (2.0, np.nan), (2.0, -np.inf)])
 def test_loss_and_gradient_must_both_be_finite(loss, slope, on_nonfinite, moves):
     params = {"w": jnp.arange(3.0), "bias": jnp.ones(2)}
-    optimizer = make_optimizer(TrainingConfig(), updates=1)
+    optimizer, rates = make_optimizer(TrainingConfig()), jnp.ones(1)
     state = optimizer.init(params)
     gradient = {"w": jnp.array([0.1, slope, 0.2]), "bias": jnp.ones(2)}
-    *after, applied = make_step(optimizer, on_nonfinite)(params, state, jnp.float32(loss), gradient)
+    *after, applied = make_step(optimizer, on_nonfinite)(params, state, jnp.float32(loss), gradient, rates)
     assert applied == moves
     assert same_bits(tuple(after), (params, state)) != moves
 
 
 def test_a_gradient_is_finite_also_where_its_norm_is_not():
-    params, optimizer = {"w": jnp.ones(2)}, make_optimizer(TrainingConfig(), updates=1)
-    *_, applied = make_step(optimizer, "skip")(params, optimizer.init(params), jnp.float32(1), {"w": jnp.full(2, 1e30)})
+    params, optimizer, gradient = {"w": jnp.ones(2)}, make_optimizer(TrainingConfig()), {"w": jnp.full(2, 1e30)}
+    step = make_step(optimizer, "skip")
+    *_, applied = step(params, optimizer.init(params), jnp.float32(1), gradient, jnp.ones(1))
     assert applied
 
 

@@ -13,6 +13,7 @@ from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
+from esnlm.training.learning_rate import learning_rates
 from esnlm.training.update import make_optimizer, make_update_loop, readout_loss_and_gradient
 from tests import oracle
 
@@ -40,7 +41,7 @@ def run(calls, chunk_tokens=1024, shared=False):
     """
     buffer, updates = problem()
     shapes = batches.WindowShapes(buckets=(16, 32, 48, 64), updates=12, most_first_targets=10 * shared)
-    optimizer, params = make_optimizer(TrainingConfig(), updates=10), start()
+    optimizer, rates, params = make_optimizer(TrainingConfig()), learning_rates(TrainingConfig(), 10), start()
     loss_and_gradient = partial(
         readout_loss_and_gradient, precision="float32", chunk_tokens=chunk_tokens, dropout_rate=0.0
     )
@@ -53,7 +54,7 @@ def run(calls, chunk_tokens=1024, shared=False):
     packed = [(batches.Sentences(rows, targets, rows), rows) for rows, targets in sentences]
     window, losses, first = batches.pack_window(packed, shapes), [], 0
     for count in calls:
-        params, state, outcome = run_updates(params, state, buffer, window, None, first, first + count)
+        params, state, outcome = run_updates(params, state, buffer, window, None, rates, first, first + count)
         losses += list(np.asarray(outcome.losses)[first : first + count])
         first += count
     return params["readout"], losses
@@ -88,12 +89,13 @@ def test_how_updates_are_cut_into_calls_changes_no_bit():
 def test_a_step_of_adamw_is_shorter_than_in_float64_by_what_the_references_say():
     """0.999 in float32 is 0.999000013, which makes the mean of the squared gradients larger by a share of 1.3e-5."""
     assert (1 - float(np.float32(0.999))) / 0.001 - 1 == pytest.approx(-1.29e-5, rel=0.01)
-    optimizer, steps = make_optimizer(TrainingConfig(weight_decay=0.0), updates=10), []
+    config, steps = TrainingConfig(weight_decay=0.0), []
+    optimizer, rates = make_optimizer(config), learning_rates(config, updates=10)
     gradients = np.random.default_rng(0).normal(size=(10, 400)).astype(np.float32)
     params = {"x": jnp.zeros(400)}
     state, adamw = optimizer.init(params), oracle.AdamW({"x": np.zeros(400)}, weight_decay=0.0)
     for gradient in gradients:
-        step, state = optimizer.update({"x": jnp.asarray(gradient)}, state, params)
+        step, state = optimizer.update({"x": jnp.asarray(gradient)}, state, params, rates=rates)
         expected = adamw.step({"x": np.zeros(400)}, {"x": gradient.astype(np.float64)})
         steps.append(np.median(np.asarray(step["x"], np.float64) / expected["x"]) - 1)
     assert steps[0] == pytest.approx(-6.6e-6, abs=0.1e-6)
@@ -104,13 +106,12 @@ def test_schedules_and_warmup():
     # The share of the test above, and the rounding of 1 - 0.999^t in float32.
     def rates(**settings):
         """What the first ten updates subtract where gradient and decay make it the learning rate itself."""
-        optimizer = make_optimizer(
-            TrainingConfig(learning_rate=1.0, weight_decay=0.0, epsilon=1e-30, **settings), updates=10
-        )
+        config = TrainingConfig(learning_rate=1.0, weight_decay=0.0, epsilon=1e-30, **settings)
+        optimizer, of_updates = make_optimizer(config), learning_rates(config, updates=10)
         params, found = jnp.zeros(1), []
         state = optimizer.init(params)
         for _ in range(10):
-            change, state = optimizer.update(jnp.ones(1), state, params)
+            change, state = optimizer.update(jnp.ones(1), state, params, rates=of_updates)
             found.append(-float(change[0]))
         return np.array(found)
 
@@ -124,9 +125,9 @@ def test_schedules_and_warmup():
 
 
 def test_clipping_bounds_the_gradient_before_adam_sees_it():
-    optimizer = make_optimizer(TrainingConfig(clip_norm=0.5, beta1=0.0), updates=10)
+    optimizer = make_optimizer(TrainingConfig(clip_norm=0.5, beta1=0.0))
     gradient = {"w": jnp.full(4, 10.0)}
-    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    _, state = optimizer.update(gradient, optimizer.init(gradient), gradient, rates=jnp.ones(1))
     first_moment = next(leaf for leaf in jax.tree.leaves(state) if leaf.shape == (4,))
     assert np.linalg.norm(first_moment) == pytest.approx(0.5, rel=1e-6)
 
@@ -165,14 +166,14 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
     before = {name: jnp.array(getattr(readout, name)[...]) for name in names}
     rates = dict.fromkeys(names, 1.0) if scaling == "none" else readout_rates(scaling, optimizer, N, rank, V)
     config = TrainingConfig(optimizer=optimizer, learning_rate=eta, momentum=0.8, weight_decay=decay)
-    ours = make_optimizer(config, updates=10, scaling=scaling)
+    ours, of_updates = make_optimizer(config, scaling), learning_rates(config, updates=10)
     params = {"readout": before}
     state = ours.init(params)
 
     @jax.jit
     def update(params, state, features, targets, weights):
         gradient = jax.grad(linear.weighted_nll)(params["readout"], features, targets, weights, "float32")
-        changes, state = ours.update({"readout": gradient}, state, params)
+        changes, state = ours.update({"readout": gradient}, state, params, rates=of_updates)
         return optax.apply_updates(params, changes), state
 
     buffer, updates = problem()
@@ -195,7 +196,7 @@ def test_ten_updates_follow_torch_with_a_parameter_group_an_array(peer, optimize
 
 def test_an_optimizer_of_another_name_is_not_taken_for_sgd():
     with pytest.raises(KeyError, match="lion"):
-        make_optimizer(TrainingConfig(optimizer="lion"), updates=10)
+        make_optimizer(TrainingConfig(optimizer="lion"))
     with pytest.raises(KeyError, match="lion"):
         readout_rates("ntp", "lion", N, 6, V)
 
@@ -203,6 +204,6 @@ def test_an_optimizer_of_another_name_is_not_taken_for_sgd():
 def test_the_state_of_adamw_is_as_it_always_was():
     """Checkpoints hold the parts of this state by their number: a chain of three, of which Adam's is the first."""
     params = start()
-    found = make_optimizer(TrainingConfig(), updates=10).init(params)
+    found = make_optimizer(TrainingConfig()).init(params)
     expected = optax.adamw(optax.join_schedules([optax.constant_schedule(1.0)], [])).init(params)
     assert jax.tree.structure(found) == jax.tree.structure(expected)

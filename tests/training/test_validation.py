@@ -12,7 +12,7 @@ from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
-from esnlm.training import loop, update
+from esnlm.training import learning_rate, loop
 from esnlm.training.state import State
 from esnlm.workflows.train import train_run
 from tests.training.stopped import train_with_stops
@@ -56,18 +56,18 @@ def plain(folder):
 
 @pytest.fixture(scope="module")
 def words_of_schedule():
-    """The words of each update that the optimizer of `stopped_early` was made with."""
+    """The words of each update that the learning rates of `stopped_early` were made with."""
     return []
 
 
 @pytest.fixture(scope="module")
 def stopped_early(folder, words_of_schedule):
-    def make_optimizer(*arguments):
-        words_of_schedule[:] = [] if arguments[-1] is None else arguments[-1]
-        return update.make_optimizer(*arguments)
+    def learning_rates(config, updates, words):
+        words_of_schedule[:] = words
+        return learning_rate.learning_rates(config, updates, words)
 
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(loop, "make_optimizer", make_optimizer)
+        here.setattr(loop, "learning_rates", learning_rates)
         return train(folder, "early", *EARLY, *AVERAGED)
 
 
