@@ -2,6 +2,8 @@
 
     python benchmarks/families.py --store stores/train-1M-bpe8k --configs configs/frontier/deep_readout.yaml \
         configs/real_text/two_cores/esn_sparse.yaml configs/real_text/two_cores/lstm.yaml
+    python benchmarks/families.py --store stores/train-1M-bpe8k --configs configs/real_text/two_cores/esn_sparse.yaml \
+        --precisions float32 bf16
 
 A configuration says what the model is and how it is trained. Its data are not read: all take their sentences from --store, in the
 same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units; it has a process of its own, so that its threads and memory do
@@ -10,6 +12,7 @@ not disturb the others.
 A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
 tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
+With --precisions, each configuration takes its turns in each of these precisions of the readout's products, the first of them first.
 
 Writes families.json and .md under --out.
 """
@@ -29,6 +32,7 @@ from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
+from esnlm.ops.matmul import PRECISIONS
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
@@ -44,11 +48,18 @@ def main(arguments: list[str] | None = None) -> dict:
     parser = measure.arguments(__doc__)
     parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
     parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
+    parser.add_argument("--precisions", choices=PRECISIONS, nargs="+", help="default: that of each configuration")
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
     record = measure.begin()
     experiments = {name: config_io.read(file) for name, file in named(args.configs).items()}
+    if args.precisions:
+        experiments = {
+            f"{name}, {precision}": in_precision(experiment, precision)
+            for name, experiment in experiments.items()
+            for precision in args.precisions
+        }
     record |= measure_families(experiments, args)
     measure.write(args.out, "families", "Training speed of the families", markdown(record), record)
     return record
@@ -60,6 +71,11 @@ def named(files: list[Path]) -> dict[str, Path]:
     if len(found) < len(files):
         raise InputError(f"--configs: {len(files)} files of {len(found)} names: results are listed by the file's name")
     return found
+
+
+def in_precision(experiment: Experiment, precision: str) -> Experiment:
+    """Returns the same experiment with another precision of the readout's products."""
+    return dataclasses.replace(experiment, compute=dataclasses.replace(experiment.compute, precision=precision))
 
 
 def measure_families(experiments: dict[str, Experiment], args: argparse.Namespace) -> dict:
