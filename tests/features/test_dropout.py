@@ -213,7 +213,7 @@ def test_a_training_with_dropout_is_the_same_in_every_way(way):
     )
     epochs = [batches.plan_epoch(TEXT.lengths, SEED, epoch, BATCH, compute.window_tokens) for epoch in range(EPOCHS)]
     updates = open_updates(kind, model, experiment, TEXT, epochs)
-    params, _, losses, applied = run_all(updates, *start(experiment, model.params, epochs), epochs)
+    params, _, losses, applied = run_all(updates, *start(experiment, model.params), epochs)
 
     expected, expected_losses = expected_trajectory()
     assert all(applied)

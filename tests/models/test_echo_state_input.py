@@ -148,7 +148,7 @@ def test_training_changes_w_in_where_it_is_not_zero_and_nothing_else_of_the_rese
     assert len(epochs[0].updates) == 5
     updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
     before = model.reservoir
-    params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
+    params, _, losses, _ = run_all(updates, *start(experiment, model.params), epochs)
     after = model.with_params(params).reservoir
     assert np.isfinite(losses).all()
 

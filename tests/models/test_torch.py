@@ -64,7 +64,7 @@ def test_ten_updates_are_torch_s(peer, rank):
     epochs = [batches.plan_epoch(text.lengths, experiment.seed, 0, BATCH, compute.window_tokens)]
     assert len(epochs[0].updates) == 10 and 1 < len(epochs[0].windows) < 10
     updates = open_updates(PrecomputedUpdates, model, experiment, text, epochs)
-    params, _, losses, _ = run_all(updates, *start(experiment, model.params, epochs), epochs)
+    params, _, losses, _ = run_all(updates, *start(experiment, model.params), epochs)
 
     texts = [[text.sentence(s) for s in update] for update in epochs[0].updates]
     expected = peer(f"echo-state-updates-rank-{rank}", in_torch("train"), *inputs_of(model), texts)

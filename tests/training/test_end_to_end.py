@@ -61,7 +61,7 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
         flat[TRAINED_INPUT[name]] = flat[TRAINED_INPUT[name]].at[POISON].set(np.inf)
         params = traverse_util.unflatten_dict(flat)
     updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
-    return updates, start(experiment, params, epochs), epochs
+    return updates, start(experiment, params), epochs
 
 
 @pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])
