@@ -75,10 +75,12 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
         sections["model.reservoir"] = ReservoirConfig
         kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
         sections["model.reservoir.topology"] = kind
+    flags = [argument for argument in overrides if argument.startswith("--")]  # and not the values that follow them
+    given = [flag.partition("=")[0].removeprefix("--").split(".") for flag in flags]
+    in_file = list(_paths(tree))
     for name, section in sections.items():
-        given = [argument.partition("=")[0].removeprefix("--").split(".") for argument in overrides]
         _require_known_inside("command line", name, section, given, sections)
-        _require_known_inside(file, name, section, _paths(tree), sections)
+        _require_known_inside(file, name, section, in_file, sections)
     parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
     for name, kind in _SCALARS.items():
         parser.add_argument(f"--{name}", type=kind, default=getattr(Experiment, name))
@@ -268,7 +270,7 @@ class _Choice:
 
 
 def _require_known_inside(
-    where: str | Path, name: str, section: type, paths: Iterable[Sequence[str]], chosen: Collection[str]
+    where: str | Path, name: str, section: type, paths: Iterable[Sequence[Any]], chosen: Collection[str]
 ) -> None:
     """Raises InputError for a setting that a section, or one inside it, does not have.
 
@@ -294,13 +296,14 @@ def _require_known_inside(
             if at in chosen or any(one is dict or typing.get_origin(one) is dict for one in (hint, *kinds)):
                 break
             if not inner:
-                require(i == len(inside), f"{where}: {'.'.join(path)}: {at} is one setting, and no section of settings")
+                whole = ".".join(map(str, path))
+                require(i == len(inside), f"{where}: {whole}: {at} is one setting, and no section of settings")
                 break
             kind = typing.cast(type, inner[0])
 
 
-def _paths(tree: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Returns the path of each value in nested mappings."""
+def _paths(tree: Mapping[Any, Any]) -> Iterator[list[Any]]:
+    """Returns the path of each value in nested mappings, whose keys a file may give as numbers, too."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from ([key, *path] for path in _paths(value))

@@ -69,6 +69,10 @@ def test_what_is_written_is_read_back(file, tmp_path):
             "trainng: {}",
             "unknown key 'trainng': choose from run, seed, data, model, training, compute, parent, tracking",
         ),
+        (
+            "parent: {step: {1: 2}}",
+            "parent.step.1: parent.step is one setting, and no section of settings",
+        ),
         ("training: {epoch: 2}", f"training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}"),
         ("training: {epochs: two}", "training.epochs is two: it must be a whole number"),
         ("training: {epochs: 2.5}", "training.epochs is 2.5: it must be a whole number"),
@@ -127,7 +131,10 @@ def test_a_missing_file(tmp_path):
             ["--training.epoch", "3"],
             f"command line: training.epoch: adamw has no such setting; choose from {', '.join(OF_ADAMW)}",
         ),
-        (["--training.epochs", "x"], "command line: training.epochs is x: it must be a whole number"),
+        (
+            ["--run", "model.v2", "--training.epochs", "x"],
+            "command line: training.epochs is x: it must be a whole number",
+        ),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
         (

@@ -124,8 +124,7 @@ def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateCo
         )
     if model.family == "deep_readout":
         raise InputError(
-            f"{where}: {model.title} has several frozen cells, and diagnose reads one reservoir; diagnose that reservoir in an"
-            " echo state network"
+            f"{where}: {model.title} is a deep readout, and diagnose reads an echo state network; diagnose its reservoir in one"
         )
     if not isinstance(model, EchoStateConfig):
         raise InputError(f"{where}: {model.title} has no reservoir; diagnose an echo state network")

@@ -148,15 +148,29 @@ class DeepReadoutConfig(ModelConfig):
         return round(reservoir.recurrent_gamma * entries) + of_gru, entries + 3 * self.gru.units**2
 
     def kernel(self, backend: str) -> str:
-        wanted, size, units = [], self.reservoir.state_size, self.gru.units
+        size, units = self.reservoir.state_size, self.gru.units
+        wanted, full, if_dense = (
+            "dense",
+            0,
+            0,
+        )  # nonzeros of the matrices that want dense, and entries of those that do not
         if self.reservoirs:
             nonzeros = round(self.reservoir.recurrent_gamma * size * size)
-            wanted.append(sparse.choose_kernel(size, nonzeros, backend, self.reservoir.longest_row))
+            of_reservoir = sparse.choose_kernel(size, nonzeros, backend, self.reservoir.longest_row)
+            if of_reservoir == "dense":
+                full += nonzeros
+            else:
+                wanted, if_dense = of_reservoir, if_dense + size * size
         if units:
-            wanted.append(sparse.choose_kernel(units, round(self.gru.mean_degree * units), backend))
-        # All cells have one kernel. It is dense where every cell is small or full: stored dense, a large sparse matrix takes
-        # far more memory and time than a small one takes stored sparse.
-        return next((kernel for kernel in wanted if kernel != "dense"), "dense")
+            nonzeros = round(self.gru.mean_degree * units)
+            of_gru = sparse.choose_kernel(units, nonzeros, backend)
+            if of_gru == "dense":
+                full += nonzeros
+            else:
+                wanted, if_dense = of_gru if wanted == "dense" else wanted, if_dense + units * units
+        # All cells have one kernel. Where they want different ones, dense is right as long as the sparse matrices, stored dense,
+        # have no more entries than the full ones have already.
+        return wanted if if_dense > full else "dense"
 
     def batch_slots(self, backend: str) -> int:
         return default_batch_slots(self.frozen_size, backend)

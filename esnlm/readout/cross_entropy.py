@@ -21,8 +21,8 @@ Several tokens may be predicted from one row of Z, as the first tokens of all se
 row is then there once, and its exponentials are relative to the first of its targets. Its w / s has the sum of the weights
 of its targets, log s has the difference O_y - O_i added for each target i, and the rest stays as it is.
 
-Where a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p
-becomes p e^d / rest, and that of every other token p / rest, with rest = 1 - p_y + p_y e^d.
+Where a target is left out of the counts of a prior (readout/prior.py), its logit alone has `held_out` d added. Its probability p_y
+becomes p_y e^d / rest, and the p of every other token p / rest, with rest = 1 - p_y + p_y e^d.
 """
 
 from functools import partial

@@ -119,7 +119,7 @@ def row(run: Path) -> dict:
     summary = directory.read_summary()
     if summary is None:
         require(directory.path.is_dir(), f"{directory.path}: no run directory; name one that train.py made")
-        if (directory.path / "table.json").exists():
+        if _is_study(directory.path):
             raise InputError(
                 f"{directory.path}: the folder of a study; name its runs, or give --html for a page of the study"
             )
@@ -277,15 +277,26 @@ def _csv(groups: list[list[dict]]) -> str:
     return csv_table(header, lines)
 
 
+def _is_study(folder: Path) -> bool:
+    """Returns whether a folder has the table of a study."""
+    try:
+        return bool(parse_json((folder / "table.json").read_bytes())["format"] == "esnlm study")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def name_group(group: Sequence[dict]) -> str:
     """Returns the name of a run, or what the names of runs of different seeds have in common and how many these are.
+
+    Where all names end with their seed, as a study ends them, it is what stands before. Elsewhere they may begin alike.
 
     Example:
         >>> name_group([{"run": "esn-seed0"}, {"run": "esn-seed1"}])
         'esn (2 seeds)'
     """
     names = [row["run"] for row in group]
-    common = re.sub(r"[-_.]*(seed)?\d*$", "", os.path.commonprefix(names))
+    without_seed = {re.sub(r"[-_.]?seed\d+$", "", name) for name in names}
+    common = without_seed.pop() if len(without_seed) == 1 else os.path.commonprefix(names).rstrip("-_.")
     return names[0] if len(names) == 1 else f"{common or names[0]} ({len(names)} seeds)"
 
 

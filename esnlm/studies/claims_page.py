@@ -87,7 +87,7 @@ def _describe(studies: Sequence[Outcome]) -> list[str]:
         runs = study.runs()
         figures = [_several(study.known(key)) for key in ("words", "vocab_size", "epochs", "learning_rate", "seed")]
         if study.seeds is not None:
-            figures[-1] = f"{study.seeds} of them"
+            figures[-1] = str(study.seeds)
         hours = sum(float(run["seconds"]) for run in runs) / 3600
         rows.append([study.name, len(runs) or "", *figures, f"{hours:.1f}" if runs else ""])
     lines = markdown_table(header, rows, align="lr")

@@ -81,7 +81,8 @@ class Grid:
     @property
     def title(self) -> str:
         """The name of the study, and that of its folder where --out gave it another one, as for the same study on other text."""
-        return self.name if self.out.name == self.name else f"{self.name} ({self.out.name})"
+        folder = self.out.resolve().name
+        return self.name if folder == self.name else f"{self.name} ({folder})"
 
 
 def parse_grid(tree: dict[str, Any], file: Path) -> Grid:

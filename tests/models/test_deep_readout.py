@@ -306,6 +306,9 @@ def test_a_large_sparse_gru_beside_a_small_reservoir_stays_sparse():
     assert [DeepReadoutConfig(reservoir=small).kernel(backend) for backend in ("cpu", "gpu")] == ["dense", "dense"]
     both = DeepReadoutConfig(reservoir=small, gru=GruConfig(units=16_384, mean_degree=32))
     assert [both.kernel(backend) for backend in ("cpu", "gpu")] == ["csr", "fused"]
+    full = ReservoirConfig(state_size=8_192, mean_degree=4_096)
+    other = DeepReadoutConfig(reservoir=full, gru=GruConfig(units=256, mean_degree=32))
+    assert [other.kernel(backend) for backend in ("cpu", "gpu")] == ["dense", "dense"]
 
 
 def test_titles_tell_embeddings_apart_that_only_attention_looks_up():

@@ -25,13 +25,30 @@ def test_a_row_a_run(make_run):
 
 def test_a_study_and_no_folder_at_all_are_told_apart(tmp_path):
     (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "table.json").write_text("{}")
+    (tmp_path / "study" / "table.json").write_text('{"format": "esnlm study"}')
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "table.json").write_text("[]")
     for name, line in (
         ("none", "none: no run directory; name one that train.py made"),
+        ("report", "report: not a finished run; train it to its end with train.py"),
         ("study", "study: the folder of a study; name its runs, or give --html for a page of the study"),
     ):
         with pytest.raises(InputError, match=f"{line}$"):
             run_table.report([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    "names, common",
+    [
+        (["esn-seed0", "esn-seed10"], "esn"),
+        (["gpt2", "gpt2-seed1"], "gpt2"),
+        (["a10-seed1", "a10-seed2"], "a10"),
+        (["x,lr=0.003", "x,lr=0.003-b"], "x,lr=0.003"),
+        (["one", "two"], "one"),
+    ],
+)
+def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, common):
+    assert run_table.name_group([{"run": name} for name in names]) == f"{common} (2 seeds)"
 
 
 def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):

@@ -208,7 +208,7 @@ def _reservoir(
 def _token_input(layer: Reservoir, prefix: str) -> tuple[Tensors, int | None]:
     """Returns W_in by its columns, and how many places a token has; None where it is dense.
 
-    A trained W_in that is stored dense and has zeros for good goes out sparse: so they stay zeros wherever it is trained on.
+    A trained W_in that is stored dense and has zeros for good is exported sparse: so they stay zeros wherever it is trained on.
     """
     w_in: Matrix = layer.stored_w_in
     if isinstance(layer.input, TrainedInput) and layer.input.rows is None:
