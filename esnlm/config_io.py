@@ -81,6 +81,7 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
     for name, section in sections.items():
         _require_known_inside("command line", name, section, given, sections)
         _require_known_inside(file, name, section, in_file, sections)
+        _require_sections(file, name, section, tree)
     parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
     for name, kind in _SCALARS.items():
         parser.add_argument(f"--{name}", type=kind, default=getattr(Experiment, name))
@@ -168,6 +169,9 @@ def _of_wrong_type(message: str) -> str:
         message,
     )
     found = one or several
+    no_section = re.search(r'Parser key "(?P<key>[^"]+)": Unable to load config \'(?P<value>.*?)\' - ', message)
+    if no_section is not None:
+        return f"{no_section['key']} is {no_section['value']}: it must be a section of settings"
     if found is None:
         return message
     names = re.findall(r"<class '([\w.]+)'>|(\w+)\[[^]]*\]", found["types"])
@@ -300,6 +304,25 @@ def _require_known_inside(
                 require(i == len(inside), f"{where}: {whole}: {at} is one setting, and no section of settings")
                 break
             kind = typing.cast(type, inner[0])
+
+
+def _require_sections(file: str | Path, name: str, section: type, tree: Any) -> None:
+    """Raises InputError where a file has something else, such as null, for a section inside the section of that name.
+
+    Args:
+        file: named in the error.
+        name: of the section, with dots.
+        section: its settings.
+        tree: of the whole file.
+    """
+    inside = tree
+    for key in name.split("."):
+        inside = inside.get(key, {})
+    for each, hint in typing.get_type_hints(section).items():
+        if each in inside and dataclasses.is_dataclass(hint):
+            line = f"{file}: {name}.{each} is {inside[each]!r}: it must be a section of settings"
+            require(isinstance(inside[each], dict), line)
+            _require_sections(file, f"{name}.{each}", typing.cast(type, hint), tree)
 
 
 def _paths(tree: Mapping[Any, Any]) -> Iterator[list[Any]]:

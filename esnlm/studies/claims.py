@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from esnlm.runs.console import counted
 from esnlm.studies import verdict
 from esnlm.studies.claims_file import Part, Selection
 from esnlm.studies.grid import MEASURES
@@ -105,7 +106,7 @@ def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome
             bounds = f" from {_number(selection.first)}" if selection.first > -math.inf else ""
             bounds += f" to {_number(selection.last)}" if selection.last < math.inf else ""
             which = f"{selection.case}, {selection.along}" if selection.case else selection.along
-            return f"{part.study} has {len(cells)} cells of {which}{bounds}"
+            return f"{part.study} has {counted(len(cells), 'cell')} of {which}{bounds}"
         for cell in cells:
             if not cell.measured(part.measure):
                 return f"no {MEASURES[part.measure][0]} of {cell.name}"

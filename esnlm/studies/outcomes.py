@@ -89,8 +89,8 @@ def _read_slopes(folder: Path) -> Outcome | None:
             case: [Slope(*(float(layer[key]) for key in Slope._fields)) for layer in measures["alignment"]]
             for case, measures in tree["report"].items()
         }
-        command = f"python -m experiments.bottleneck {tree['source']}"
-        return Outcome(folder.name, tree["study"]["note"], command, {}, slopes, int(tree["study"]["seeds"]))
+        note = tree["study"]["note"] + ("" if tree["study"]["images"]["folder"] else " The images are generated.")
+        return Outcome(folder.name, note, tree["command"], {}, slopes, int(tree["study"]["seeds"]))
     except (AttributeError, KeyError, OSError, TypeError, ValueError):
         raise _damaged(file) from None
 

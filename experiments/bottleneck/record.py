@@ -15,11 +15,11 @@ from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 class Record:
     """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end, its `report`."""
 
-    def __init__(self, out: Path, settings: OneStepSettings | CurvesSettings, source: str):
+    def __init__(self, out: Path, settings: OneStepSettings | CurvesSettings, command: str):
         self.file = out / f"{settings.kind}.json"
         self.content: dict[str, Any] = {
             "study": dataclasses.asdict(settings),
-            "source": source,
+            "command": command,
             "versions": versions(),
             "device": describe_device(),
         }

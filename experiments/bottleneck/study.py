@@ -1,5 +1,6 @@
 """Runs a study: reads its file, measures what is missing, and writes the report."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ def run_file(file: Path, out: Path | None = None, small: bool = False) -> None:
     if not isinstance(smaller, dict):
         raise InputError(f"{file}: small is {smaller!r}: it must be a section of settings")
     name = f"{file.stem}_small" if small else file.stem
-    run(tree | smaller if small else tree, out or Path("studies") / name, str(file))
+    chosen = ["--small"] * small + (["--out", str(out)] if out is not None else [])
+    command = shlex.join(["python", "-m", "experiments.bottleneck", str(file), *chosen])
+    run(tree | smaller if small else tree, out or Path("studies") / name, str(file), command)
 
 
-def run(tree: dict[str, Any], out: Path, source: str) -> None:
+def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None:
     """Measures what is left of a study, writes KIND.json, KIND.md and KIND.png, and prints the Markdown.
 
     Every measurement is kept at once. The same study therefore goes on in the same folder where it was stopped, and a
@@ -42,13 +45,14 @@ def run(tree: dict[str, Any], out: Path, source: str) -> None:
     Args:
         tree: the settings of a study of kind alignment, coordinate_check or training_curves.
         out: the folder for the results.
-        source: the study file's name, for errors and for the record.
+        source: the study file's name, for errors.
+        command: the one that runs this study, for the record.
 
     Raises:
         InputError: the settings, the images or the folder cannot be used, or it holds the results of other settings.
     """
     study = settings.parse(tree, source)
-    record = Record(out, study, source)
+    record = Record(out, study, command)
     if record.done:
         say(f"{record.file}: done already")
     elif isinstance(study, CurvesSettings):

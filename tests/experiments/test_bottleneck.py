@@ -457,8 +457,12 @@ def test_the_command_takes_the_small_sizes_and_names_the_folder(tmp_path, capsys
     study.run_file(tmp_path / "a.yaml", tmp_path, small=True)
     tree = {"kind": "alignment", "seeds": 30, "widths": {"first": 9}}
     source = str(tmp_path / "a.yaml")
-    assert ran == [(tree, Path("studies/a"), source), (tree | {"seeds": 2}, Path("studies/a_small"), source),
-                   (tree | {"seeds": 2}, tmp_path, source)]  # fmt: skip
+    command = f"python -m experiments.bottleneck {source}"
+    assert ran == [
+        (tree, Path("studies/a"), source, command),
+        (tree | {"seeds": 2}, Path("studies/a_small"), source, f"{command} --small"),
+        (tree | {"seeds": 2}, tmp_path, source, f"{command} --small --out {tmp_path}"),
+    ]
 
 
 @pytest.mark.parametrize(

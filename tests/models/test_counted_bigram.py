@@ -219,6 +219,17 @@ def test_scores_and_generated_text_are_those_of_the_sum(trained):
     assert run.generate(temperature=0, length=1) == [run.tokenizer.decode([int(first.argmax())])]
 
 
+def test_states_are_without_the_token_of_the_counts(trained):
+    run, text = trained[0], OTHERS[0]
+    ids = np.array([run.tokenizer.bos, *run.tokenizer.encode(text), run.tokenizer.eos])
+    (states,) = run.states([text])
+    assert states.shape == (len(ids), 4)  # (T, r)
+    logits = states @ run.model.params["readout"]["w"].T + run.model.params["readout"]["bias"]
+    logits += witten_bell(list(run.training_store()), run.tokenizer.vocab_size)[ids]
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(log_p[:-1], oracle(run, ids[:-1]), rtol=1e-5)
+
+
 def test_a_run_needs_no_text_to_be_restored(trained, tmp_path):
     run, again_at = trained[0], tmp_path / "run"
     shutil.copytree(run.directory, again_at)

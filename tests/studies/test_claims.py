@@ -128,7 +128,7 @@ def test_missing_cells_and_measures_are_not_tested(claims, tmp_path):
     study = sizes(*FALLING[:2], blimp=[[50.0] * 3, [None] * 3])
     write_study(tmp_path / "study", study)
     outcome = outcomes.read(tmp_path / "study")
-    assert examine(rises, outcome).reason == "study has 1 cells of state_size from 1,024".replace("study", "size")
+    assert examine(rises, outcome).reason == "study has 1 cell of state_size from 1,024".replace("study", "size")
     assert examine(above, outcome).reason == "size has no cell LSTM"
     assert examine(over, outcome).reason == "radius has no cell radius=1.6"
     without = sizes(*FALLING, blimp=[[50.0] * 3, [50.0] * 3, [None] * 3])  # as of a model that has collapsed
@@ -185,11 +185,13 @@ def test_slopes_of_alignment_are_flat_or_not(tmp_path):
         case: {"alignment": [{"slope": s, "low": s - 0.05, "high": s + 0.05, "constant": 0.0} for s in slopes]}
         for case, slopes in layers.items()
     }
-    record = {"study": {"seeds": 30, "note": "Figure 3.3."}, "source": "a.yaml", "cells": {}, "report": report}
+    settings = {"seeds": 30, "note": "Figure 3.3.", "images": {"folder": None}}
+    command = "python -m experiments.bottleneck a.yaml --out slopes"
+    record = {"study": settings, "command": command, "cells": {}, "report": report}
     (tmp_path / "slopes").mkdir()
     (tmp_path / "slopes" / "alignment.json").write_text(json.dumps(record))
     outcome = outcomes.read(tmp_path / "slopes")
-    assert outcome.command == "python -m experiments.bottleneck a.yaml"
+    assert outcome.command == command and outcome.note == "Figure 3.3. The images are generated."
     found = [examine(part, outcome) for part in parts(file)]
     assert [each.verdict for each in found] == [Verdict.HOLDS, Verdict.HOLDS, Verdict.NOT_TESTED]
     assert found[0].here == ("layer 1: -0.02 [-0.07, +0.03]", "layer 2: +0.01 [-0.04, +0.06]")
