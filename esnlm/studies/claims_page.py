@@ -6,7 +6,7 @@ from pathlib import Path
 from esnlm.errors import InputError, require
 from esnlm.reporting.tables import markdown_table
 from esnlm.runs.atomic import write_file
-from esnlm.studies import outcomes, verdict
+from esnlm.studies import made_from, outcomes, verdict
 from esnlm.studies.claims import Finding, digits_of, examine
 from esnlm.studies.claims_file import Claim, read_claims
 from esnlm.studies.mean_text import format_value
@@ -81,26 +81,22 @@ def _count_tested(findings: Sequence[Finding]) -> int:
 
 def _describe(studies: Sequence[Outcome]) -> list[str]:
     """Returns what the studies were made from: text, vocabulary, epochs, seeds, hours and machines."""
-    header = ["study", "runs", "words", "vocabulary", "epochs", "learning rate", "seeds", "hours of training"]
     rows = []
     for study in studies:
         runs = study.runs()
-        figures = [_several(study.known(key)) for key in ("words", "vocab_size", "epochs", "learning_rate", "seed")]
+        figures = made_from.figures(runs)
         if study.seeds is not None:
-            figures[-1] = str(study.seeds)
-        hours = sum(float(run["seconds"]) for run in runs) / 3600
-        rows.append([study.name, len(runs) or "", *figures, f"{hours:.1f}" if runs else ""])
-    lines = markdown_table(header, rows, align="lr")
-    notes = dict.fromkeys(study.note for study in studies if study.note)
-    for note in notes:
-        lines += ["", note]
+            figures["seeds"] = str(study.seeds)
+        rows.append([study.name, len(runs) or "", *figures.values()])
+    lines = markdown_table(["study", "runs", *made_from.figures([])], rows, align="lr")
+    notes: dict[str, list[str]] = {}
+    for study in studies:
+        notes.setdefault(study.note, []).append(study.name)
+    for note, names in notes.items():
+        lines += ["", f"{', '.join(names)}: {note}"] if note else []
     origins = dict.fromkeys(f"- on {run['origin']}" for study in studies for run in study.runs())
     commands = [f"- `{study.command}`" for study in studies if study.command]
     return [*lines, "", "Made by", "", *commands, *origins]
-
-
-def _several(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in values)
 
 
 def _row(name: str, finding: Finding) -> list[str]:

@@ -13,6 +13,7 @@ from esnlm.runs.atomic import write_files
 from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
+from esnlm.studies import made_from
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_cross import cross_tables
 from esnlm.studies.mean_text import format_mean, format_value
@@ -139,7 +140,8 @@ def _render(
     grid: Grid, header: list[str], rows: list[list[str]], cells: list[dict[str, Any]], command: str, plot: str | None
 ) -> str:
     """Returns the page."""
-    lines = [f"# {grid.title}", "", *([grid.note, ""] if grid.note else [])]
+    figures = made_from.sentence([run for cell in cells for run in cell["runs"]])
+    lines = [f"# {grid.title}", "", *([grid.note, ""] if grid.note else []), *([figures, ""] if figures else [])]
     lines += [
         f"{ERROR_NOTE} NLL is in nats per token; a regression has no train NLL,",
         "which is a mean over updates.",

@@ -49,10 +49,6 @@ class Outcome(NamedTuple):
     def runs(self) -> list[dict[str, Any]]:
         return [run for cell in self.cells.values() for run in cell.runs]
 
-    def known(self, key: str) -> list[Any]:
-        """Returns the different values that its runs have of something, sorted, without those that have none."""
-        return sorted({run[key] for run in self.runs() if run.get(key) is not None})
-
 
 def read(folder: Path) -> Outcome | None:
     """Returns what the folder of a study holds, or None where there is none.

@@ -207,7 +207,7 @@ def test_the_page_says_what_was_made_from_what_and_what_holds(claims, tmp_path, 
     page = capsys.readouterr().out
     assert out.read_text() == page and page.startswith("# The papers' claims\n")
     assert "| size | 9 | 1,000 | 300 | 1 | 0.001 | 0, 1, 2 | 0.2 |" in page  # 9 runs of 90 s
-    assert "\nAnother text than the paper's.\n" in page and "\n- on a CPU x 1, 2 cores\n" in page
+    assert "\nsize: Another text than the paper's.\n" in page and "\n- on a CPU x 1, 2 cores\n" in page
     assert "\n- `esnlm study size.yaml`\n" in page
     assert "| 1 | More units are better. | **not resolved** | 2 of 3 |" in page
     assert "| 2 | Some radii blow up. | **not tested** | 0 of 1 |" in page

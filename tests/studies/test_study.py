@@ -120,6 +120,9 @@ def test_the_page_shows_them_beside_the_published_values(finished):
     page = (finished[1] / "table.md").read_text()
     lines = page.splitlines()
     assert lines[0] == "# radius (out)" and lines[2] == "Trend only." and "Published: a paper" in lines
+    assert (
+        lines[4].startswith("Words ") and "; epochs 1; learning rate 0.001; seeds 0, 1; hours of training " in lines[4]
+    )
     assert "Made by `the command`" in lines and "![radius (out)](table.png)" in lines
     header, _, *rows = [[text.strip() for text in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     table = [dict(zip(header, row, strict=True)) for row in rows]
