@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--jobs", metavar="J", help=several)
     part = "train every N-th run only, from number I on, counted from 0: one process of a SLURM array"
     add("--cell", metavar="I/N", help=part)
+    elsewhere = "tables of this study from other machines, table.json, whose runs count as done"
+    add("--finished", type=Path, nargs="+", metavar="TABLE", default=(), help=elsewhere)
     accept_settings(parser)
 
 
@@ -43,4 +45,5 @@ def run(options: argparse.Namespace) -> int:
         command=options.command,
         jobs=parse_jobs(options.jobs),
         part=parse_part(options.cell),
+        finished=options.finished,
     )

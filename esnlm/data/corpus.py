@@ -65,8 +65,8 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
 def fingerprints(corpus: Corpus) -> dict[str, str | None]:
     """Returns the sha256 of the training tokens, the validation tokens (None without validation) and the tokenizer."""
     return {
-        "train": _sha256_of_tokens(corpus.train),
-        "validation": _sha256_of_tokens(corpus.validation) if corpus.validation else None,
+        "train": corpus.train.tokens_sha256,
+        "validation": corpus.validation.tokens_sha256 if corpus.validation else None,
         "tokenizer": corpus.tokenizer.sha256,
     }
 
@@ -77,7 +77,7 @@ def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
         begun = parse_json(read_small(directory.data))["train"]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None
-    if begun != _sha256_of_tokens(store):
+    if begun != store.tokens_sha256:
         raise InputError(
             f"{store.folder}: not the training store that {directory.path} was begun with; its text has changed"
         )
@@ -88,11 +88,6 @@ def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
     counts = np.bincount(np.asarray(store.tokens), minlength=tokenizer.vocab_size).astype(np.int64)
     counts[tokenizer.bos] -= len(store)
     return counts
-
-
-def _sha256_of_tokens(store: TokenStore) -> str:
-    """Returns the hash of a store's tokens. The bounds of the sentences, BOS and EOS, are among them."""
-    return store.manifest["sha256"]["tokens.bin"]
 
 
 def _require_same(corpus: Corpus, directory: RunDirectory) -> None:

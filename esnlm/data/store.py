@@ -60,6 +60,11 @@ class TokenStore:
         """Yields the sentences in order, each (T,) int32."""
         return (self.sentence(i) for i in range(len(self)))
 
+    @property
+    def tokens_sha256(self) -> str:
+        """The hash of the tokens, as the manifest says it. The bounds of the sentences, BOS and EOS, are among them."""
+        return self.manifest["sha256"]["tokens.bin"]
+
     @cached_property
     def lengths(self) -> np.ndarray:
         """Counts the tokens of each sentence, BOS and EOS among them: (sentences,) int64."""

@@ -1,8 +1,9 @@
 """The table of a grid: mean and standard error of each cell's runs, beside what was published."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,40 @@ from esnlm.studies import made_from
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_cross import cross_tables
 from esnlm.studies.mean_text import format_mean, format_value
+from esnlm.training.settings import hash_settings
 
+# What a run was made from, in hashes: its settings, its text, and the minimal pairs that it was scored on.
+MADE_FROM = ("settings_sha256", "data_sha256", "pairs_sha256")
 ERROR_NOTE = "Mean over runs that differ in their seed (one standard error)."
 
+NOWHERE: Mapping[Path, dict[str, Any]] = MappingProxyType({})
 
-def collect_cells(grid: Grid, runs: Sequence[GridRun]) -> list[dict[str, Any]]:
-    """Returns what is known so far: for each cell its finished runs, and mean, standard error and n of each measure."""
+
+def collect_cells(
+    grid: Grid, runs: Sequence[GridRun], elsewhere: Mapping[Path, dict[str, Any]] = NOWHERE
+) -> list[dict[str, Any]]:
+    """Returns what is known so far: for each cell its finished runs, and mean, standard error and n of each measure.
+
+    Args:
+        grid: the study.
+        runs: all its runs.
+        elsewhere: the figures of runs that were finished elsewhere, by run directory. A run that is finished here counts first.
+    """
     cells = []
     for cell in grid.cells:
         of_cell = (run for run in runs if run.cell == cell.name)
-        found = [read_measures(run) for run in of_cell if RunDirectory(run.directory).read_summary()]
+        known = (_known(run, elsewhere) for run in of_cell)
+        found = [figures for figures in known if figures is not None]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cell_values = {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings}
         cells.append(cell_values | {"runs": found, "means": means})
     return cells
+
+
+def _known(run: GridRun, elsewhere: Mapping[Path, dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the figures of a run that is finished, here or elsewhere, and None of any other."""
+    here = RunDirectory(run.directory).read_summary()
+    return elsewhere.get(run.directory) if here is None else read_measures(run)
 
 
 def mean_and_error(values: Sequence[float]) -> dict[str, Any]:
@@ -92,7 +113,13 @@ def read_measures(run: GridRun) -> dict[str, Any]:
         "epochs": summary["epochs"],
         "learning_rate": row["settings"]["training"].get("learning_rate"),
     }
-    return {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin} | made_from | measures
+    hashes = {
+        "settings_sha256": hash_settings(run.experiment),
+        "data_sha256": summary.get("data_sha256"),
+        "pairs_sha256": None if numbers["blimp"] is None else pairs["data_sha256"],
+    }
+    told = {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin}
+    return told | made_from | hashes | measures
 
 
 def _vocab_size(run: Path) -> int | None:

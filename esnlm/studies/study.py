@@ -15,7 +15,7 @@ from esnlm.runs.atomic import write_file
 from esnlm.runs.console import clock, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.yaml_file import read_tree
-from esnlm.studies import folder
+from esnlm.studies import elsewhere, folder
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
 from esnlm.studies.grid_table import collect_cells, write_table
@@ -66,6 +66,7 @@ def run_study(
     command: str = "",
     jobs: int | str | None = None,
     part: Part | None = None,
+    finished: Sequence[Path] = (),
 ) -> int:
     """Runs what is left of a study, or shows what that is. The whole file is checked before anything is trained.
 
@@ -78,6 +79,7 @@ def run_study(
         command: the command, to stand in the table.
         jobs: how many runs to train side by side, or "auto"; None trains them one by one and shows what each says.
         part: the runs that are this process's to train, of all; None takes them all.
+        finished: tables of the same study, table.json, whose runs count as done here.
 
     Returns:
         0 when all is done; 75 when it was stopped and the same command goes on; otherwise the status of the run that
@@ -91,6 +93,7 @@ def run_study(
     if tree["kind"] == "search":
         message = f"{file}: a search builds on the results of all its trials: give --jobs in place of --cell"
         require(part is None, message)
+        require(not finished, f"{file}: --finished is for grids; a search goes on from its own folder")
         return run_search(tree | paths, file, only_plan, overrides, command, jobs)
     tree, overrides = replace_lists(tree, overrides)
     grid = parse_grid(tree | paths, file)
@@ -99,15 +102,16 @@ def run_study(
     ours = runs if part is None else runs[part.first :: part.step]
     if status := _check_begun(ours):
         return status
-    unfinished = _find_unfinished(grid, ours)
+    known = elsewhere.read(finished, grid, runs)
+    unfinished = _find_unfinished(grid, ours, known)
     # Computed for all runs: this reads their token stores, and notices here one that cannot be used.
     flops = {run.directory: plan.flops(run.experiment) for run in runs}
     if only_plan:
         _show_plan(ours, unfinished, flops)
         return 0
     folder.make(grid.out)
-    _write_results(grid, runs, command)
-    work = _Work(grid, runs, ours, unfinished, flops, command)
+    work = _Work(grid, runs, ours, unfinished, flops, command, known)
+    _write_results(work)
     status, lost = _run_one_by_one(work) if jobs is None else _run_side_by_side(work, jobs)
     if status:
         return status
@@ -139,6 +143,7 @@ class _Work(NamedTuple):
     unfinished: list[GridRun]  # of ours
     flops: Mapping[Path, float]
     command: str
+    known: Mapping[Path, dict[str, Any]]  # the figures of runs that were finished elsewhere
 
 
 def _run_one_by_one(work: _Work) -> tuple[int, bool]:
@@ -160,7 +165,7 @@ def _run_one_by_one(work: _Work) -> tuple[int, bool]:
                 tell(f"{run.directory} ended with status {status}; the same command tries it again")
             return max(status, 1), lost  # a negative status is the signal that ended the run
         done += flops[run.directory]
-        _write_results(work.grid, work.runs, work.command)
+        _write_results(work)
     return 0, lost
 
 
@@ -199,7 +204,7 @@ def _run_side_by_side(work: _Work, jobs: int | str) -> tuple[int, bool]:
                     lost = lost or ended.status == OUTPUT_LOST
                     progress.done += 1
                     done += of_name[ended.job.name]
-                    _write_results(work.grid, work.runs, work.command)
+                    _write_results(work)
                 elif not pool.asked:
                     failed.append(ended)
                     progress.failed += 1
@@ -235,7 +240,7 @@ def require_all_same(begun: list[Experiment]) -> None:
         require_same(experiment, RunDirectory(Path(experiment.run)), advice=advice)
 
 
-def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
+def _find_unfinished(grid: Grid, runs: list[GridRun], known: Mapping[Path, dict[str, Any]]) -> list[GridRun]:
     """Returns the runs that are not done. Raises InputError where one was scored on other minimal pairs."""
     digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     unfinished = []
@@ -250,19 +255,22 @@ def _find_unfinished(grid: Grid, runs: list[GridRun]) -> list[GridRun]:
             message = f"is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
             raise InputError(f"{scores}: {message}")
         summary = directory.read_summary()
+        if summary is None and run.directory in known and digest in (None, known[run.directory]["pairs_sha256"]):
+            continue
         if summary is None or (digest and (scored is None or scored["step"] != summary["step"])):
             unfinished.append(run)
     return unfinished
 
 
-def _write_results(grid: Grid, runs: list[GridRun], command: str) -> None:
+def _write_results(work: _Work) -> None:
     """Writes table.md, table.json and the plot as they stand now."""
+    grid = work.grid
     with folder.held(grid.out):
-        cells = collect_cells(grid, runs)
+        cells = collect_cells(grid, work.runs, work.known)
         picture = plot_grid(grid, cells)
         if picture is not None:
             write_file(grid.out / "table.png", picture)
-        write_table(grid, cells, command, None if picture is None else "table.png")
+        write_table(grid, cells, work.command, None if picture is None else "table.png")
 
 
 def _show_plan(runs: list[GridRun], unfinished: list[GridRun], flops: Mapping[Path, float]) -> None:

@@ -1,6 +1,8 @@
 """The settings of a run: decided where they are left open, written down once, and compared when it is resumed."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Sequence
 
 from esnlm import config_io
@@ -24,6 +26,8 @@ MAY_CHANGE = (
 # What may change without being asked for: the directory has moved, what only watches decides nothing, and a run goes on with
 # the devices that are there.
 NOT_COMPARED = ("run", "tracking", "compute.mesh")
+# Of what may change, what a result depends on beyond the rounding of float32.
+MATTERS = ("compute.precision", "compute.state_precision")
 
 
 def resolve(
@@ -92,6 +96,18 @@ def require_same(
         message = f"the run was begun with another configuration ({differences}); {advice}"
         raise InputError(f"{directory.config}: {message}")
     return experiment, list(changes.values())
+
+
+def hash_settings(experiment: Experiment) -> str:
+    """Returns the sha256 of the settings that a result depends on, which is the same on every machine.
+
+    What a device chooses, and where run and text lie, are not among them, and neither is the seed: runs that differ in
+    nothing but their seed have one hash. The text has hashes of its own (`fingerprints` in data/corpus.py).
+    """
+    left_out = {"run", "seed", *MAY_CHANGE} - {*MATTERS}
+    tree = {key: value for key, value in flatten(as_dict(experiment)).items() if key not in left_out}
+    tree = {key: value for key, value in tree.items() if not key.startswith(("tracking.", "compute.mesh"))}
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
 def require_validation(experiment: Experiment, corpus: Corpus) -> None:

@@ -53,6 +53,16 @@ class DataSource(ABC):
         """Returns where the training store of a run lies, or should lie; None where there is none."""
         return None
 
+    def text_sha256(self) -> dict[str, str | None] | None:
+        """Returns the sha256 of the tokens of the `train` and the `validation` text, without verifying them.
+
+        None where a run makes its text itself, so that the settings and the seed say all of it.
+
+        Raises:
+            InputError: a store is missing or damaged.
+        """
+        return None
+
     @abstractmethod
     def size(self) -> CorpusSize:
         """Returns the size of the training corpus without making or verifying it.

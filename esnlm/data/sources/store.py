@@ -29,6 +29,11 @@ class StoreData(DataSource):
     def train_folder(self, directory: RunDirectory) -> Path | None:
         return Path(self.train)
 
+    def text_sha256(self) -> dict[str, str | None] | None:
+        folders = {"train": self.train, "validation": self.validation}
+        stores = {part: open_store(Path(folder), verify=False) if folder else None for part, folder in folders.items()}
+        return {part: None if store is None else store.tokens_sha256 for part, store in stores.items()}
+
     def size(self) -> CorpusSize:
         store = self._unverified()
         return CorpusSize(len(store), len(store.tokens) - len(store), store.manifest["tokenizer"]["vocab_size"])
