@@ -13,6 +13,8 @@ A round is --updates updates. Where a model trains on numbers that are computed 
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
 tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
 With --precisions, each configuration takes its turns in each of these precisions of the readout's products, the first of them first.
+The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
+also takes its turns without them.
 
 Writes families.json and .md under --out.
 """
@@ -33,6 +35,7 @@ from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
 from esnlm.ops.matmul import PRECISIONS
+from esnlm.readout import padding
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.precomputed import PrecomputedUpdates
@@ -49,6 +52,9 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--configs", type=Path, nargs="+", required=True, help="configurations of training, YAML")
     parser.add_argument("--store", type=Path, required=True, help="take the sentences from this token store")
     parser.add_argument("--precisions", choices=PRECISIONS, nargs="+", help="default: that of each configuration")
+    parser.add_argument(
+        "--without-padding", action="store_true", help="measure each configuration without added rows, too"
+    )
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
@@ -83,6 +89,11 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     text, window, batch_size = plan(experiments, args)
     vocab_size = text.store.manifest["tokenizer"]["vocab_size"]
     own = {name: Family(experiment, text, window, vocab_size) for name, experiment in experiments.items()}
+    if args.without_padding:
+        own |= {
+            f"{name}, V rows": Family(experiment, text, window, vocab_size, can_be_padded=False)
+            for name, experiment in experiments.items()
+        }
     windows = [text.batches(i) for i in range(args.rounds)]
     count = min(args.updates, *map(len, windows))  # updates a round
     turns: dict = {}
@@ -107,7 +118,7 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
         if name in own:
-            result["title"], result["trained"] = own[name].title, own[name].trained
+            result["title"], result["trained"], result["rows"] = own[name].title, own[name].trained, own[name].rows
             result["ahead_s"] = float(np.median(ahead[name]))
             result["states_per_s"] = float(np.median(tokens / ahead[name])) if own[name].ahead else None
     return {
@@ -138,16 +149,20 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
 class Family:
     """The updates of one configuration, as training/loop.py has them made, on windows that are chosen here."""
 
-    def __init__(self, experiment: Experiment, text: Text, window_tokens: int, vocab_size: int):
+    def __init__(
+        self, experiment: Experiment, text: Text, window_tokens: int, vocab_size: int, can_be_padded: bool = True
+    ):
         training, config = experiment.training, experiment.model
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
         model = config.initialize(vocab_size, 0, frozen)
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
-        optimizer = make_optimizer(training)
-        self.text, self.params = text, model.params
-        self.state = optimizer.init(self.params)
+        can_be_padded = can_be_padded and config.readout_can_be_padded
+        padded = padding.choose(vocab_size, jax.default_backend(), can_be_padded=can_be_padded)
+        optimizer = padded.hold(make_optimizer(training))
+        self.text, self.params = text, padded.pad_params(model.params)
+        self.state, self.rows = optimizer.init(self.params), padded.rows
         self.ahead, self.title, self.trained = config.trains_ahead, config.title, model.counts().trainable
         needed = {
             "model": model.for_device(compute),
@@ -207,6 +222,7 @@ def markdown(record: dict) -> list[str]:
             name,
             r.get("title", ""),
             r.get("trained"),
+            r.get("rows"),
             r["tokens_per_s"],
             *(1e3 * r[key] / count for key in ("median_s", "min_s", "max_s")),
             1e3 * r["ahead_s"] / count if r.get("states_per_s") else None,
@@ -215,11 +231,23 @@ def markdown(record: dict) -> list[str]:
         ]
         for name, r in record["contenders"].items()
     ]
-    head = ["", "model", "trained", "tokens/s", "ms an update", "least", "most", "ahead, ms", "states/s", f"x {first}"]
+    head = [
+        "",
+        "model",
+        "trained",
+        "rows",
+        "tokens/s",
+        "ms an update",
+        "least",
+        "most",
+        "ahead, ms",
+        "states/s",
+        f"x {first}",
+    ]
     return [
         f"Medians over {len(record['contenders'][first]['rounds_s'])} rounds of {count} updates of {record['batch_size']} sentences,"
         f" {record['tokens_an_update']:.0f} tokens on average, in which the models take turns; V = {record['vocab_size']:,}. `ahead` is what",
-        "an update's share of the features that are computed ahead takes.",
+        "an update's share of the features that are computed ahead takes. `rows` are the readout's: V, and those that a run adds.",
         f"`x {first}` is the median over rounds of a model's time over that of {first}.",
         "",
         *measure.table(head, cells),

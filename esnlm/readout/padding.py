@@ -5,6 +5,11 @@ line of memory, and XLA pads copies of the logits and of A at every update, for 
 a tile. So rows are added while the arrays are on a device, and taken away before anything is saved: no file knows of them.
 Where several devices divide the vocabulary, parallel/placement.py pads in place of this.
 
+A CPU has the opposite wish. The gradient of A reads the exponentials (C, V) of cross_entropy.py column by column. Where V is
+a multiple of 1,024, the numbers of a column lie a multiple of 4,096 bytes apart, and all of them want the same few places of
+the cache: the product took 1.4 times as long as at a V beside it, and twice as long where V is a power of two from 8,192 on
+(results/readout_rows.md). So some rows are added that move them apart.
+
 An added row is no token. Its weights are 0 and its bias is PADDING_BIAS, so that its probability is exactly 0 in every
 softmax, and so are its gradients and the moments of an optimizer. Losses, gradients, norms of gradients and what is not
 finite are therefore those of the arrays without padding, up to the order of sums. Weight decay would shrink the bias of a
@@ -19,6 +24,8 @@ import jax.numpy as jnp
 import optax
 
 MULTIPLE = 128  # rows: whole tiles of a GPU's products, and the lanes of a TPU
+ON_CPU = 16  # rows that are added there: a line of the cache, so that each row of the logits begins at one
+SMALLEST_ON_CPU = 2048  # tokens; below, the exponentials of some hundred tokens lie in the cache however they are read
 PADDING_BIAS = -1e30  # far below any logit; finite, or 0 times it were not a number
 OF_VOCABULARY = ("a", "w", "bias")  # the arrays of a readout whose first axis is the vocabulary
 
@@ -89,11 +96,14 @@ def choose(vocab_size: int, backend: str, can_be_padded: bool = True) -> Vocabul
 
     Args:
         vocab_size: V.
-        backend: cpu, gpu or tpu. A CPU gains nothing from padding, so nothing is padded there.
+        backend: cpu, gpu or tpu.
         can_be_padded: False for a model in which something else than readout/linear.py reads the readout.
     """
-    if not can_be_padded or backend == "cpu":
+    if not can_be_padded:
         return VocabularyPadding(vocab_size, vocab_size)
+    if backend == "cpu":
+        meets_itself = vocab_size % MULTIPLE == 0 and vocab_size >= SMALLEST_ON_CPU
+        return VocabularyPadding(vocab_size, vocab_size + ON_CPU * meets_itself)
     return VocabularyPadding(vocab_size, -(-vocab_size // MULTIPLE) * MULTIPLE)
 
 

@@ -54,6 +54,13 @@ def test_the_rows_are_a_multiple_of_128():
     assert padding.choose(50_257, "gpu", can_be_padded=False).rows == 50_257
 
 
+def test_on_a_cpu_the_columns_of_the_logits_do_not_meet_in_its_cache():
+    assert padding.choose(8_192, "cpu").rows == 8_208
+    assert padding.choose(8_000, "cpu").rows == 8_000  # no multiple of 128
+    assert padding.choose(1_024, "cpu").rows == 1_024  # too few to matter
+    assert padding.choose(8_192, "cpu", can_be_padded=False).rows == 8_192
+
+
 def test_nothing_is_touched_where_nothing_is_padded():
     params, optimizer, without = problem()[0], optax.adamw(0.1), padding.choose(V, "cpu")
     assert without.pad_params(params) is without.trim(params) is without.pad_moments(params) is params
