@@ -62,11 +62,11 @@ def problem(padded: padding.VocabularyPadding, args) -> tuple:
 
 def gradient(z, w, bias, targets, weights, precision: str, _: int) -> None:
     """Computes the loss and its gradient."""
-    jax.block_until_ready(_compute(z, w, bias, targets, weights, precision))
+    jax.block_until_ready(compute(z, w, bias, targets, weights, precision))
 
 
 @partial(jax.jit, static_argnums=5)
-def _compute(z, w, bias, targets, weights, precision: str):
+def compute(z, w, bias, targets, weights, precision: str):
     def loss(z, w, bias):
         return weighted_nll(z, w, bias, targets, weights, None, precision)
 

@@ -5,6 +5,7 @@ Nothing here looks at a time.
 
 import json
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import families
 import generation
 import measure
 import prepare_memory
+import readout_rows
 import recurrence
 import scoring
 import sentences
@@ -25,6 +27,7 @@ import untrained
 
 import esnlm
 from esnlm.errors import InputError
+from esnlm.readout.padding import VocabularyPadding
 
 TINY = ["--square", "32", "--copy-megabytes", "1", "--rounds", "1"]
 
@@ -177,6 +180,22 @@ def test_padded_sizes_are_those_of_a_run():
     assert start_up.padded_sizes(store, part=4)["updates"] == 5
 
 
+def test_rows_that_are_added_change_no_loss_and_no_gradient(tmp_path):
+    size, few = 2048, ["--rank", "4", "--tokens", "5", "--rounds", "1", "--out", str(tmp_path)]
+    figures = readout_rows.main(["--sizes", str(size), "2049", *few])["sizes"]
+    assert set(figures["2048"]) >= {"V rows", "padded"} and "padded" not in figures["2049"]
+    assert "| 2,048 | 2,064 |" in (tmp_path / "readout_rows.md").read_text()
+
+    args = types.SimpleNamespace(rank=4, tokens=5)
+    plain, padded = (
+        readout_rows.compute(*readout_rows.problem(rows, args), "float32")
+        for rows in (VocabularyPadding(size, size), VocabularyPadding(size, size + 16))
+    )
+    np.testing.assert_allclose(plain[0], padded[0], rtol=1e-6)
+    for one, other in zip(plain[1], padded[1], strict=True):
+        np.testing.assert_allclose(one, other[: len(one)], rtol=1e-5, atol=1e-7)
+
+
 def test_families_take_turns_on_the_same_sentences(tmp_path):
     text = ["the cat sees a dog .", "a dog that the cat sees sleeps .", "the dog sleeps ."] * 12
     store = tmp_path / "store"
@@ -203,6 +222,8 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
     assert "ms an update" in (tmp_path / "families.md").read_text()
     twice = families.main([*map(str, arguments), "--precisions", "float32", "bf16"])["contenders"]
     assert {f"{name}, {precision}" for name in models for precision in ("float32", "bf16")} <= set(twice)
+    both = families.main([*map(str, arguments), "--without-padding"])["contenders"]
+    assert {f"{name}, V rows" for name in models} <= set(both)
     configs[0].write_text(configs[0].read_text().replace("4}", "8}"))
     with pytest.raises(InputError, match=r"^training.batch_size is 4, 8: give the same for all$"):
         families.main([*map(str, arguments)])
