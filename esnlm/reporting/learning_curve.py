@@ -1,5 +1,6 @@
 """A learning curve as a page, a picture and a table on the terminal."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from esnlm.reporting import plots
@@ -11,6 +12,7 @@ RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
 ONE_POINT = "one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve"
 COLUMNS = 4  # of small pictures, one a phenomenon
+FAR = 1.0  # nats: a model whose NLL is nowhere so near to the run's is named, not drawn, so that the others can be told apart
 
 
 def show(result: dict) -> None:
@@ -186,12 +188,14 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     words = [point["words"] / 1e6 for point in points]
     colours = dict(zip(names, BASELINES, strict=False))
     first, *others = axes.flat
+    own_nll = [point["nll"]["model"] for point in points]
+    far = [name for name in names if all(point["nll"][name] - point["nll"]["model"] > FAR for point in points)]
     for name in names:
-        first.plot(words, [point["nll"][name] for point in points], color=colours[name], marker=".", label=name)
-    first.plot(
-        words, [point["nll"]["model"] for point in points], color=RUN, marker="o", markersize=4, label="this run"
-    )
-    first.set_title("NLL, nats per token", fontsize=9, color=INK)
+        heights = [math.nan if name in far else point["nll"][name] for point in points]
+        first.plot(words, heights, color=colours[name], marker=".", label=name)
+    first.plot(words, own_nll, color=RUN, marker="o", markersize=4, label="this run")
+    above = ", ".join(f"{name} {points[-1]['nll'][name]:.2f}" for name in far)
+    first.set_title("NLL, nats per token" + f" ({above})" * bool(far), fontsize=9, color=INK)
     for axis, (title, place) in zip(others, places, strict=False):
         for name in names:
             heights = [_entry(point["pairs"][name], place)["accuracy"] for point in points]

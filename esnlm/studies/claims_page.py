@@ -19,7 +19,8 @@ differences has its interval on the side that it says. It **does not hold** if o
 100 - 5 / k percent (Bonferroni) on the other side. Otherwise it is **not resolved**, and always with fewer than three seeds.
 Runs that are counted must all be as the sentence says; if none of a cell is, it does not hold. **Not tested** is what no
 study here can say. Of the sentences of a claim that were tested, all must hold for it to hold; one that does not is enough for
-it not to. Sentences are judged one by one, without a correction over them.
+it not to. Sentences are judged one by one, without a correction over them. NLL here counts the EOS of each sentence, which is
+easily predicted; the papers do not say whether theirs does. The tables of the studies have it without EOS, too.
 """
 
 

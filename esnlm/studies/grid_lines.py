@@ -50,6 +50,12 @@ def make_lines(cells: list[dict[str, Any]], key: str, values: Sequence[Value]) -
     return {name: sorted(points) for name, points in lines.items()}
 
 
+def describe(cells: list[dict[str, Any]]) -> str:
+    """Returns what a dot of the picture is: a mean with its error, or where no cell has several runs, one run."""
+    several = any(len(cell["runs"]) > 1 for cell in cells)
+    return "mean and one standard error" if several else "one run each"
+
+
 def read_mean(cell: dict[str, Any], name: str) -> Value:
     found = cell["means"][name]
     return None if found["mean"] is None else (found["mean"], found["se"])

@@ -8,7 +8,7 @@ from esnlm.reporting import plots
 from esnlm.reporting.plots import COLOURS, INK
 from esnlm.studies.grid import MEASURES, Grid, short_names
 from esnlm.studies.grid_dots import plot_dots
-from esnlm.studies.grid_lines import Point, find_axis, make_lines, read_mean
+from esnlm.studies.grid_lines import Point, describe, find_axis, make_lines, read_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     shown = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.suptitle(f"{grid.title}: mean and one standard error", x=0.02, ha="left", color=INK, parse_math=False)
+    figure.suptitle(f"{grid.title}: {describe(cells)}", x=0.02, ha="left", color=INK, parse_math=False)
     style: dict[str, Any] = {"ncols": 2 * len(panels), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", **style)
     return plots.png(figure)

@@ -1,0 +1,17 @@
+"""The picture of a learning curve."""
+
+import pytest
+
+from esnlm.reporting import learning_curve, plots
+
+
+def test_a_model_that_is_far_above_the_curve_is_named_and_not_drawn(monkeypatch):
+    pytest.importorskip("matplotlib")
+    kept = []
+    monkeypatch.setattr(plots, "png", lambda made: kept.append(made) or b"")
+    losses = [{"model": 5.5, "unigram": 6.93, "bigram": 5.4}, {"model": 5.0, "unigram": 6.92, "bigram": 5.2}]
+    points = [{"words": 10**6 * (i + 1), "nll": nll, "nll_without_eos": nll} for i, nll in enumerate(losses)]
+    learning_curve.plot({"run": "a run", "points": points, "pairs": None})
+    panel = kept[0].axes[0]
+    assert panel.get_title() == "NLL, nats per token (unigram 6.92)"
+    assert panel.get_ylim()[1] < 6, "so that the run and the bigram model can be told apart"
