@@ -44,6 +44,8 @@ def measure_size(vocab_size: int, args) -> dict:
     rows |= {"padded": added} if added.rows > vocab_size else {}
     contenders = {name: partial(gradient, *problem(each, args), args.precision) for name, each in rows.items()}
     seconds, failures = measure.interleave(contenders, args.rounds)
+    if failures:  # no memory, say: then there is nothing to compare
+        return {"rows": added.rows, "failures": failures}
     return measure.compare(seconds, "V rows") | {"rows": added.rows, "failures": failures}
 
 
@@ -76,6 +78,9 @@ def compute(z, w, bias, targets, weights, precision: str):
 def markdown(record: dict) -> list[str]:
     cells = []
     for size, found in record["sizes"].items():
+        if found["failures"]:
+            cells.append([int(size), found["rows"], *[None] * 5])
+            continue
         plain, padded = found["V rows"], found.get("padded")
         operations = 6 * record["tokens"] * record["rank"] * int(size)
         cells.append(

@@ -8,9 +8,11 @@ from esnlm.data.sources.base import DataSource
 from esnlm.errors import InputError, require
 from esnlm.runs.console import counted, tell
 from esnlm.runs.json_file import parse_json
-from esnlm.studies.grid import Grid, GridRun
+from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_table import MADE_FROM
 from esnlm.training.settings import hash_settings
+
+NO_TABLE = "not the table of a grid, as esnlm study writes it; name the table.json of this study"
 
 
 def read(tables: Sequence[Path], grid: Grid, runs: Sequence[GridRun]) -> dict[Path, dict[str, Any]]:
@@ -40,7 +42,7 @@ def read(tables: Sequence[Path], grid: Grid, runs: Sequence[GridRun]) -> dict[Pa
             _require_same(file, cell, figures, run, texts[data])
             found.setdefault(run.directory, figures)
         if unknown:
-            tell(f"{file}: {counted(unknown, 'run')} of it are of no cell and seed of this study, and are left out")
+            tell(f"{file}: left out, of no cell and seed of this study: {counted(unknown, 'run')}")
     return found
 
 
@@ -57,15 +59,17 @@ def _read_table(file: Path, study: str) -> list[tuple[str, dict[str, Any]]]:
         name = tree["study"]
         runs = [(str(cell["cell"]), run) for cell in tree["cells"] for run in cell["runs"]] if right else []
         for _, run in runs:
-            int(run["seed"]), float(run["seconds"])
+            # What is not finite is a text in JSON, "inf", and float reads it.
+            run |= {name: None if run[name] is None else float(run[name]) for name in MEASURES}
+            int(run["seed"]), str(run["run"]), str(run["status"]), str(run["origin"])
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{file}: not the table of a grid, as esnlm study writes it") from None
-    require(right, f"{file}: not the table of a grid, as esnlm study writes it")
-    require(name == study, f"{file}: a table of the study {name}, and this one is {study}")
+        raise InputError(f"{file}: {NO_TABLE}") from None
+    require(right, f"{file}: {NO_TABLE}")
+    require(name == study, f"{file}: a table of the study {name}, and this one is {study}; name a table of this one")
     for cell, run in runs:
         missing = [key for key in MADE_FROM if key not in run]
-        message = f"does not tell {missing[0] if missing else ''} of {cell}: an earlier version of esnlm wrote it"
-        require(not missing, f"{file}: {message}")
+        message = f"does not tell {missing[0] if missing else ''} of {cell}: an earlier version of esnlm wrote it; leave it out"
+        require(not missing and isinstance(run["data_sha256"], dict), f"{file}: {message}")
     return runs
 
 

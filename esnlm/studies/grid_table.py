@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from esnlm import config_io
 from esnlm.reporting import run_table
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
@@ -114,7 +115,7 @@ def read_measures(run: GridRun) -> dict[str, Any]:
         "learning_rate": row["settings"]["training"].get("learning_rate"),
     }
     hashes = {
-        "settings_sha256": hash_settings(run.experiment),
+        "settings_sha256": hash_settings(config_io.read_begun(RunDirectory(run.directory).config)),
         "data_sha256": summary.get("data_sha256"),
         "pairs_sha256": None if numbers["blimp"] is None else pairs["data_sha256"],
     }

@@ -102,8 +102,13 @@ def run_study(
     ours = runs if part is None else runs[part.first :: part.step]
     if status := _check_begun(ours):
         return status
-    known = elsewhere.read(finished, grid, runs)
-    unfinished = _find_unfinished(grid, ours, known)
+    digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
+    known = {
+        directory: figures
+        for directory, figures in elsewhere.read(finished, grid, runs).items()
+        if digest in (None, figures["pairs_sha256"])
+    }
+    unfinished = _find_unfinished(grid, ours, digest, known)
     # Computed for all runs: this reads their token stores, and notices here one that cannot be used.
     flops = {run.directory: plan.flops(run.experiment) for run in runs}
     if only_plan:
@@ -240,9 +245,10 @@ def require_all_same(begun: list[Experiment]) -> None:
         require_same(experiment, RunDirectory(Path(experiment.run)), advice=advice)
 
 
-def _find_unfinished(grid: Grid, runs: list[GridRun], known: Mapping[Path, dict[str, Any]]) -> list[GridRun]:
+def _find_unfinished(
+    grid: Grid, runs: list[GridRun], digest: str | None, known: Mapping[Path, dict[str, Any]]
+) -> list[GridRun]:
     """Returns the runs that are not done. Raises InputError where one was scored on other minimal pairs."""
-    digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
     unfinished = []
     for run in runs:
         if digest and run.experiment.data.has_minimal_pairs:
@@ -255,7 +261,7 @@ def _find_unfinished(grid: Grid, runs: list[GridRun], known: Mapping[Path, dict[
             message = f"is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
             raise InputError(f"{scores}: {message}")
         summary = directory.read_summary()
-        if summary is None and run.directory in known and digest in (None, known[run.directory]["pairs_sha256"]):
+        if summary is None and run.directory in known:
             continue
         if summary is None or (digest and (scored is None or scored["step"] != summary["step"])):
             unfinished.append(run)

@@ -102,12 +102,21 @@ def hash_settings(experiment: Experiment) -> str:
     """Returns the sha256 of the settings that a result depends on, which is the same on every machine.
 
     What a device chooses, and where run and text lie, are not among them, and neither is the seed: runs that differ in
-    nothing but their seed have one hash. The text has hashes of its own (`fingerprints` in data/corpus.py).
+    nothing but their seed have one hash. The text has hashes of its own (`fingerprints` in data/corpus.py). A setting that has
+    its default is left out, so that the hash stays when esnlm gets another setting. A parent is known by its path.
     """
-    left_out = {"run", "seed", *MAY_CHANGE} - {*MATTERS}
-    tree = {key: value for key, value in flatten(as_dict(experiment)).items() if key not in left_out}
-    tree = {key: value for key, value in tree.items() if not key.startswith(("tracking.", "compute.mesh"))}
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
+    sections = ("data", "model", "training", "compute", "parent")
+    usual = dataclasses.replace(experiment, **{name: type(getattr(experiment, name))() for name in sections})
+    defaults = flatten(as_dict(usual))
+    left_out = {"run", "seed", "tracking", *MAY_CHANGE, *(f"parent.{name}" for name in FOUND_OUT)} - {*MATTERS}
+    told = {
+        key: value
+        for key, value in flatten(as_dict(experiment)).items()
+        if key not in left_out
+        and not key.startswith("compute.mesh.")
+        and (key not in defaults or value != defaults[key] or key.endswith(("kind", "family")))
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def require_validation(experiment: Experiment, corpus: Corpus) -> None:

@@ -5,11 +5,16 @@ import shutil
 
 import pytest
 
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment
 from esnlm.data import prepare
+from esnlm.data.sources.store import StoreData
 from esnlm.errors import InputError
+from esnlm.models.registry import MODELS
 from esnlm.studies import elsewhere, grid, study
 from esnlm.studies.grid_table import collect_cells
 from esnlm.studies.study import read_study
+from esnlm.training.settings import hash_settings
 
 SENTENCES = "The cat sees a dog .\nThe dogs see the cat .\nA dog sleeps in the garden .\nThe cats sleep here today .\n"
 BASE = """
@@ -73,6 +78,22 @@ def test_the_runs_of_the_table_count_as_done_and_stand_in_the_table_here(machine
     assert first["means"]["val_nll"]["n"] == 1
 
 
+def test_a_loss_that_is_not_finite_is_read_as_one(machine, tmp_path, asked):
+    other = table_of(machine, tmp_path, lambda tree: tree["cells"][0]["runs"][0].update(val_nll="inf"))
+    assert study.run_study(machine / "radius.yaml", tmp_path / "here", finished=[other]) == 0
+    first, _ = json.loads((tmp_path / "here" / "table.json").read_text())["cells"]
+    assert first["means"]["val_nll"]["mean"] == "inf"
+
+
+def test_the_hash_stays_when_esnlm_gets_another_setting_and_tells_families_apart():
+    families = {name: Experiment(model=family()) for name, family in MODELS.items()}
+    assert len({hash_settings(experiment) for experiment in families.values()}) == len(families)
+    device, place = ComputeConfig(kernel="csr", mesh={"data": 2}), StoreData(train="a")
+    assert hash_settings(Experiment(data=place, compute=device, seed=3)) == hash_settings(
+        Experiment(data=StoreData(train="b"), run="elsewhere")
+    )
+
+
 def test_what_is_finished_here_counts_first(machine, tmp_path):
     other = table_of(machine, tmp_path, lambda tree: tree["cells"][0]["runs"][0].update(val_nll=99.0))
     plan = grid.parse_grid(read_study(machine / "radius.yaml") | {"out": str(machine / "out")}, machine / "radius.yaml")
@@ -122,13 +143,15 @@ def test_a_run_that_was_scored_on_no_pairs_is_not_done_where_pairs_are_given(mac
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair | {"field": "syntax", "linguistics_term": "agreement"}))
     other = table_of(machine, tmp_path)
     study.run_study(machine / "radius.yaml", tmp_path / "here", blimp=tmp_path / "pairs.jsonl", finished=[other])
+    cells = json.loads((tmp_path / "here" / "table.json").read_text())["cells"]
+    assert [cell["runs"] for cell in cells] == [[], []], "nor are its figures in the table"
     assert asked == ["spectral_radius=0.5-seed0", "spectral_radius=0.9-seed0"]
 
 
 def test_runs_of_other_cells_are_left_out_in_so_many_words(machine, tmp_path, capsys, asked):
     more = table_of(machine, tmp_path, lambda tree: tree["cells"][0].update(cell="spectral_radius=0.7"))
     assert study.run_study(machine / "radius.yaml", tmp_path / "here", finished=[more]) == 0
-    assert "1 run of it are of no cell and seed of this study" in " ".join(capsys.readouterr().err.split())
+    assert "left out, of no cell and seed of this study: 1 run" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

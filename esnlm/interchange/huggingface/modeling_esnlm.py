@@ -1,6 +1,6 @@
 """Models of esnlm in PyTorch, as transformers loads them with `trust_remote_code=True`.
 
-`esnlm export` puts this file beside the weights that it writes. It needs torch and transformers (4.51 or later) and
+`esnlm export` puts this file beside the weights that it writes. It needs torch and transformers (4.51 to 5.23) and
 nothing else. Nothing in esnlm imports it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several

@@ -28,10 +28,14 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def runs(folder: Path, tree: dict[str, Any]) -> list[Path]:
-    """Returns the directories of the study's finished runs, of a search the best first."""
+    """Returns the directories of the study's finished runs, of a search the best first.
+
+    A run that another machine finished has none here (studies/elsewhere.py), and is left out.
+    """
     if _is_search(tree):
         return [folder / "runs" / trial["run"] for trial in tree["trials"] if _is_finished(trial)]
-    return [folder / "runs" / run["run"] for cell in tree["cells"] for run in cell["runs"]]
+    named = [folder / "runs" / run["run"] for cell in tree["cells"] for run in cell["runs"]]
+    return [run for run in named if run.exists()]
 
 
 def render(tree: dict[str, Any]) -> Html:
