@@ -43,7 +43,7 @@ def write_page(
     studies = {folder: tree for folder in paths if (tree := study.read(folder)) is not None}
     found = [run for path in paths for run in (study.runs(path, studies[path]) if path in studies else [path])]
     folders = list({folder.resolve(): folder for folder in found}.values())  # each once
-    require(bool(folders), f"{paths[0]}: a study without a finished run in its folder: go on with its command first")
+    require(bool(folders), f"{paths[0]}: a study without a finished run: go on with its command first")
     page = render(list(studies.values()), [Material(folder, scoring) for folder in folders], by_seed, made_by)
     write_file(out, page)
     return f"written: {out} ({len(page.encode()) / 1e3:,.0f} kB)"
