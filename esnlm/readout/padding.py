@@ -5,7 +5,7 @@ line of memory, and XLA pads copies of the logits and of A at every update, for 
 a tile. So rows are added while the arrays are on a device, and taken away before anything is saved: no file knows of them.
 Where several devices divide the vocabulary, parallel/placement.py pads in place of this.
 
-A CPU has the opposite wish. The gradient of A reads the exponentials (C, V) of cross_entropy.py column by column. Where V is
+On a CPU it is the round numbers of tokens that are slow. The gradient of A reads the exponentials (C, V) of cross_entropy.py column by column. Where V is
 a multiple of 1,024, the numbers of a column lie a multiple of 4,096 bytes apart, and all of them want the same few places of
 the cache. Loss and gradient took 1.1 to 1.2 times as long as with some more rows, which move them apart (results/readout_rows.md).
 
@@ -101,8 +101,8 @@ def choose(vocab_size: int, backend: str, can_be_padded: bool = True) -> Vocabul
     if not can_be_padded:
         return VocabularyPadding(vocab_size, vocab_size)
     if backend == "cpu":
-        meets_itself = vocab_size % MULTIPLE == 0 and vocab_size >= SMALLEST_ON_CPU
-        return VocabularyPadding(vocab_size, vocab_size + ON_CPU * meets_itself)
+        is_slow = vocab_size % MULTIPLE == 0 and vocab_size >= SMALLEST_ON_CPU
+        return VocabularyPadding(vocab_size, vocab_size + ON_CPU if is_slow else vocab_size)
     return VocabularyPadding(vocab_size, -(-vocab_size // MULTIPLE) * MULTIPLE)
 
 

@@ -189,8 +189,8 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     colours = dict(zip(names, BASELINES, strict=False))
     first, *others = axes.flat
     own_nll = [point["nll"]["model"] for point in points]
-    far = [name for name in names if all(point["nll"][name] - point["nll"]["model"] > FAR for point in points)]
-    for name in names:
+    far = [name for name in names if min(point["nll"][name] - point["nll"]["model"] for point in points) > FAR]
+    for name in names:  # One that is far has a line without points, for the legend of the other pictures.
         heights = [math.nan if name in far else point["nll"][name] for point in points]
         first.plot(words, heights, color=colours[name], marker=".", label=name)
     first.plot(words, own_nll, color=RUN, marker="o", markersize=4, label="this run")

@@ -21,6 +21,7 @@ from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
+from esnlm.training.settings import hash_settings
 
 SUFFIXES = (".md", ".tex", ".csv")  # of a table; each says how it is written
 LEVELS = {"phenomenon": "phenomena", "paradigm": "paradigms"}
@@ -109,8 +110,9 @@ def row(run: Path) -> dict:
     """Reads a finished run.
 
     Returns:
-        {run, model, seed, settings, summary, minimal_pairs}: `settings` has the sections of the configuration that
-        decide the result, and `minimal_pairs` the reports in evaluation/ by their names.
+        {run, model, seed, settings, settings_sha256, summary, minimal_pairs}: `settings` has the sections of the
+        configuration that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), and
+        `minimal_pairs` has the reports in evaluation/ by their names.
 
     Raises:
         InputError: the directory is not that of a finished run.
@@ -142,6 +144,7 @@ def row(run: Path) -> dict:
         "model": experiment.model.title,
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
+        "settings_sha256": hash_settings(experiment),
         "summary": summary,
         "minimal_pairs": scores,
     }

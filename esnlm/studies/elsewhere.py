@@ -60,7 +60,7 @@ def _read_table(file: Path, study: str) -> list[tuple[str, dict[str, Any]]]:
         runs = [(str(cell["cell"]), run) for cell in tree["cells"] for run in cell["runs"]] if right else []
         for _, run in runs:
             # What is not finite is a text in JSON, "inf", and float reads it.
-            run |= {name: None if run[name] is None else float(run[name]) for name in MEASURES}
+            run |= {measure: None if run[measure] is None else float(run[measure]) for measure in MEASURES}
             int(run["seed"]), str(run["run"]), str(run["status"]), str(run["origin"])
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"{file}: {NO_TABLE}") from None
@@ -80,7 +80,6 @@ def _require_same(
     name = f"{file}: {cell}, seed {run.seed}"
     message = "was trained with other settings than the study has here; leave the table out, or give the same settings"
     require(figures["settings_sha256"] == hash_settings(run.experiment), f"{name} {message}")
-    told = figures["data_sha256"]
-    for part in text or {}:
+    for part, sha256 in (text or {}).items():
         message = f"was trained with another {part} text than lies here; leave the table out, or name the same stores"
-        require(text is None or told.get(part) == text[part], f"{name} {message}")
+        require(figures["data_sha256"].get(part) == sha256, f"{name} {message}")

@@ -3,12 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from esnlm import config_io
 from esnlm.reporting import run_table
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
@@ -19,17 +17,14 @@ from esnlm.studies import made_from
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_cross import cross_tables
 from esnlm.studies.mean_text import format_mean, format_value
-from esnlm.training.settings import hash_settings
 
 # What a run was made from, in hashes: its settings, its text, and the minimal pairs that it was scored on.
 MADE_FROM = ("settings_sha256", "data_sha256", "pairs_sha256")
 ERROR_NOTE = "Mean over runs that differ in their seed (one standard error)."
 
-NOWHERE: Mapping[Path, dict[str, Any]] = MappingProxyType({})
-
 
 def collect_cells(
-    grid: Grid, runs: Sequence[GridRun], elsewhere: Mapping[Path, dict[str, Any]] = NOWHERE
+    grid: Grid, runs: Sequence[GridRun], elsewhere: Mapping[Path, dict[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
     """Returns what is known so far: for each cell its finished runs, and mean, standard error and n of each measure.
 
@@ -41,7 +36,7 @@ def collect_cells(
     cells = []
     for cell in grid.cells:
         of_cell = (run for run in runs if run.cell == cell.name)
-        known = (_known(run, elsewhere) for run in of_cell)
+        known = (_known(run, elsewhere or {}) for run in of_cell)
         found = [figures for figures in known if figures is not None]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cell_values = {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings}
@@ -115,7 +110,7 @@ def read_measures(run: GridRun) -> dict[str, Any]:
         "learning_rate": row["settings"]["training"].get("learning_rate"),
     }
     hashes = {
-        "settings_sha256": hash_settings(config_io.read_begun(RunDirectory(run.directory).config)),
+        "settings_sha256": row["settings_sha256"],
         "data_sha256": summary.get("data_sha256"),
         "pairs_sha256": None if numbers["blimp"] is None else pairs["data_sha256"],
     }

@@ -26,8 +26,8 @@ MAY_CHANGE = (
 # What may change without being asked for: the directory has moved, what only watches decides nothing, and a run goes on with
 # the devices that are there.
 NOT_COMPARED = ("run", "tracking", "compute.mesh")
-# Of what may change, what a result depends on beyond the rounding of float32.
-MATTERS = ("compute.precision", "compute.state_precision")
+# Of what may change, what rounds a result otherwise than float32 does.
+ROUNDING = ("compute.precision", "compute.state_precision")
 
 
 def resolve(
@@ -108,7 +108,7 @@ def hash_settings(experiment: Experiment) -> str:
     sections = ("data", "model", "training", "compute", "parent")
     usual = dataclasses.replace(experiment, **{name: type(getattr(experiment, name))() for name in sections})
     defaults = flatten(as_dict(usual))
-    left_out = {"run", "seed", "tracking", *MAY_CHANGE, *(f"parent.{name}" for name in FOUND_OUT)} - {*MATTERS}
+    left_out = {"run", "seed", "tracking", *MAY_CHANGE, *(f"parent.{name}" for name in FOUND_OUT)} - {*ROUNDING}
     told = {
         key: value
         for key, value in flatten(as_dict(experiment)).items()

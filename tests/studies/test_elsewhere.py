@@ -2,15 +2,17 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 
 import pytest
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import Experiment
+from esnlm.config import Experiment, TrainingConfig
 from esnlm.data import prepare
 from esnlm.data.sources.store import StoreData
 from esnlm.errors import InputError
 from esnlm.models.registry import MODELS
+from esnlm.reporting.html import page
 from esnlm.studies import elsewhere, grid, study
 from esnlm.studies.grid_table import collect_cells
 from esnlm.studies.study import read_study
@@ -85,13 +87,31 @@ def test_a_loss_that_is_not_finite_is_read_as_one(machine, tmp_path, asked):
     assert first["means"]["val_nll"]["mean"] == "inf"
 
 
-def test_the_hash_stays_when_esnlm_gets_another_setting_and_tells_families_apart():
-    families = {name: Experiment(model=family()) for name, family in MODELS.items()}
-    assert len({hash_settings(experiment) for experiment in families.values()}) == len(families)
+def test_the_hash_stays_when_esnlm_gets_another_setting():
+    @dataclass(frozen=True)
+    class LaterConfig(TrainingConfig):
+        another_setting: int = 3
+
+    now, later = Experiment(), Experiment(training=LaterConfig())
+    assert hash_settings(later) == hash_settings(now)
+    assert hash_settings(Experiment(training=LaterConfig(another_setting=4))) != hash_settings(now)
+
+
+def test_the_hash_tells_families_apart_and_not_devices_or_places():
+    assert len({hash_settings(Experiment(model=family())) for family in MODELS.values()}) == len(MODELS)
     device, place = ComputeConfig(kernel="csr", mesh={"data": 2}), StoreData(train="a")
     assert hash_settings(Experiment(data=place, compute=device, seed=3)) == hash_settings(
         Experiment(data=StoreData(train="b"), run="elsewhere")
     )
+
+
+def test_a_page_of_the_study_has_its_table_and_the_runs_that_lie_here(machine, tmp_path):
+    shutil.copytree(machine / "out", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "runs" / "spectral_radius=0.9-seed0")
+    page.write_page([tmp_path / "out"], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "spectral_radius=0.9" in text and "spectral_radius=0.5-seed0" in text
+    assert "spectral_radius=0.9-seed0" not in text
 
 
 def test_what_is_finished_here_counts_first(machine, tmp_path):
