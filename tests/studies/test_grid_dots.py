@@ -1,5 +1,7 @@
 """The picture of a grid with a row for each case."""
 
+from pathlib import Path
+
 import pytest
 
 from esnlm.reporting import plots
@@ -35,11 +37,11 @@ def test_cases_without_an_axis_are_rows_from_top_to_bottom(figure):
     ]
 
 
-def test_the_title_says_whether_a_dot_is_a_mean(figure):
+def test_the_title_names_the_folder_and_says_whether_a_dot_is_a_mean(figure):
     for losses, says in (((5.0,), "one run each"), ((5.0, 5.2), "mean and one standard error")):
         cells = [grid_cell(name, {}, finished(*losses), name) for name in NAMES[:2]]
-        grid_plot.plot_grid(grid_of(), cells)
-        assert figure.pop().get_suptitle().endswith(f": {says}")
+        grid_plot.plot_grid(grid_of(out=Path("other")), cells)
+        assert figure.pop().get_suptitle() == f"sweep (other): {says}"
 
 
 def test_more_lines_than_colours_are_rows_whose_dots_tell_the_value_on_the_axis(figure):
