@@ -1,6 +1,6 @@
 """Models of esnlm in PyTorch, as transformers loads them with `trust_remote_code=True`.
 
-`esnlm export` puts this file beside the weights that it writes. It needs torch and transformers (4.51 to 5.23) and
+`esnlm export` puts this file beside the weights that it writes. It needs torch and transformers (4.51 or later) and
 nothing else. Nothing in esnlm imports it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
@@ -22,6 +22,9 @@ from torch import nn
 from torch.nn import functional
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+# What transformers calls that which a model has read so far: since 5.24 `cache`, `past_key_values` before.
+CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
@@ -51,7 +54,7 @@ class EsnlmConfig(PretrainedConfig):
     """
 
     model_type = "esnlm"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class EsnlmConfig(PretrainedConfig):
 
 
 class CarriedState:
-    """What the model has read so far: `past_key_values` of a recurrent network. Its size does not grow.
+    """What the model has read so far: the cache of a recurrent network. Its size does not grow.
 
     Args:
         parts: tensors (units, B).
@@ -367,6 +370,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        cache: Any = None,
     ) -> Any:
         """Reads tokens.
 
@@ -378,12 +382,14 @@ class EsnlmModel(EsnlmPreTrainedModel):
             output_hidden_states: whether to return the output of each layer, and all of them side by side where there are
                 several.
             return_dict: whether to return an output of transformers, and not a tuple.
+            cache: `past_key_values` by its name in transformers 5.24 and later.
 
         Returns:
-            `last_hidden_state` (B, T, F), `past_key_values` and `hidden_states`.
+            `last_hidden_state` (B, T, F), the CarriedState by the name that transformers has for it, and `hidden_states`.
         """
         tokens, mask = self._readable(input_ids, attention_mask)
-        before = past_key_values if isinstance(past_key_values, CarriedState) else self._initial_state(len(input_ids))
+        cache = past_key_values if cache is None else cache
+        before = cache if isinstance(cache, CarriedState) else self._initial_state(len(input_ids))
         state, step, found = before.parts, self.cell.stepper(), []
         for t in range(tokens.shape[1]):
             new = step(state, tokens[:, t])
@@ -398,8 +404,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
         carried: Any = CarriedState(state, before.length + tokens.shape[1]) if keep else None
         output = BaseModelOutputWithPast(
             last_hidden_state=features,
-            past_key_values=carried,
             hidden_states=_all_hidden(self.config, layers, features, output_hidden_states),
+            **{CACHE: carried},
         )
         return output if _as_dict(self.config, return_dict) else output.to_tuple()
 
@@ -437,39 +443,40 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         logits_to_keep: int = 0,
+        cache: Any = None,
     ) -> Any:
         """Reads tokens and predicts the next ones.
 
         Args:
-            input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, return_dict: as in EsnlmModel.
+            input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, return_dict, cache: as in EsnlmModel.
             labels: (B, T), the tokens again; -100, or the token that pads, where nothing is to be predicted.
             logits_to_keep: the logits of how many of the last tokens to compute; 0: of all.
 
         Returns:
-            `loss` with labels (the mean over predictions, nats), `logits` (B, T, V), `past_key_values`, `hidden_states`.
+            `loss` with labels (the mean over predictions, nats), `logits` (B, T, V), the CarriedState, `hidden_states`.
         """
         read = self.model(
             input_ids,
             attention_mask=attention_mask,
-            past_key_values=past_key_values,
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
             return_dict=True,
+            cache=past_key_values if cache is None else cache,
         )
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
         output = CausalLMOutputWithPast(
             loss=None if labels is None else self._loss(logits, labels),
             logits=logits,
-            past_key_values=read.past_key_values,
             hidden_states=read.hidden_states,
+            **{CACHE: read.get(CACHE)},
         )
         return output if _as_dict(self.config, return_dict) else output.to_tuple()
 
     def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Returns the arguments of `forward` for the tokens that were not read yet."""
-        carried = kwargs.get("past_key_values")
+        carried = kwargs.get(CACHE)
         unread = carried.length if isinstance(carried, CarriedState) else 0
-        names = ("attention_mask", "past_key_values", "use_cache", "output_hidden_states", "logits_to_keep")
+        names = ("attention_mask", CACHE, "use_cache", "output_hidden_states", "logits_to_keep")
         named = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
         return {"input_ids": input_ids[:, unread:]} | named
 
