@@ -1,10 +1,10 @@
 """The loss over the vocabulary and its gradient, by the number of tokens V, with and without the rows that a run adds on this device.
 
-    python benchmarks/readout_rows.py --sizes 2048 4096 8000 8192 10240 16384 32768 50257
+    python benchmarks/readout_rows.py
 
-At a V that a cache does not like, all tokens of a column want the same places of it; esnlm/readout/padding.py says more. One
-turn is the loss, the gradient of Z (C, r) and that of A (V, r), C tokens at once, as an update of a full readout on features that
-are trained has them (esnlm/readout/cross_entropy.py). Both contenders have the same V tokens; the added rows are none.
+Where V is a round number, the numbers of a column of the logits share a few places of a CPU's cache; esnlm/readout/padding.py says
+more. One turn is the loss, the gradient of Z (C, r) and that of A (V, r), C tokens at once, as an update of a full readout on features that
+are trained has them (esnlm/readout/cross_entropy.py). Both contenders have the same V tokens; no added row is a token.
 
 Writes readout_rows.json and .md under --out.
 """
@@ -50,7 +50,7 @@ def measure_size(vocab_size: int, args) -> dict:
 
 
 def problem(padded: padding.VocabularyPadding, args) -> tuple:
-    """Returns Z, A and b_out, targets and weights, at random."""
+    """Returns Z, A, b_out, targets and weights, drawn at random but for b_out and the weights."""
     rng = np.random.default_rng(0)
     bound = args.rank**-0.5
     z = rng.normal(size=(args.tokens, args.rank)).astype(np.float32)
@@ -69,6 +69,8 @@ def gradient(z, w, bias, targets, weights, precision: str, _: int) -> None:
 
 @partial(jax.jit, static_argnums=5)
 def compute(z, w, bias, targets, weights, precision: str):
+    """Returns (loss, (dz, dw, dbias))."""
+
     def loss(z, w, bias):
         return weighted_nll(z, w, bias, targets, weights, None, precision)
 
