@@ -15,6 +15,7 @@ import jax
 import measure
 import numpy as np
 
+from esnlm.errors import require
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import padding
 from esnlm.readout.cross_entropy import weighted_nll
@@ -30,6 +31,9 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--precision", choices=PRECISIONS, default="float32")
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args(arguments)
+    for name in ("rank", "tokens", "rounds"):
+        require(getattr(args, name) >= 1, f"--{name} is {getattr(args, name)}: it must be at least 1")
+    require(min(args.sizes) >= 1, f"--sizes has {min(args.sizes)}: each must be at least 1")
     record = measure.begin()
     record |= {"rank": args.rank, "tokens": args.tokens, "precision": args.precision, "rounds": args.rounds}
     record["sizes"] = {str(size): measure_size(size, args) for size in args.sizes}
