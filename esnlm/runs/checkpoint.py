@@ -284,8 +284,9 @@ def _quiet_orbax() -> Iterator[None]:
     """Silences Orbax: it logs each step of a save, and a failure with its traceback, which we report in one line.
 
     Orbax writes arrays side by side. Where one write fails, it closes its event loops while the other writes go on, and
-    each of these then prints that its loop is closed. So here a loop waits for its tasks before it closes, and a block
-    that failed waits for the threads that it began.
+    each of these then prints that its loop is closed. Where a second write fails in the moment in which a loop ends, the
+    loop prints that nobody asked for its exception. So here a loop waits for its tasks before it closes and prints
+    nothing, and a block that failed waits for the threads that it began.
     """
     logger = logging.getLogger("absl")
     level, others, new_event_loop = logger.level, set(threading.enumerate()), asyncio.new_event_loop
@@ -304,7 +305,10 @@ def _quiet_orbax() -> Iterator[None]:
 
 
 class _PatientLoop(asyncio.SelectorEventLoop):
-    """An event loop that waits for its tasks before it closes."""
+    """An event loop that waits for its tasks before it closes, and prints nothing."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Leaves out what asyncio would log: the first exception of a save is raised, the others say the same."""
 
     def close(self) -> None:
         tasks = set() if self.is_closed() else asyncio.all_tasks(self)

@@ -39,7 +39,8 @@ def test_prepare_makes_a_store(tmp_path):
     (tmp_path / "text.txt").write_text("The cats sleep in the garden. The dog that the girls like barks.\n" * 20)
     done = command("prepare", "--input", tmp_path / "text.txt", "--out", tmp_path / "store", "--tokenizer", "train:280")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "40 sentences" in done.stderr and "punkt trained on this input" in done.stderr
+    assert "40 sentences" in done.stderr
+    assert "  sentences  punkt " in done.stderr  # trained on the text, or pretrained where the user's NLTK has it
     from esnlm.data.store import open_store
 
     assert len(open_store(tmp_path / "store")) == 40

@@ -589,7 +589,10 @@ def test_the_line_names_no_hidden_folder(checkpoints, monkeypatch):
 
 
 def test_a_write_that_fails_beside_others_is_told_in_one_line(checkpoints):
-    """As Orbax does it: the first write that fails closes the event loop, while a thread is still at another one."""
+    """As Orbax does it: the first write that fails closes the event loop, while a thread is still at another one.
+
+    Of a task that fails in the same moment, nobody takes the exception.
+    """
     line = run_python(
         """
         import asyncio, gc, sys, time, numpy as np, orbax.checkpoint
@@ -600,6 +603,7 @@ def test_a_write_that_fails_beside_others_is_told_in_one_line(checkpoints):
             raise OSError(5, "Input/output error")
 
         async def write(folder):
+            at_once = asyncio.ensure_future(fail(folder))
             slow = asyncio.to_thread(lambda: (time.sleep(0.3), folder.mkdir()))
             await asyncio.gather(fail(folder), slow, slow_to_fail(folder))
 
