@@ -36,7 +36,7 @@ def collect_cells(
     cells = []
     for cell in grid.cells:
         of_cell = (run for run in runs if run.cell == cell.name)
-        known = (_known(run, elsewhere or {}) for run in of_cell)
+        known = (known_figures(run, elsewhere or {}) for run in of_cell)
         found = [figures for figures in known if figures is not None]
         means = {name: mean_and_error([run[name] for run in found if run[name] is not None]) for name in MEASURES}
         cell_values = {"cell": cell.name, "case": cell.case, "values": cell.values, "settings": cell.settings}
@@ -44,7 +44,7 @@ def collect_cells(
     return cells
 
 
-def _known(run: GridRun, elsewhere: Mapping[Path, dict[str, Any]]) -> dict[str, Any] | None:
+def known_figures(run: GridRun, elsewhere: Mapping[Path, dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the figures of a run that is finished, here or elsewhere, and None of any other."""
     here = RunDirectory(run.directory).read_summary()
     return elsewhere.get(run.directory) if here is None else read_measures(run)

@@ -18,7 +18,7 @@ from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import elsewhere, folder
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
-from esnlm.studies.grid_table import collect_cells, write_table
+from esnlm.studies.grid_table import collect_cells, known_figures, write_table
 from esnlm.studies.jobs import Ended, Job, Pool, run_in_process
 from esnlm.studies.lists import replace_lists
 from esnlm.studies.one_run import train_and_score
@@ -108,6 +108,8 @@ def run_study(
         for directory, figures in elsewhere.read(finished, grid, runs).items()
         if digest in (None, figures["pairs_sha256"])
     }
+    if digest is None:
+        _require_same_pairs(runs, known)
     unfinished = _find_unfinished(grid, ours, digest, known)
     # Computed for all runs: this reads their token stores, and notices here one that cannot be used.
     flops = {run.directory: plan.flops(run.experiment) for run in runs}
@@ -243,6 +245,21 @@ def require_all_same(begun: list[Experiment]) -> None:
     for experiment in begun:
         advice = "give the same settings and stores, or another folder with --out"
         require_same(experiment, RunDirectory(Path(experiment.run)), advice=advice)
+
+
+def _require_same_pairs(runs: Sequence[GridRun], known: Mapping[Path, dict[str, Any]]) -> None:
+    """Raises InputError where the table would set accuracies on different minimal pairs side by side.
+
+    A corpus that brings pairs of its own, as the grammar does, has other pairs with other settings: that is as it must be.
+    """
+    first = None
+    for run in runs:
+        figures = known_figures(run, known)
+        if run.experiment.data.has_minimal_pairs or figures is None or figures["pairs_sha256"] is None:
+            continue
+        first = first or figures
+        message = f"was scored on other minimal pairs than {first['run']}: name the pairs to compare on with --blimp"
+        require(figures["pairs_sha256"] == first["pairs_sha256"], f"{run.directory.name} {message}")
 
 
 def _find_unfinished(

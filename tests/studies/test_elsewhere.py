@@ -168,6 +168,18 @@ def test_a_run_that_was_scored_on_no_pairs_is_not_done_where_pairs_are_given(mac
     assert asked == ["spectral_radius=0.5-seed0", "spectral_radius=0.9-seed0"]
 
 
+def test_accuracies_on_different_pairs_do_not_stand_side_by_side(machine, tmp_path, asked):
+    def score(tree):
+        for cell, digest in zip(tree["cells"], ("a", "b"), strict=True):
+            cell["runs"][0].update(pairs_sha256=digest, blimp=60.0)
+
+    other = table_of(machine, tmp_path, score)
+    message = "radius=0.9-seed0 was scored on other minimal pairs than spectral_radius=0.5-seed0: name the pairs"
+    with pytest.raises(InputError, match=message):
+        study.run_study(machine / "radius.yaml", tmp_path / "here", finished=[other])
+    assert not (tmp_path / "here").exists()
+
+
 def test_runs_of_other_cells_are_left_out_in_so_many_words(machine, tmp_path, capsys, asked):
     more = table_of(machine, tmp_path, lambda tree: tree["cells"][0].update(cell="spectral_radius=0.7"))
     assert study.run_study(machine / "radius.yaml", tmp_path / "here", finished=[more]) == 0
