@@ -37,9 +37,34 @@ def test_a_list_begins_after_an_empty_line(page):
         assert not begins, line
 
 
-def test_the_links_of_readme_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text()):
-        assert (ROOT / target).exists(), target
+def kept() -> set[str]:
+    """Returns the files of the repository, without those that only this checkout has."""
+    found = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip("needs a checkout made by git")
+    return set(found.stdout.splitlines())
+
+
+def test_links_lead_to_files_that_are_kept():
+    files = kept()
+    folders = {str(folder) for file in files for folder in Path(file).parents}
+    for page in (file for file in files if file.endswith(".md")):
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if not re.match(r"[a-z]+:", target):
+                found = os.path.normpath(Path(page).parent / target)
+                assert found in files | folders, f"{page}: {target}"
+
+
+def test_files_that_results_and_studies_name_are_kept():
+    """A command that goes on from a table, or a page that says what made it, names a file that a clone has."""
+    files = kept()
+    name = r"(?<![\w/.-])(?:benchmarks|configs|results)/[\w./-]+\.(?:json|md|py|yaml)\b"
+    for file in (
+        file for file in files if file.startswith(("results/", "configs/")) and file.endswith((".md", ".yaml"))
+    ):
+        for found in re.findall(name, (ROOT / file).read_text()):
+            assert found in files or "/NAME." in found, f"{file}: {found}"
 
 
 def test_the_site_is_built_and_loads_nothing_from_elsewhere(tmp_path):
