@@ -124,9 +124,10 @@ def test_without_the_training_store_there_is_no_bigram_model_and_a_line_says_so(
 
 
 def test_a_sentence_that_the_model_cannot_read_is_named(tmp_path):
-    gpt2 = "{family: gpt2, layers: 1, heads: 1, width: 8, positions: 40}"
     (tmp_path / "small.yaml").write_text(
-        f"run: {tmp_path / 'small'}\n{SMALL}".replace(SMALL.splitlines()[2], f"model: {gpt2}")
+        f"run: {tmp_path / 'small'}\n"
+        "data: {kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}\n"
+        "model: {family: gpt2, layers: 1, heads: 1, width: 8, positions: 40}\n"
     )
     assert train_run(config_io.read(tmp_path / "small.yaml")) == 0
     loaded = esnlm.load(tmp_path / "small")
