@@ -357,5 +357,14 @@ def test_the_claims_name_cells_of_both_the_papers_studies_and_those_for_two_core
     assert len(sides) == 10
 
 
+def test_the_claims_of_the_frontier_name_cells_of_its_study():
+    file = STUDIES / "frontier" / "rates.yaml"
+    cells = {cell.name for cell in grid.parse_grid(read_study(file), file).cells}
+    named = {
+        name for part in parts(STUDIES / "frontier" / "claims.yaml") for each in part.selections for name in each.cells
+    }
+    assert named and named <= cells, named - cells
+
+
 def test_ten_claims_are_there():
     assert len(claims_file.read_claims(STUDIES / "claims.yaml")) == 10

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from esnlm.studies.grid_table import collect_cells
 from esnlm.studies.study import read_study
 from esnlm.training.settings import hash_settings
 
+ROOT = Path(__file__).parents[2]
 SENTENCES = "The cat sees a dog .\nThe dogs see the cat .\nA dog sleeps in the garden .\nThe cats sleep here today .\n"
 BASE = """
 data: {kind: store, train: TRAIN, validation: TRAIN}
@@ -178,6 +180,16 @@ def test_accuracies_on_different_pairs_do_not_stand_side_by_side(machine, tmp_pa
     with pytest.raises(InputError, match=message):
         study.run_study(machine / "radius.yaml", tmp_path / "here", finished=[other])
     assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("name", ["rates", "sizes"])
+def test_the_tables_that_are_kept_are_of_the_studies_as_they_stand(name):
+    file = ROOT / "configs" / "studies" / "frontier" / f"{name}.yaml"
+    study_here = grid.parse_grid(read_study(file), file)
+    here = {run.cell: hash_settings(run.experiment) for run in grid.make_runs(study_here)}
+    cells = json.loads((ROOT / "results" / "frontier" / f"{name}.json").read_text())["cells"]
+    runs = [(cell["cell"], run["settings_sha256"]) for cell in cells for run in cell["runs"]]
+    assert runs and all(here[cell] == settings for cell, settings in runs)
 
 
 def test_runs_of_other_cells_are_left_out_in_so_many_words(machine, tmp_path, capsys, asked):
