@@ -258,8 +258,9 @@ def _require_same_pairs(runs: Sequence[GridRun], known: Mapping[Path, dict[str, 
         if run.experiment.data.has_minimal_pairs or figures is None or figures["pairs_sha256"] is None:
             continue
         first = first or figures
-        message = f"was scored on other minimal pairs than {first['run']}: name the pairs to compare on with --blimp"
-        require(figures["pairs_sha256"] == first["pairs_sha256"], f"{run.directory.name} {message}")
+        message = f"was scored on other minimal pairs than {first['run']}"
+        advice = "score both on the same ones with esnlm blimp, or give these with --blimp, so that no run of a table with others counts"
+        require(figures["pairs_sha256"] == first["pairs_sha256"], f"{run.directory.name} {message}: {advice}")
 
 
 def _find_unfinished(

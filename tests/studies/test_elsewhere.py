@@ -176,7 +176,9 @@ def test_accuracies_on_different_pairs_do_not_stand_side_by_side(machine, tmp_pa
             cell["runs"][0].update(pairs_sha256=digest, blimp=60.0)
 
     other = table_of(machine, tmp_path, score)
-    message = "radius=0.9-seed0 was scored on other minimal pairs than spectral_radius=0.5-seed0: name the pairs"
+    message = (
+        "radius=0.9-seed0 was scored on other minimal pairs than spectral_radius=0.5-seed0: score both on the same"
+    )
     with pytest.raises(InputError, match=message):
         study.run_study(machine / "radius.yaml", tmp_path / "here", finished=[other])
     assert not (tmp_path / "here").exists()
