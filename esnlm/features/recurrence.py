@@ -3,6 +3,7 @@
 Each sentence is in a batch slot. What runs is a `Cell`, a Flax module that reads one token a slot.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -117,6 +118,8 @@ def run(
 def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
     """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays.
 
+    A cell that trains the matrix of its recurrence has a method `through_time`, which takes the place of the scan.
+
     Args:
         cell: ready for the device.
         tokens: (T, B) int32; what comes after a slot's last sentence does not matter.
@@ -124,13 +127,34 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
         keep: dropout's mask on the input, (T, B, E).
     """
     x = jax.vmap(cell.embed)(tokens, None if keep is None else keep.mT)  # (T, units, B)
+    trained: Any = cell
+    if hasattr(cell, "through_time"):
+        return trained.through_time(x, positions).mT
 
-    def advance(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
-        x, position = inputs
-        state = cell.advance(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
+    def advance(state: State, x: Any) -> tuple[State, jax.Array]:
+        state = cell.advance(state, x)
         return state, cell.output(state)
 
-    return lax.scan(advance, cell.initial_state(tokens.shape[1]), (x, positions))[1].mT
+    return scan_sentences(advance, cell.initial_state(tokens.shape[1]), x, positions).mT
+
+
+def scan_sentences(
+    advance: Callable[[State, Any], tuple[State, jax.Array]], start: State, x: Any, positions: jax.Array
+) -> jax.Array:
+    """Returns every output of sentences that follow each other in slots, (T, F, B).
+
+    Args:
+        advance: from a state and an input to the next state and the output after it.
+        start: the state to begin with.
+        x: the inputs, with T in front.
+        positions: (T, B) int32, of each token in its sentence; at 0 the state is set to zeros before the token is read.
+    """
+
+    def step(state: State, inputs: tuple[Any, jax.Array]) -> tuple[State, jax.Array]:
+        x, position = inputs
+        return advance(jax.tree.map(lambda part: jnp.where(position == 0, 0.0, part), state), x)
+
+    return lax.scan(step, start, (x, positions))[1]
 
 
 @jax.jit

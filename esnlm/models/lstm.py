@@ -8,7 +8,7 @@ import numpy as np
 from flax import nnx
 
 from esnlm.errors import require
-from esnlm.features import dropout
+from esnlm.features import dropout, through_time
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
@@ -140,10 +140,12 @@ class Lstm(RecurrentModel):
         return matmul(self.w_ih[...], x, (1, 1), self.precision) + (self.b_ih[...] + self.b_hh[...])[:, None]
 
     def advance(self, state: State, x: jax.Array) -> State:
-        h, c = state
-        i, f, g, o = jnp.split(x + matmul(self.w_hh[...], h, (1, 0), self.precision), 4)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return jax.nn.sigmoid(o) * jnp.tanh(c), c
+        return _advance(lambda h: matmul(self.w_hh[...], h, (1, 0), self.precision), state, x)[0]
+
+    def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+        """Returns h after each token, (T, H, B), of what `embed` gave, (T, 4 H, B), and the positions (T, B)."""
+        start = self.initial_state(x.shape[2])
+        return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
         return self.advance(state, self.embed(tokens))
@@ -153,3 +155,18 @@ class Lstm(RecurrentModel):
 
     def counts(self) -> Counts:
         return self.config.expected_counts(self.readout.bias.shape[0])
+
+
+def _advance(recurrent: through_time.Product, state: State, x: jax.Array) -> tuple[State, jax.Array]:
+    """Returns the state after one more token a slot, and its h.
+
+    Args:
+        recurrent: from h to W_hh h.
+        state: h and c.
+        x: W_ih x + b_ih + b_hh, (4 H, B).
+    """
+    h, c = state
+    i, f, g, o = jnp.split(x + recurrent(h), 4)
+    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+    h = jax.nn.sigmoid(o) * jnp.tanh(c)
+    return (h, c), h
