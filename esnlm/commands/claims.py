@@ -1,11 +1,11 @@
-"""Says which of the papers' claims hold in studies: each sentence beside the paper's numbers, ours, and a verdict."""
+"""Says which claims hold in studies: each sentence beside the paper's numbers, where it is a paper's, ours, and a verdict."""
 
 import argparse
 from pathlib import Path
 
 from esnlm.commands.base import find_config
 
-HELP = "says which of the papers' claims hold in studies"
+HELP = "says which claims, by default the papers', hold in studies"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

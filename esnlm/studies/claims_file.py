@@ -1,4 +1,4 @@
-"""Reads a file of claims: what papers say, sentence by sentence, and how each sentence is tested on studies.
+"""Reads a file of claims: what papers or others say, sentence by sentence, and how each sentence is tested on studies.
 
 A claim has parts, each a sentence with one check. The checks are:
 
@@ -13,6 +13,7 @@ A claim has parts, each a sentence with one check. The checks are:
 
 A SELECTION is `{cells: [NAME, ...]}`, or `{along: AXIS, case: C, from: X, to: Y}`: the cells of a study's grid that lie on
 an axis, in the order of their values. A part without a check says in `why` where its claim is tested instead.
+In `paper` stand a paper's own numbers, where it is a paper that says it.
 """
 
 import math
@@ -42,7 +43,7 @@ class Part(NamedTuple):
     """One sentence of a claim, and how it is tested."""
 
     says: str
-    paper: str  # the paper's own numbers
+    paper: str  # the paper's own numbers; "" where no paper says it
     study: str  # the name of its folder; "" without a check
     measure: str
     check: str  # of CHECKS, or ""
@@ -53,7 +54,7 @@ class Part(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a paper says."""
+    """What a paper says, or somebody else."""
 
     says: str
     source: str
@@ -92,14 +93,14 @@ def _parse_claim(file: Path, number: int, tree: Any) -> Claim:
 
 
 def _parse_part(file: Path, where: str, tree: Any) -> Part:
-    require(isinstance(tree, dict), f"{file}: {where} is {tree!r}: it must hold says, paper and a check")
+    require(isinstance(tree, dict), f"{file}: {where} is {tree!r}: it must hold says and a check")
     require_known(file, f"{where}.", tree, PART_KEYS)
     checks = [key for key in CHECKS if key in tree]
     message = f"it has {' and '.join(checks) or 'no check'}: give one of {', '.join(CHECKS)}, or why without one"
     require(len(checks) + ("why" in tree) == 1, f"{file}: {where}: {message}")
     check = checks[0] if checks else ""
-    needed = ("says", "paper", *(("study",) if check else ("why",)))
-    for key in needed:
+    texts = ("says", *(("paper",) if "paper" in tree else ()), *(("study",) if check else ("why",)))
+    for key in texts:
         require(isinstance(tree.get(key), str), f"{file}: {where}.{key} is {tree.get(key)!r}: it must be a text")
     of_slopes = check in ("flat", "steep")
     if check and not of_slopes:
@@ -124,7 +125,7 @@ def _parse_part(file: Path, where: str, tree: Any) -> Part:
         require(isinstance(case, str), f"{file}: {where}.case is {case!r}: it must be a text")
     return Part(
         says=tree["says"].strip(),
-        paper=tree["paper"].strip(),
+        paper=tree.get("paper", "").strip(),
         study=tree.get("study", "") if check else "",
         measure=tree.get("measure", ""),
         check=check,

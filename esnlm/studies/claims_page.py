@@ -1,4 +1,4 @@
-"""The page of the papers' claims: each sentence beside the paper's numbers, ours, and a verdict."""
+"""The page of claims: each sentence beside the paper's numbers, where it is a paper's, ours, and a verdict."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,7 +52,7 @@ def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
     return page
 
 
-TITLE = "# The papers' claims"
+TITLE = "# Claims"
 
 
 def render(claims: Sequence[Claim], found: Mapping[str, Outcome], command: str) -> str:
@@ -68,8 +68,9 @@ def render(claims: Sequence[Claim], found: Mapping[str, Outcome], command: str) 
     for number, (claim, findings) in enumerate(zip(claims, tested, strict=True), start=1):
         lines += ["", f"## Claim {number}", "", f"{claim.says} ({claim.source})", ""]
         named = [(f"{number}{chr(ord('a') + i)}", finding) for i, finding in enumerate(findings)]
-        header = ["", "sentence", "the paper", "here", "verdict"]
-        lines += markdown_table(header, [_row(name, finding) for name, finding in named])
+        of_paper = any(finding.part.paper for finding in findings)
+        header = ["", "sentence", *(["the paper"] if of_paper else []), "here", "verdict"]
+        lines += markdown_table(header, [_row(name, finding, of_paper) for name, finding in named])
         differences = [_difference_row(name, finding, each) for name, finding in named for each in finding.differences]
         if differences:
             lines += ["", *markdown_table(["", "difference", "mean", "95 %", "seeds"], differences, align="llr")]
@@ -100,12 +101,12 @@ def _describe(studies: Sequence[Outcome]) -> list[str]:
     return [*lines, "", "Made by", "", *commands, *origins]
 
 
-def _row(name: str, finding: Finding) -> list[str]:
+def _row(name: str, finding: Finding, of_paper: bool) -> list[str]:
     word = f"**{finding.verdict}**" + (f": {finding.reason}" if finding.reason else "")
     here = "; ".join(finding.here)
     if finding.part.measure and here:
         here = f"{finding.part.study}: {here}"
-    return [name, finding.part.says, finding.part.paper, here, word]
+    return [name, finding.part.says, *([finding.part.paper] if of_paper else []), here, word]
 
 
 def _difference_row(name: str, finding: Finding, difference: Difference) -> list[str]:

@@ -205,7 +205,7 @@ def test_the_page_says_what_was_made_from_what_and_what_holds(claims, tmp_path, 
     out = tmp_path / "page.md"
     assert main(["claims", str(tmp_path / "studies"), "--claims", str(claims), "--out", str(out)]) == 0
     page = capsys.readouterr().out
-    assert out.read_text() == page and page.startswith("# The papers' claims\n")
+    assert out.read_text() == page and page.startswith("# Claims\n")
     assert "| size | 9 | 1,000 | 300 | 1 | 0.001 | 0, 1, 2 | 0.2 |" in page  # 9 runs of 90 s
     assert "\nsize: Another text than the paper's.\n" in page and "\n- on a CPU x 1, 2 cores\n" in page
     assert "\n- `esnlm study size.yaml`\n" in page
@@ -217,6 +217,17 @@ def test_the_page_says_what_was_made_from_what_and_what_holds(claims, tmp_path, 
     assert "| 1a | 1,024 - 512 | -0.200 | -0.200 .. -0.200 | 3 |" in page
     assert "| 1c | Every ESN is below the LSTM. |" in page and "**not tested**: size has no cell LSTM |" in page
     assert main(["claims", str(tmp_path / "studies"), "--claims", str(claims), "--out", str(out)]) == 0, "made again"
+
+
+def test_claims_of_no_paper_have_no_column_for_its_numbers(claims, tmp_path):
+    write_study(tmp_path / "size", sizes(*FALLING))
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "kind: claims\nclaims:\n- claim: More units are better.\n  source: a page\n  parts:\n"
+        "  - {says: The NLL falls., study: size, measure: val_nll, falls: {along: state_size}}\n"
+    )
+    page = claims_page.write_page(tmp_path, file, None, "")
+    assert "|  | sentence | here | verdict |" in page and "| 1a | The NLL falls. | size: 512: 5.000" in page
 
 
 def refusal(call, *arguments):
@@ -280,7 +291,7 @@ def test_a_mistake_in_a_file_of_claims_is_named(tmp_path, text, line):
 @pytest.mark.parametrize(
     "part, line",
     [
-        ("3", " is 3: it must hold says, paper and a check"),
+        ("3", " is 3: it must hold says and a check"),
         ("{says: a, sayings: b}", ".: unknown key".replace(".: unknown key", "")),
         (
             f"{{{PART}}}",
