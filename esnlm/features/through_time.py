@@ -6,7 +6,7 @@ A step adds W h to its input x, where h is the last output. So the gradient in x
 
 Autodiff of a scan does two things at each time step that need not be done there. It adds one product to dW, which is as large as W;
 here the sum is one product over all steps and slots. And XLA's CPU backend transposes W for the product W^T dx; here that is done
-once. With 512 units and 8 slots the gradient took six times as long with both.
+once. With both, an update of an LSTM of 512 units took 1.7 times as long (results/families_avx2.md).
 """
 
 from collections.abc import Callable
