@@ -1,4 +1,4 @@
-"""Says which claims hold in studies: each sentence beside the paper's numbers, where it is a paper's, ours, and a verdict."""
+"""Says which claims hold in studies: each sentence beside our numbers, the paper's if a paper says it, and a verdict."""
 
 import argparse
 from pathlib import Path

@@ -13,7 +13,7 @@ A claim has parts, each a sentence with one check. The checks are:
 
 A SELECTION is `{cells: [NAME, ...]}`, or `{along: AXIS, case: C, from: X, to: Y}`: the cells of a study's grid that lie on
 an axis, in the order of their values. A part without a check says in `why` where its claim is tested instead.
-In `paper` stand a paper's own numbers, where it is a paper that says it.
+`paper` holds the paper's own numbers. It is left out where no paper says the sentence.
 """
 
 import math

@@ -246,10 +246,12 @@ def test_a_folder_without_studies_and_a_file_of_something_else_are_refused(claim
     line = refusal(claims_page.write_page, one, claims, None, "")
     assert line == f"{one}: the folder of one study; name the one in which it lies"
     write_study(tmp_path / "size", sizes(*FALLING))
-    (tmp_path / "notes.md").write_text("mine\n")
+    (tmp_path / "notes.md").write_text("# Claims of mine\n")
     line = refusal(claims_page.write_page, tmp_path, claims, tmp_path / "notes.md", "")
     assert line == f"{tmp_path}/notes.md: exists and is no page of claims; name another file with --out"
-    assert (tmp_path / "notes.md").read_text() == "mine\n"
+    assert (tmp_path / "notes.md").read_text() == "# Claims of mine\n"
+    (tmp_path / "old.md").write_text("# The papers' claims\n")  # the title of earlier versions
+    assert claims_page.write_page(tmp_path, claims, tmp_path / "old.md", "") == (tmp_path / "old.md").read_text()
 
 
 def test_a_table_with_another_value_than_a_number_is_refused(tmp_path):
