@@ -128,9 +128,9 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
         keep: dropout's mask on the input, (T, B, E).
     """
     x = jax.vmap(cell.embed)(tokens, None if keep is None else keep.mT)  # (T, units, B)
-    trained: Any = cell
-    if hasattr(cell, "through_time"):
-        return trained.through_time(x, positions).mT
+    through_time = getattr(cell, "through_time", None)
+    if through_time is not None:
+        return through_time(x, positions).mT
 
     def advance(state: State, x: Any) -> tuple[State, jax.Array]:
         state = cell.advance(state, x)

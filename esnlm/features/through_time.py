@@ -40,24 +40,29 @@ def outputs(
         positions: (T, B) int32, of each token in its sentence; at 0 the state begins anew.
         precision: of the products (ops/matmul.py).
     """
+    return _scan(advance, w, start, x, positions, precision)
+
+
+def _scan(
+    advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
+) -> jax.Array:
     return scan_sentences(partial(advance, partial(_times, precision, w, w.T)), start, x, positions)
 
 
 def _forward(
     advance: Advance, w: jax.Array, start: State, x: jax.Array, positions: jax.Array, precision: str
 ) -> tuple[jax.Array, Any]:
-    product = partial(_times, precision, w, w.T)
-    h, back = jax.vjp(lambda x: scan_sentences(partial(advance, product), start, x, positions), x)
-    return h, (back, h, start, positions)
+    h, back = jax.vjp(lambda x: _scan(advance, w, start, x, positions, precision), x)
+    return h, (back, h, positions)
 
 
 def _backward(advance: Advance, precision: str, kept: Any, dh: jax.Array) -> tuple[Any, ...]:
-    back, h, start, positions = kept
+    back, h, positions = kept
     (dx,) = back(dh)
     last = jnp.concatenate([jnp.zeros_like(h[:1]), h[:-1]])
     last = jnp.where(positions[:, None] == 0, 0.0, last)  # (T, H, B)
     dw = matmul(_by_unit(dx), _by_unit(last), (1, 1), precision)
-    return dw, jax.tree.map(jnp.zeros_like, start), dx, None
+    return dw, None, dx, None
 
 
 outputs.defvjp(_forward, _backward)

@@ -20,9 +20,9 @@ differences has its interval on the side that it says. It **does not hold** if o
 Runs that are counted must all be as the sentence says; if none of a cell is, it does not hold. **Not tested** is what no
 study here can say. Of the sentences of a claim that were tested, all must hold for it to hold; one that does not is enough for
 it not to. Sentences are judged one by one, without a correction over them. NLL here counts the EOS of each sentence, which is
-easily predicted. The tables of the studies have it without EOS, too.
+easily predicted; the papers do not say whether theirs does. The tables of the studies have it without EOS, too.
 """
-RULE_OF_PAPERS = "The papers do not say whether theirs counts it."
+OF_PAPERS = "; the papers do not say whether theirs does"  # a part of RULES, where a paper makes a claim
 
 
 def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
@@ -54,18 +54,15 @@ def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
 
 
 TITLE = "# Claims"
-TITLES = (
-    f"{TITLE}\n".encode(),
-    b"# The papers' claims\n",
-)  # that a page may have; the second is that of earlier versions
+TITLES = (f"{TITLE}\n".encode(), b"# The papers' claims\n")  # of a page; the second is that of earlier versions
 
 
 def render(claims: Sequence[Claim], found: Mapping[str, Outcome], command: str) -> str:
     """Returns the page for the studies that were found, by name."""
     tested = [[examine(part, found.get(part.study)) for part in claim.parts] for claim in claims]
     verdicts = [verdict.combine([finding.verdict for finding in findings]) for findings in tested]
-    lines = [TITLE, "", *_describe(list(found.values())), "", *RULES.splitlines()]
-    lines += [RULE_OF_PAPERS, ""] if any(part.paper for claim in claims for part in claim.parts) else [""]
+    rules = RULES if any(part.paper for claim in claims for part in claim.parts) else RULES.replace(OF_PAPERS, "")
+    lines = [TITLE, "", *_describe(list(found.values())), "", *rules.splitlines(), ""]
     rows = [
         [number, claim.says, f"**{word}**", f"{_count_tested(findings)} of {len(findings)}"]
         for number, (claim, word, findings) in enumerate(zip(claims, verdicts, tested, strict=True), start=1)

@@ -14,7 +14,7 @@ from esnlm.ops.matmul import matmul
 
 GATES, UNITS, SLOTS, STEPS = 2, 24, 5, 17
 # A sum of UNITS terms, or of SLOTS * STEPS of them in the gradient in W, is off by about the root of so many roundings; a step
-# passes on what it was off by, and no more, because of the slope of tanh.
+# passes on what it was off by, and no more, for its slopes are well below 1.
 FLOAT32 = STEPS * np.sqrt(UNITS + SLOTS * STEPS) * float(np.finfo(np.float32).eps)
 
 

@@ -228,6 +228,12 @@ def test_claims_of_no_paper_have_no_column_for_its_numbers(claims, tmp_path):
     )
     page = claims_page.write_page(tmp_path, file, None, "")
     assert "|  | sentence | here | verdict |" in page and "| 1a | The NLL falls. | size: 512: 5.000" in page
+    assert "easily predicted. The tables" in page and "the papers" not in page
+
+
+def test_the_page_of_the_repository_has_the_rules_that_the_command_writes():
+    page = (STUDIES.parents[1] / "results" / "two_cores" / "claims.md").read_text()
+    assert page.startswith(claims_page.TITLE + "\n") and claims_page.RULES in page and claims_page.OF_PAPERS in page
 
 
 def refusal(call, *arguments):
