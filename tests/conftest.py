@@ -3,13 +3,17 @@
 import csv
 import os
 import signal
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
+from esnlm import compilation_cache
 from tests import peers
 
 # A shell without job control lets what it starts in the background ignore SIGINT, and so would all that the tests start.
@@ -17,12 +21,45 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Most of the time of the tests goes into compiling, and a third of that into passes of LLVM that make programs fast. The tests leave
+# these out, here and in the processes that they start: XLA_FLAGS=--xla_backend_optimization_level=3 puts them back. XLA reads the
+# flags when it compiles for the first time.
+PASSES = "--xla_backend_optimization_level="
+if PASSES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PASSES}0".strip()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Runs a test that is marked `optimized` in a process of its own, with the passes that are left out here."""
+    flags = os.environ["XLA_FLAGS"]
+    if not pyfuncitem.get_closest_marker("optimized") or f"{PASSES}0" not in flags:
+        return None
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    environment = os.environ | {"XLA_FLAGS": flags.replace(f"{PASSES}0", f"{PASSES}3")}
+    for name in [name for name in environment if name.startswith("PYTEST_")]:
+        del environment[name]  # It is no process of pytest-xdist.
+    done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_compilation_cache(tmp_path_factory):
-    """Keeps the compiled programs of the processes that tests start away from the user's, and shares them in a session."""
+    """Keeps compiled programs away from the user's, and shares them among all processes of a session.
+
+    Modules of tests often need the same programs, and so do the processes of pytest-xdist and those that tests start.
+    """
+    own = tmp_path_factory.getbasetemp()  # with pytest-xdist, that of one of its processes
+    compiled = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
     with pytest.MonkeyPatch.context() as here:
-        here.setenv("ESNLM_COMPILATION_CACHE", str(tmp_path_factory.mktemp("compiled")))
+        here.setenv("ESNLM_COMPILATION_CACHE", str(compiled))
         here.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+        jax.config.update("jax_compilation_cache_dir", str(compilation_cache.choose_folder()))
+        # JAX locks the folder where it has a largest size.
+        jax.config.update("jax_compilation_cache_max_size", compilation_cache.MOST_BYTES)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        cache_of_jax.reset_cache()  # JAX looks at the settings again where it has already compiled something.
         yield
 
 

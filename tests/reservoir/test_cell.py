@@ -130,6 +130,7 @@ def test_states_step_by_step_are_the_same(name):
         np.testing.assert_allclose([step[slot] for step in found], expected(name, text), atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.optimized  # Without LLVM's passes the two kernels round a few products otherwise.
 @pytest.mark.parametrize("name", ["Fujimaki 2026", "three layers with an embedding"])
 def test_a_reader_of_one_slot_has_the_bits_of_the_kernel_of_many(name):
     """It reads with the operands of another kernel (`sparse.for_columns`), in each layer."""
