@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import io
 import re
 import typing
@@ -82,12 +83,7 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
         _require_known_inside("command line", name, section, given, sections)
         _require_known_inside(file, name, section, in_file, sections)
         _require_sections(file, name, section, tree)
-    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
-    for name, kind in _SCALARS.items():
-        parser.add_argument(f"--{name}", type=kind, default=getattr(Experiment, name))
-    for name, section in sections.items():
-        inner = {other.rpartition(".")[2] for other in sections if other.rpartition(".")[0] == name}
-        parser.add_class_arguments(section, name, skip=inner)
+    parser = _parser(tuple(sections.items()))
     with readable_errors(f"{file}: "):
         from_file = parser.parse_object(tree)
     with readable_errors("command line: "):
@@ -95,6 +91,18 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
     experiment = Experiment(**{each: getattr(parsed, each) for each in _settings(Experiment)})
     experiment.check()
     return experiment
+
+
+@functools.cache  # Making it takes a third of a reading's time, and a study reads hundreds of configurations.
+def _parser(sections: tuple[tuple[str, type], ...]) -> jsonargparse.ArgumentParser:
+    """Returns the parser of the settings of these sections, by their names, and of those that lie in none."""
+    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
+    for name, kind in _SCALARS.items():
+        parser.add_argument(f"--{name}", type=kind, default=getattr(Experiment, name))
+    for name, section in sections:
+        inner = {other.rpartition(".")[2] for other, _ in sections if other.rpartition(".")[0] == name}
+        parser.add_class_arguments(section, name, skip=inner)
+    return parser
 
 
 def write(experiment: Experiment, file: Path) -> None:
