@@ -3,9 +3,11 @@
     z = B h + sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n
 
 Different n-grams may share a row. A table is far smaller than the number of n-grams, and the frequent ones decide what
-their rows become.
+their rows become. Most n-grams of new text were seen seldom or never: what their rows began with is noise, and with
+`initial_scale` 0 there is none of it.
 """
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -28,6 +30,8 @@ class HashedNgramsConfig:
     orders: tuple[int, ...] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
     buckets: int = 65536  # rows of a table
     width: int = 64  # numbers of a row
+    # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing to z.
+    initial_scale: float = 1.0
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the setting below `field`, for what cannot be built."""
@@ -35,6 +39,8 @@ class HashedNgramsConfig:
         require(all(2 <= n <= LONGEST for n in self.orders) and len(set(self.orders)) == len(self.orders), rule)
         require(self.buckets >= 1, f"{field}.buckets is {self.buckets}: it must be at least 1")
         require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
+        scale = self.initial_scale
+        require(0 <= scale < math.inf, f"{field}.initial_scale is {scale}: it must be a number of at least 0")
 
     @property
     def history(self) -> int:
@@ -55,7 +61,7 @@ class HashedNgrams(nnx.Module):
 
     def __init__(self, config: HashedNgramsConfig, rank: int, rng: np.random.Generator) -> None:
         self.orders, count = config.orders, len(config.orders)
-        self.tables = initial.normal(rng, count, config.buckets, config.width)
+        self.tables = initial.normal(rng, count, config.buckets, config.width, scale=config.initial_scale)
         self.weights = initial.uniform(rng, count * config.width, rank, count * config.width)
 
     def __call__(self, ids: jax.Array, precision: str) -> jax.Array:

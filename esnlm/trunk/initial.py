@@ -11,6 +11,6 @@ def uniform(rng: np.random.Generator, fan_in: int, *shape: int) -> nnx.Param:
     return nnx.Param(jnp.asarray(rng.uniform(-bound, bound, shape).astype(np.float32)))
 
 
-def normal(rng: np.random.Generator, *shape: int) -> nnx.Param:
-    """Returns numbers of N(0, 1)."""
-    return nnx.Param(jnp.asarray(rng.standard_normal(shape, np.float32)))
+def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> nnx.Param:
+    """Returns numbers of N(0, scale^2)."""
+    return nnx.Param(jnp.asarray(np.float32(scale) * rng.standard_normal(shape, np.float32)))

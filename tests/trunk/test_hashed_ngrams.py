@@ -1,8 +1,10 @@
 """N-grams have trained embeddings, which a hash looks up."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from esnlm.cells.token_history import ids_of
 from esnlm.errors import InputError
@@ -21,6 +23,25 @@ def test_what_is_added_is_that_of_the_equations():
     expected = deep_oracle.ngrams(deep_oracle.float64(arrays_by_name(layer)), SENTENCE, config.orders)
     np.testing.assert_allclose(found, expected, rtol=0, atol=4 * 2 * config.width * EPS)
     assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(RANK)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 1.0])
+def test_tables_begin_with_numbers_of_the_scale(scale):
+    layer = HashedNgrams(HashedNgramsConfig((2,), 5_000, 4, scale), RANK, np.random.default_rng(0))
+    numbers = np.asarray(layer.tables[...])
+    # Of n numbers the standard deviation is off by its share of 1 / sqrt(2 n), and here by at most five of these.
+    assert numbers.std() == pytest.approx(scale, rel=5 / np.sqrt(2 * numbers.size))
+
+
+def test_with_scale_0_only_what_was_trained_adds_anything():
+    """Each row learns from the n-grams that led to it, although the tables begin at 0: the weights do not."""
+    layer = HashedNgrams(HashedNgramsConfig((2,), 10_000, 4, 0.0), RANK, np.random.default_rng(0))
+    graph, params, rest = nnx.split(layer, nnx.Param, ...)
+    ids = jnp.array([[3, 7], [7, 3]], jnp.int32)
+    assert not layer(ids, "float32").any()
+    gradient = jax.grad(lambda params: nnx.merge(graph, params, rest)(ids, "float32").sum())(params)
+    trained = {deep_oracle.bucket(ngram, 10_000) for ngram in ([4, 8], [8, 4])}
+    assert set(np.flatnonzero(np.abs(gradient["tables"][...][0]).sum(axis=1))) == trained
 
 
 def test_the_order_of_the_tokens_matters():
@@ -46,6 +67,8 @@ def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
         ({"orders": (1, 2)}, "x.orders is [1, 2]: each must be in 2 .. 8, and none be there twice"),
         ({"buckets": 0}, "x.buckets is 0: it must be at least 1"),
         ({"width": 0}, "x.width is 0: it must be at least 1"),
+        ({"initial_scale": -0.5}, "x.initial_scale is -0.5: it must be a number of at least 0"),
+        ({"initial_scale": float("nan")}, "x.initial_scale is nan: it must be a number of at least 0"),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings, line):
