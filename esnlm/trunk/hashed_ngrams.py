@@ -40,7 +40,7 @@ class HashedNgramsConfig:
         require(self.buckets >= 1, f"{field}.buckets is {self.buckets}: it must be at least 1")
         require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
         scale = self.initial_scale
-        require(0 <= scale < math.inf, f"{field}.initial_scale is {scale}: it must be a number of at least 0")
+        require(0 <= scale < math.inf, f"{field}.initial_scale is {scale}: it must be at least 0 and finite")
 
     @property
     def history(self) -> int:

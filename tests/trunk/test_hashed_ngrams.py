@@ -67,8 +67,8 @@ def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
         ({"orders": (1, 2)}, "x.orders is [1, 2]: each must be in 2 .. 8, and none be there twice"),
         ({"buckets": 0}, "x.buckets is 0: it must be at least 1"),
         ({"width": 0}, "x.width is 0: it must be at least 1"),
-        ({"initial_scale": -0.5}, "x.initial_scale is -0.5: it must be a number of at least 0"),
-        ({"initial_scale": float("nan")}, "x.initial_scale is nan: it must be a number of at least 0"),
+        ({"initial_scale": -0.5}, "x.initial_scale is -0.5: it must be at least 0 and finite"),
+        ({"initial_scale": float("nan")}, "x.initial_scale is nan: it must be at least 0 and finite"),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings, line):
