@@ -169,7 +169,7 @@ def readable_errors(where: str) -> Iterator[None]:
 def _of_wrong_type(message: str) -> str:
     """Returns what jsonargparse says of a value of a wrong type as "KEY is VALUE: it must be TYPE", any other as it is."""
     one = re.search(
-        r'Parser key "(?P<key>[^"]+)": Expected a (?P<types><class \'\w+\'>). Got value: (?P<value>.*)', message
+        r'Parser key "(?P<key>[^"]+)": Expected a (?P<types><class \'\w+\'>). Got value: ?(?P<value>.*)', message
     )
     several = re.search(
         r'Parser key "(?P<key>[^"]+)": Does not validate against any of the Union subtypes'

@@ -140,6 +140,10 @@ def test_a_missing_file(tmp_path):
             ["--run", "model.v2", "--training.epochs", "x"],
             "command line: training.epochs is x: it must be a whole number",
         ),
+        (
+            ["--run", "model.v2", "--training.epochs", ""],
+            "command line: training.epochs is empty: it must be a whole number",
+        ),
         (["--training.epochs"], "command line: argument --training.epochs: expected one argument"),
         (["stray"], "command line: unrecognized arguments: stray"),
         (
