@@ -90,12 +90,12 @@ def recent_tokens(params, sentence, count, decays=(), window=0, weights=None, a=
     return np.array(found)
 
 
-def ngrams(params, sentence, orders):
+def ngrams(params, sentence, orders, multiplier=1):
     """What n-grams add."""
     found = []
     for last in history(sentence, max(orders)):
         rows = [table[bucket(last[:n], len(table))] for n, table in zip(orders, params["tables"], strict=True)]
-        found.append(params["weights"] @ np.concatenate(rows))
+        found.append(multiplier * params["weights"] @ np.concatenate(rows))
     return np.array(found)
 
 

@@ -1,10 +1,11 @@
 """An n-gram residual: trained embeddings of the last n tokens together, in tables that a hash looks up.
 
-    z = B h + sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n
+    z = B h + c sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n;   c is `multiplier`
 
 Different n-grams may share a row. A table is far smaller than the number of n-grams, and the frequent ones decide what
 their rows become. Most n-grams of new text were seen seldom or never: what their rows began with is noise, and with
-`initial_scale` 0 there is none of it.
+`initial_scale` 0 there is none of it. Rows that begin at 0 are small for long: Adam moves a number by about the learning
+rate at an update, and few updates reach a row. A `multiplier` above 1 lets what they add grow faster by that factor.
 """
 
 import math
@@ -32,6 +33,7 @@ class HashedNgramsConfig:
     width: int = 64  # numbers of a row
     # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing to z.
     initial_scale: float = 1.0
+    multiplier: float = 1.0  # what a row is multiplied with; above 1, what it adds to z grows faster by that factor
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the setting below `field`, for what cannot be built."""
@@ -41,6 +43,8 @@ class HashedNgramsConfig:
         require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
         scale = self.initial_scale
         require(0 <= scale < math.inf, f"{field}.initial_scale is {scale}: it must be at least 0 and finite")
+        factor = self.multiplier
+        require(0 < factor < math.inf, f"{field}.multiplier is {factor}: it must be above 0 and finite")
 
     @property
     def history(self) -> int:
@@ -60,7 +64,7 @@ class HashedNgrams(nnx.Module):
     """`tables` (orders, buckets, e), and `weights`: those of all tables side by side, (r, orders e)."""
 
     def __init__(self, config: HashedNgramsConfig, rank: int, rng: np.random.Generator) -> None:
-        self.orders, count = config.orders, len(config.orders)
+        self.orders, self.multiplier, count = config.orders, config.multiplier, len(config.orders)
         self.tables = initial.normal(rng, count, config.buckets, config.width, scale=config.initial_scale)
         self.weights = initial.uniform(rng, count * config.width, rank, count * config.width)
 
@@ -68,7 +72,7 @@ class HashedNgrams(nnx.Module):
         """Returns what the n-grams that end with the newest token add, (C, r), for ids (C, K), the newest first."""
         tables = self.tables[...]
         found = [tables[i, buckets_of(ids[:, :n], tables.shape[1])] for i, n in enumerate(self.orders)]
-        return matmul(jnp.concatenate(found, axis=1), self.weights[...], (1, 1), precision)
+        return matmul(self.multiplier * jnp.concatenate(found, axis=1), self.weights[...], (1, 1), precision)
 
 
 def buckets_of(ids: jax.Array, buckets: int) -> jax.Array:

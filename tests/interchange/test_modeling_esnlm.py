@@ -29,6 +29,7 @@ DEEP = [
     *("--model.readout.recent_tokens.width", "4", "--model.readout.recent_tokens.decays", "[0.6, 0.9]"),
     *("--model.readout.recent_tokens.window", "4", "--model.readout.ngrams.orders", "[2, 3]"),
     *("--model.readout.ngrams.buckets", "50", "--model.readout.ngrams.width", "3"),
+    *("--model.readout.ngrams.multiplier", "3"),
     *("--model.readout.gated_mlp.blocks", "2", "--model.readout.gated_mlp.width", "8"),
 ]
 FAMILY = [

@@ -48,7 +48,7 @@ ALL = DeepReadoutConfig(
         rank=14,
         normalize=True,
         recent_tokens=RecentTokensConfig(count=2, width=5, decays=(0.7,), window=4),
-        ngrams=HashedNgramsConfig(orders=(2, 3), buckets=40, width=4),
+        ngrams=HashedNgramsConfig(orders=(2, 3), buckets=40, width=4, multiplier=3.0),
         gated_mlp=GatedMlpConfig(blocks=2, width=16),
     ),
 )
@@ -104,7 +104,7 @@ def expected_z(params, frozen, sentence, config=ALL):
         *(layers["recent_tokens"], sentence, tokens.count, tokens.decays, tokens.window, weights),
         a=params["readout"]["w"] if tokens.tied else None,
     )
-    z = z + deep_oracle.ngrams(layers["ngrams"], sentence, config.ngrams.orders)
+    z = z + deep_oracle.ngrams(layers["ngrams"], sentence, config.ngrams.orders, config.ngrams.multiplier)
     return deep_oracle.gated_mlp(layers["gated_mlp"], z)
 
 
@@ -345,7 +345,7 @@ model:
     rank: 14
     normalize: true
     recent_tokens: {count: 2, width: 5, decays: [0.7], window: 4}
-    ngrams: {orders: [2, 3], buckets: 40, width: 4}
+    ngrams: {orders: [2, 3], buckets: 40, width: 4, multiplier: 3}
     gated_mlp: {blocks: 2, width: 16}
 """
 

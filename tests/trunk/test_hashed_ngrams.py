@@ -16,12 +16,13 @@ V, RANK, SENTENCE = 20, 6, [3, 7, 7, 0, 19, 3, 7, 7]
 EPS = float(np.finfo(np.float32).eps)
 
 
-def test_what_is_added_is_that_of_the_equations():
-    config = HashedNgramsConfig(orders=(2, 4), buckets=50, width=5)
+@pytest.mark.parametrize("multiplier", [1.0, 8.0])
+def test_what_is_added_is_that_of_the_equations(multiplier):
+    config = HashedNgramsConfig(orders=(2, 4), buckets=50, width=5, multiplier=multiplier)
     layer = HashedNgrams(config, RANK, np.random.default_rng(0))
     found = layer(ids_of(jnp.asarray(deep_oracle.history(SENTENCE, 6), jnp.float32)), "float32")
-    expected = deep_oracle.ngrams(deep_oracle.float64(arrays_by_name(layer)), SENTENCE, config.orders)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * 2 * config.width * EPS)
+    expected = deep_oracle.ngrams(deep_oracle.float64(arrays_by_name(layer)), SENTENCE, config.orders, multiplier)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=multiplier * 4 * 2 * config.width * EPS)
     assert sum(array.size for array in arrays_by_name(layer).values()) == config.parameters(RANK)
 
 
@@ -68,6 +69,8 @@ def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
         ({"buckets": 0}, "x.buckets is 0: it must be at least 1"),
         ({"width": 0}, "x.width is 0: it must be at least 1"),
         ({"initial_scale": -0.5}, "x.initial_scale is -0.5: it must be at least 0 and finite"),
+        ({"multiplier": 0.0}, "x.multiplier is 0.0: it must be above 0 and finite"),
+        ({"multiplier": float("inf")}, "x.multiplier is inf: it must be above 0 and finite"),
         ({"initial_scale": float("nan")}, "x.initial_scale is nan: it must be at least 0 and finite"),
     ],
 )

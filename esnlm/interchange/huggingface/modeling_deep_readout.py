@@ -55,7 +55,7 @@ class DeepReadoutConfig(EsnlmConfig):
         history: the last tokens that are remembered.
         normalize: whether a token's h is normed.
         tokens, token_width, tied, decays, window: of `recent_tokens`.
-        ngram_orders, ngram_buckets, ngram_width: of `ngrams`.
+        ngram_orders, ngram_buckets, ngram_width, ngram_multiplier: of `ngrams`.
         mlp_blocks, mlp_width: of `gated_mlp`.
     """
 
@@ -84,6 +84,7 @@ class DeepReadoutConfig(EsnlmConfig):
         ngram_orders: list[int] | None = None,
         ngram_buckets: int = 65536,
         ngram_width: int = 64,
+        ngram_multiplier: float = 1.0,
         mlp_blocks: int = 0,
         mlp_width: int = 1024,
         **others: Any,
@@ -95,7 +96,8 @@ class DeepReadoutConfig(EsnlmConfig):
         self.history, self.normalize = history, normalize
         self.tokens, self.token_width, self.tied = tokens, token_width, tied
         self.decays, self.window = decays or [], window
-        self.ngram_orders, self.ngram_buckets, self.ngram_width = ngram_orders or [], ngram_buckets, ngram_width
+        self.ngram_orders, self.ngram_buckets = ngram_orders or [], ngram_buckets
+        self.ngram_width, self.ngram_multiplier = ngram_width, ngram_multiplier
         self.mlp_blocks, self.mlp_width = mlp_blocks, mlp_width
         super().__init__(**others)
 
@@ -219,7 +221,7 @@ class Trunk(nn.Module):
             z = z + self._last_tokens(ids, attention, a)
         if config.ngram_orders:
             rows = [self.tables[i][self._bucket(ids[:, :n])] for i, n in enumerate(config.ngram_orders)]
-            z = z + in_float32(torch.cat(rows, 1)) @ in_float32(self.ngram_weights).T
+            z = z + config.ngram_multiplier * in_float32(torch.cat(rows, 1)) @ in_float32(self.ngram_weights).T
         for block in self.blocks:
             z = block(z)
         return z if self.gains is None else _normed(z, self.gains)

@@ -141,7 +141,8 @@ def _deep_readout(model: DeepReadout) -> tuple[Tensors, dict[str, Any]]:
     settings |= {"sharpness": attention.sharpness, "normalize": config.readout.normalize}
     settings |= {"tokens": tokens.count, "token_width": tokens.width, "tied": tokens.tied}
     settings |= {"decays": list(tokens.decays), "window": tokens.window}
-    settings |= {"ngram_orders": list(ngrams.orders), "ngram_buckets": ngrams.buckets, "ngram_width": ngrams.width}
+    settings |= {"ngram_orders": list(ngrams.orders), "ngram_buckets": ngrams.buckets}
+    settings |= {"ngram_width": ngrams.width, "ngram_multiplier": ngrams.multiplier}
     settings |= {"mlp_blocks": config.readout.gated_mlp.blocks, "mlp_width": config.readout.gated_mlp.width}
     trained: dict[str, Any] = {"b": layers.b}
     if layers.recent_tokens is not None:
