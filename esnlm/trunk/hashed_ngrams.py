@@ -4,8 +4,9 @@
 
 Different n-grams may share a row. A table is far smaller than the number of n-grams, and the frequent ones decide what
 their rows become. Most n-grams of new text were seen seldom or never: what their rows began with is noise, and with
-`initial_scale` 0 there is none of it. Rows that begin at 0 are small for long: Adam moves a number by about the learning
-rate at an update, and few updates reach a row. A `multiplier` above 1 lets what they add grow faster by that factor.
+`initial_scale` 0 there is none of it. Rows that begin at 0 are small for long: AdamW moves a number by about the learning
+rate at an update, and few updates move a row that is seldom looked up. With a `multiplier` above 1 what AdamW teaches a
+row counts for more by that factor.
 """
 
 import math
@@ -33,7 +34,8 @@ class HashedNgramsConfig:
     width: int = 64  # numbers of a row
     # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing to z.
     initial_scale: float = 1.0
-    multiplier: float = 1.0  # what a row is multiplied with; above 1, what it adds to z grows faster by that factor
+    # What a row is multiplied with, what it began with included; above 1, what AdamW teaches it counts for more by that factor.
+    multiplier: float = 1.0
 
     def check(self, field: str) -> None:
         """Raises InputError, naming the setting below `field`, for what cannot be built."""

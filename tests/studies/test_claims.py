@@ -376,11 +376,16 @@ def test_the_claims_name_cells_of_both_the_papers_studies_and_those_for_two_core
     assert len(sides) == 10
 
 
-def test_the_claims_of_the_frontier_name_cells_of_its_study():
-    file = STUDIES / "frontier" / "rates.yaml"
-    cells = {cell.name for cell in grid.parse_grid(read_study(file), file).cells}
+def test_the_claims_of_the_frontier_name_cells_of_its_studies():
     named = {
-        name for part in parts(STUDIES / "frontier" / "claims.yaml") for each in part.selections for name in each.cells
+        (part.study, name)
+        for part in parts(STUDIES / "frontier" / "claims.yaml")
+        for each in part.selections
+        for name in each.cells
+    }
+    files = {name: STUDIES / "frontier" / f"{name}.yaml" for name in ("rates", "sizes")}
+    cells = {
+        (name, cell.name) for name, file in files.items() for cell in grid.parse_grid(read_study(file), file).cells
     }
     assert named and named <= cells, named - cells
 

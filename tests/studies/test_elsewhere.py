@@ -184,7 +184,7 @@ def test_accuracies_on_different_pairs_do_not_stand_side_by_side(machine, tmp_pa
     assert not (tmp_path / "here").exists()
 
 
-@pytest.mark.parametrize("name", ["rates", "sizes"])
+@pytest.mark.parametrize("name", ["bigrams", "rates", "sizes"])
 def test_the_tables_that_are_kept_are_of_the_studies_as_they_stand(name):
     file = ROOT / "configs" / "studies" / "frontier" / f"{name}.yaml"
     study_here = grid.parse_grid(read_study(file), file)

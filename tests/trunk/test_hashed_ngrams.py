@@ -3,12 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
 from esnlm.cells.token_history import ids_of
+from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
 from esnlm.reservoir.arrays import arrays_by_name
+from esnlm.training.update import make_optimizer
 from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig, buckets_of
 from tests import deep_oracle
 
@@ -45,6 +48,23 @@ def test_with_scale_0_only_what_was_trained_adds_anything():
     assert set(np.flatnonzero(np.abs(gradient["tables"][...][0]).sum(axis=1))) == trained
 
 
+def test_what_adamw_teaches_a_row_counts_for_more_by_the_multiplier():
+    """Whatever the size of a gradient, AdamW takes a step of one size; and a row of zeros gives the weights no gradient."""
+    added, ids = [], jnp.array([[3, 7], [7, 3]], jnp.int32)
+    for multiplier in (1.0, 8.0):
+        layer = HashedNgrams(HashedNgramsConfig((2,), 10_000, 4, 0.0, multiplier), RANK, np.random.default_rng(0))
+        graph, params, rest = nnx.split(layer, nnx.Param, ...)
+        optimizer = make_optimizer(TrainingConfig())
+        gradient = jax.grad(
+            lambda params, graph=graph, rest=rest: nnx.merge(graph, params, rest)(ids, "float32").sum()
+        )(params)
+        step, _ = optimizer.update(gradient, optimizer.init(params), params, rates=(jnp.float32(0.01),))
+        added.append(nnx.merge(graph, optax.apply_updates(params, step), rest)(ids, "float32"))
+    # The least gradient is some thousandths, beside which AdamW's epsilon of 1e-8 is no more than float32's rounding.
+    np.testing.assert_allclose(added[1], 8 * added[0], rtol=1e-4)
+    assert np.abs(added[0]).max() > 1e-3
+
+
 def test_the_order_of_the_tokens_matters():
     forth, back = (deep_oracle.bucket(ngram, 10_000) for ngram in ([4, 8], [8, 4]))
     assert forth != back
@@ -69,9 +89,11 @@ def test_ngrams_spread_over_the_buckets_as_random_numbers_do():
         ({"buckets": 0}, "x.buckets is 0: it must be at least 1"),
         ({"width": 0}, "x.width is 0: it must be at least 1"),
         ({"initial_scale": -0.5}, "x.initial_scale is -0.5: it must be at least 0 and finite"),
-        ({"multiplier": 0.0}, "x.multiplier is 0.0: it must be above 0 and finite"),
-        ({"multiplier": float("inf")}, "x.multiplier is inf: it must be above 0 and finite"),
         ({"initial_scale": float("nan")}, "x.initial_scale is nan: it must be at least 0 and finite"),
+        ({"multiplier": 0.0}, "x.multiplier is 0.0: it must be above 0 and finite"),
+        ({"multiplier": -8.0}, "x.multiplier is -8.0: it must be above 0 and finite"),
+        ({"multiplier": float("inf")}, "x.multiplier is inf: it must be above 0 and finite"),
+        ({"multiplier": float("nan")}, "x.multiplier is nan: it must be above 0 and finite"),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings, line):

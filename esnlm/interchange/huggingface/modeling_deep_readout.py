@@ -10,12 +10,12 @@ trained are parameters. Frozen cells read token w:
 
 h is all they give, one below the other, and e(w) an embedding, or sqrt(r) times a row of A where it is tied. Above them:
 
-    z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i)); sums by attention] + W_n [n-gram embeddings]
+    z = B m(h) + W_e [e(w_t), e(w_(t-1)), ..; sums of decay^i e(w_(t-i)); sums by attention] + c W_n [n-gram embeddings]
     z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  once a block, and after the last block z = n(z)
     o = A z + b_out
 
 m(h) is h, or h less its mean and divided by its deviation where `normalize` is set. n(z) is z less its mean, divided by its deviation
-and times trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i).
+and times trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngram_multiplier`.
 """
 
 from typing import Any
