@@ -24,6 +24,7 @@ from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.lstm import LstmConfig
 from esnlm.models.registry import MODELS
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology import TOPOLOGIES
@@ -100,7 +101,7 @@ def sections() -> Iterator[Section]:
                 title = f"model.reservoir.topology, kind: {kind}"
                 yield Section(title, "model.reservoir.topology.", topology, topical)
             yield Section("model.readout, of the family esn", "model.readout.", ReadoutConfig, example)
-        if model is DeepReadoutConfig:
+        if model in (LstmConfig, DeepReadoutConfig):
             yield from inner_sections(model, "model.", family, example)
     for kind, training in TRAINING.items():
         full_rank = replace(standard, model=EchoStateConfig(readout=ReadoutConfig(rank=None)))

@@ -264,7 +264,7 @@ def test_a_bad_topology(file, topology, line):
         ),
         (
             ["--model.family", "lstm", KIND, "ring"],
-            "command line: model.reservoir: lstm has no such setting; choose from family, width, dropout, tied",
+            "command line: model.reservoir: lstm has no such setting; choose from family, width, dropout, tied, ngrams",
         ),
     ],
 )

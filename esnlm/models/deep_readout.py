@@ -83,7 +83,7 @@ class DeepReadoutConfig(ModelConfig):
         above += [f"{len(tokens.decays)} {tied}fading sum{'s' * (len(tokens.decays) > 1)} of {tokens.width}"] * (
             len(tokens.decays) > 0
         )
-        above += [f"{'-, '.join(map(str, ngrams.orders))}-grams"] * (len(ngrams.orders) > 0)
+        above += [ngrams.title] * (len(ngrams.orders) > 0)
         above += [f"MLP {readout.gated_mlp.blocks} x {readout.gated_mlp.width:,}"] * (readout.gated_mlp.blocks > 0)
         below = [f"over a counted {readout.counted}"] * readout.is_counted
         return ", ".join([" + ".join(cells), *above, f"rank {readout.rank}", *below])

@@ -1,19 +1,26 @@
-"""The LSTM language model that the papers compare with: embedding, one layer, and a readout of full rank."""
+"""The LSTM language model that the papers compare with: embedding, one layer, and a readout of full rank.
 
-from dataclasses import dataclass
+Hashed n-grams may be added to its features [ours]: so that a deep readout that has them is compared with an LSTM that has them, too.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from esnlm.cells.token_history import TokenHistory, ids_of
 from esnlm.errors import require
 from esnlm.features import dropout, through_time
+from esnlm.features.recurrence import scan_sentences
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.rng import Stream, generator
+from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 
 State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
@@ -27,22 +34,26 @@ class LstmConfig(ModelConfig):
     dropout: float = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
     # Whether a token's embedding is its row of the readout (Press and Wolf 2017), times the root of width. In the papers it is not.
     tied: bool = False
+    ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
 
     def check(self, name: str) -> None:
         require(self.width >= 1, f"{name}.width is {self.width}: it must be at least 1")
         dropout.check_rate(self.dropout, f"{name}.dropout")
+        self.ngrams.check(f"{name}.ngrams")
 
     @property
     def title(self) -> str:
-        return f"LSTM {self.width:,}{', tied' * self.tied}"
+        parts = [f"LSTM {self.width:,}", *["tied"] * self.tied, *[self.ngrams.title] * (len(self.ngrams.orders) > 0)]
+        return ", ".join(parts)
 
     @property
     def feature_size(self) -> int:
         return self.width
 
     @property
-    def token_arrays(self) -> tuple[str, ...]:
-        return ("embedding", *READOUT_ARRAYS)
+    def token_arrays(self) -> tuple[str, ...] | None:
+        # The tables of n-grams look tokens up by themselves, so all of the model must then lie on one device.
+        return None if self.ngrams.orders else ("embedding", *READOUT_ARRAYS)
 
     @property
     def readout_can_be_padded(self) -> bool:
@@ -54,17 +65,20 @@ class LstmConfig(ModelConfig):
         return self.width**0.5 if self.tied else 1.0
 
     def expected_counts(self, vocab_size: int) -> Counts:
-        """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch; tied, V H fewer."""
+        """Returns 2 V H + V + 8 H (H + 1) parameters, with two bias vectors as in PyTorch; tied, V H fewer; and those of n-grams."""
         tables = (1 if self.tied else 2) * vocab_size * self.width
-        count = tables + vocab_size + 8 * self.width * (self.width + 1)
+        count = tables + vocab_size + 8 * self.width * (self.width + 1) + self.ngrams.parameters(self.width)
         return Counts(count, count, count)
 
     def flops_per_token(self, vocab_size: int) -> int:
-        """Returns the operations of training; the embedding is no product."""
-        return 6 * (vocab_size * self.width + 8 * self.width**2)
+        """Returns the operations of training; the embedding and the tables of n-grams are no products."""
+        return 6 * (vocab_size * self.width + 8 * self.width**2 + self.ngrams.multiplied(self.width))
 
     def initialize(self, vocab_size: int, seed: int, frozen: dict) -> "Lstm":
-        """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~ U(-1/sqrt H, 1/sqrt H)."""
+        """Returns PyTorch's initialisation: embedding ~ N(0, 1), the layer and the readout ~ U(-1/sqrt H, 1/sqrt H).
+
+        With n-grams all other arrays are as without them.
+        """
         rng, width = generator(seed, Stream.WEIGHTS), self.width
         bound = np.float32(1 / np.sqrt(width))
 
@@ -75,9 +89,10 @@ class LstmConfig(ModelConfig):
         layer = uniform(4 * width, width), uniform(4 * width, width), uniform(4 * width), uniform(4 * width)
         readout = linear.initialize(ReadoutConfig(rank=None), width, vocab_size, seed)
         assert isinstance(readout, FullRankReadout)
-        if self.tied:
-            return Lstm(self, readout.w[...], *layer, Bias(readout.bias[...]))
-        return Lstm(self, embedding, *layer, readout)
+        arrays = (readout.w[...], *layer, Bias(readout.bias[...])) if self.tied else (embedding, *layer, readout)
+        if self.ngrams.orders:
+            return LstmWithNgrams(self, HashedNgrams(self.ngrams, width, rng), *arrays)
+        return Lstm(self, *arrays)
 
     def readout_arrays(self, params: dict) -> dict:
         return params["readout"] | ({"w": params["embedding"]} if self.tied else {})
@@ -131,7 +146,7 @@ class Lstm(RecurrentModel):
         return self.config.width
 
     def initial_state(self, slots: int, length: int | None = None) -> State:
-        return (jnp.zeros((self.output_size, slots), jnp.float32),) * 2
+        return _zeros(self.output_size, slots)
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
@@ -144,7 +159,7 @@ class Lstm(RecurrentModel):
 
     def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """Returns h after each token, (T, H, B), of what `embed` gave, (T, 4 H, B), and the positions (T, B)."""
-        start = self.initial_state(x.shape[2])
+        start = _zeros(self.output_size, x.shape[2])
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -155,6 +170,49 @@ class Lstm(RecurrentModel):
 
     def counts(self) -> Counts:
         return self.config.expected_counts(self.readout.bias.shape[0])
+
+
+class LstmWithNgrams(Lstm):
+    """An LSTM whose features are z = h + what the last n tokens together add, for some n (trunk/hashed_ngrams.py).
+
+    Its state is a pair: that of the LSTM, and the last tokens as TokenHistory writes them, (K, B).
+    """
+
+    def __init__(self, config: LstmConfig, ngrams: HashedNgrams, *arrays: Any) -> None:
+        """Takes the arrays of an LSTM behind the n-grams."""
+        super().__init__(config, *arrays)
+        self.ngrams, self.history = ngrams, TokenHistory(config.ngrams.history)
+
+    def initial_state(self, slots: int, length: int | None = None) -> Any:
+        return super().initial_state(slots), self.history.initial_state(slots)
+
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
+        """Returns what the LSTM's `embed` gives, (4 H, B), and what TokenHistory's does, (1, B)."""
+        return super().embed(tokens, keep), self.history.embed(tokens)
+
+    def advance(self, state: Any, x: Any) -> Any:
+        return super().advance(state[0], x[0]), self.history.advance(state[1], x[1])
+
+    def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
+        """Returns z after each token, (T, H, B), of what `embed` gave, with T in front, and the positions (T, B)."""
+        h, none = super().through_time(x[0], positions), self.history.initial_state(positions.shape[1])
+
+        def read(history: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Array]:
+            history = self.history.advance(history, token)
+            return history, history
+
+        history = scan_sentences(read, none, x[1], positions)  # (T, K, B)
+        added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
+        return h + added.reshape(*positions.shape, -1).mT
+
+    def output(self, state: Any) -> jax.Array:
+        (h, _), history = state
+        return h + self.ngrams(ids_of(history.T), self.precision).T
+
+
+def _zeros(units: int, slots: int) -> State:
+    """Returns h and c before any token."""
+    return (jnp.zeros((units, slots), jnp.float32),) * 2
 
 
 def _advance(recurrent: through_time.Product, state: State, x: jax.Array) -> tuple[State, jax.Array]:

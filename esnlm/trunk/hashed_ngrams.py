@@ -1,5 +1,7 @@
 """An n-gram residual: trained embeddings of the last n tokens together, in tables that a hash looks up.
 
+A deep readout, whose B h is meant below, and an LSTM, which has h there, may have them.
+
     z = B h + c sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n;   c is `multiplier`
 
 Different n-grams may share a row. A table is far smaller than the number of n-grams, and the frequent ones decide what
@@ -47,6 +49,11 @@ class HashedNgramsConfig:
         require(0 <= scale < math.inf, f"{field}.initial_scale is {scale}: it must be at least 0 and finite")
         factor = self.multiplier
         require(0 < factor < math.inf, f"{field}.multiplier is {factor}: it must be above 0 and finite")
+
+    @property
+    def title(self) -> str:
+        """The n-grams in a few words; without any, "-grams"."""
+        return f"{'-, '.join(map(str, self.orders))}-grams"
 
     @property
     def history(self) -> int:

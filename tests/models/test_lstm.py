@@ -7,10 +7,13 @@ import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
+from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
+from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.models.lstm import LstmConfig
 from esnlm.training import batches
-from tests import oracle
+from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
+from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
 
 CONFIG = LstmConfig(width=16, dropout=0.0)
@@ -220,3 +223,104 @@ def test_the_gradient_of_a_tied_embedding_is_that_of_both():
     for name, array in flatten(of_both).items():
         difference = np.linalg.norm(flatten(gradient)[name] - array)
         assert difference <= 3 * TOLERANCE * np.linalg.norm(array), name
+
+
+# ---- with hashed n-grams ----
+
+NGRAMS = HashedNgramsConfig(orders=(2, 3), buckets=30, width=4, multiplier=3.0)
+WITH_NGRAMS = dataclasses.replace(CONFIG, ngrams=NGRAMS)
+# An n-gram adds the sum of 8 products, each of numbers of order 1, times the multiplier.
+TOLERANCE_OF_NGRAMS = TOLERANCE + NGRAMS.multiplier * 8 * float(np.finfo(np.float32).eps)
+
+
+def features_in_float64(params, text):
+    layer = {name: array for name, array in params.items() if name not in ("readout", "ngrams")}
+    return oracle.lstm_states(**layer, sentence=text) + deep_oracle.ngrams(
+        params["ngrams"], text, NGRAMS.orders, NGRAMS.multiplier
+    )
+
+
+@pytest.fixture(scope="module")
+def with_ngrams():
+    return WITH_NGRAMS.initialize(V, 0, {})
+
+
+@pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
+def test_features_with_ngrams_are_the_equations(with_ngrams, prefix_tree):
+    stream = with_ngrams.stream(ComputeConfig(batch_slots=16, window_tokens=64))
+    buffer, rows = stream.read(sentences(), prefix_tree=prefix_tree)
+    params = deep_oracle.float64(with_ngrams.params)
+    for text, row in zip(sentences(), rows, strict=True):
+        expected = features_in_float64(params, text)
+        np.testing.assert_allclose(buffer[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
+
+
+def test_features_with_ngrams_inside_the_gradient_are_the_equations(with_ngrams):
+    """Sentences follow each other in slots: no n-gram may reach back into the sentence before."""
+    batch, rows = pack_batch(sentences(), sentences())
+    found, params = features_of(with_ngrams, batch), deep_oracle.float64(with_ngrams.params)
+    for text, row in zip(sentences(), rows, strict=True):
+        expected = features_in_float64(params, text)
+        np.testing.assert_allclose(found[row], expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
+
+
+def test_the_gradient_with_ngrams_is_the_slope_of_the_loss_in_float64(with_ngrams):
+    texts = [np.append(0, text) for text in sentences()]
+    inputs, targets = [text[:-1] for text in texts], [text[1:] for text in texts]
+    update = batches.Sentences(inputs, targets, corpus_positions=inputs)
+    batch, rows = pack_batch(update.inputs, update.corpus_positions)
+    count = update.predictions()
+    packed = batches.pack_targets(update, rows, batches.bucket_size(count), count)
+    loss, gradient = loss_and_gradient(with_ngrams, batch, packed)
+
+    def loss_in_float64(params):
+        nll = []
+        for text, target in zip(inputs, targets, strict=True):
+            logits = features_in_float64(params, text) @ params["readout"]["w"].T + params["readout"]["bias"]
+            nll += list(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(target)), target])
+        return np.mean(nll)
+
+    params = deep_oracle.float64(with_ngrams.params)
+    assert loss == pytest.approx(loss_in_float64(params), rel=TOLERANCE_OF_NGRAMS)
+    rng, step = np.random.default_rng(0), 1e-5
+    for path, slope in flatten(gradient).items():
+        # Along the gradient itself the slope is the gradient's length, and a central difference is off by about step**2.
+        direction = np.asarray(slope, np.float64) / np.linalg.norm(slope) + 0.1 * rng.standard_normal(slope.shape)
+        ends = [deep_oracle.float64(with_ngrams.params) for _ in range(2)]
+        for end, sign in zip(ends, (1, -1), strict=True):
+            *sections, name = path.split(".")
+            place = end
+            for section in sections:
+                place = place[section]
+            place[name] = place[name] + sign * step * direction
+        difference = (loss_in_float64(ends[0]) - loss_in_float64(ends[1])) / (2 * step)
+        allowed = 3 * TOLERANCE_OF_NGRAMS * np.linalg.norm(slope) * np.linalg.norm(direction)
+        assert (np.asarray(slope, np.float64) * direction).sum() == pytest.approx(difference, abs=allowed), path
+
+
+def test_an_lstm_with_ngrams_has_what_is_counted_and_begins_as_without(model, with_ngrams):
+    assert WITH_NGRAMS.title == "LSTM 16, 2-, 3-grams"
+    assert sum(array.size for array in flatten(with_ngrams.params).values()) == with_ngrams.counts().trainable
+    assert with_ngrams.counts().trainable == model.counts().trainable + NGRAMS.parameters(CONFIG.width)
+    for name, array in flatten(model.params).items():
+        np.testing.assert_array_equal(flatten(with_ngrams.params)[name], array)
+
+
+def test_it_reads_on_token_by_token(with_ngrams):
+    """As generation does: `reader` and `stream` give the same features."""
+    text = sentences()[1]
+    read = with_ngrams.reader(1, len(text))
+    found = np.concatenate([read(text[i : i + 1]) for i in range(len(text))])
+    expected = features_in_float64(deep_oracle.float64(with_ngrams.params), text)
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE_OF_NGRAMS, rtol=0)
+
+
+def test_what_an_lstm_with_ngrams_cannot_do_is_refused(with_ngrams):
+    with pytest.raises(InputError) as error:
+        tensors_of(with_ngrams, V)
+    assert str(error.value) == (
+        "model.ngrams.orders is [2, 3]: it cannot be exported yet; an LSTM that was trained with [] can"
+    )
+    assert WITH_NGRAMS.token_arrays is None
+    with pytest.raises(InputError, match="^x.ngrams.buckets is 0: it must be at least 1$"):
+        dataclasses.replace(CONFIG, ngrams=HashedNgramsConfig(orders=(2,), buckets=0)).check("x")

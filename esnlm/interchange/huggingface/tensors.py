@@ -94,6 +94,10 @@ def _jaeger(model: Jaeger) -> tuple[Tensors, dict[str, Any]]:
 
 
 def _lstm(model: Lstm) -> tuple[Tensors, dict[str, Any]]:
+    orders = list(model.config.ngrams.orders)
+    require(
+        not orders, f"model.ngrams.orders is {orders}: it cannot be exported yet; an LSTM that was trained with [] can"
+    )
     names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
     tensors = {f"model.cell.{name}": np.asarray(getattr(model, name)[...]) for name in names}
     # A tied embedding is exported as a matrix of its own.
