@@ -24,7 +24,8 @@ STEPS = 128  # time steps of a window, at least: as many as long sentences have,
 class ComputeConfig:
     """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
-    precision: str = "float32"  # of the readout's matrix products: float32, tf32 or bf16
+    # Of the matrix products of what is trained: float32, tf32 or bf16. A reservoir is computed in float32.
+    precision: str = "float32"
     # Of the loss over the vocabulary: plain, or fused, which keeps no logits in memory (GPUs only); auto: chosen for the device.
     cross_entropy: str = "auto"
     # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.

@@ -264,7 +264,7 @@ class Run:
         - esn: h of N units, and of several layers those of all layers side by side, the first layer's first: F = L N.
           Under `update_rule: leaky_membrane` it is f(x).
         - jaeger: B h + B_u u + B_y p, which A reads: F = r, the rank of the readout.
-        - lstm: h without c, F = width; with `ngrams` h plus what they add.
+        - lstm: h without c, F = width; with `ngrams`, h plus what the n-grams add.
         - gpt2: what the last layer norm gives, F = width.
         - deep_readout: z, F = r, the rank of the readout.
 

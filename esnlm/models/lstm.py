@@ -1,6 +1,6 @@
 """The LSTM language model that the papers compare with: embedding, one layer, and a readout of full rank.
 
-Hashed n-grams may be added to its features [ours]: so that a deep readout that has them is compared with an LSTM that has them, too.
+Hashed n-grams may be added to its features [ours], so that a deep readout with n-grams can be compared with an LSTM that has them.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,6 @@ from flax import nnx
 from esnlm.cells.token_history import TokenHistory, ids_of
 from esnlm.errors import require
 from esnlm.features import dropout, through_time
-from esnlm.features.recurrence import scan_sentences
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
@@ -159,7 +158,7 @@ class Lstm(RecurrentModel):
 
     def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
         """Returns h after each token, (T, H, B), of what `embed` gave, (T, 4 H, B), and the positions (T, B)."""
-        start = _zeros(self.output_size, x.shape[2])
+        start = _zeros(self.output_size, x.shape[2])  # `initial_state` of a subclass may hold more
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -175,11 +174,18 @@ class Lstm(RecurrentModel):
 class LstmWithNgrams(Lstm):
     """An LSTM whose features are z = h + what the last n tokens together add, for some n (trunk/hashed_ngrams.py).
 
+    The readout is right above z: an n-gram adds its own numbers to the logits. It reaches neither the gates nor the next h. In a
+    deep readout the same tables lie below the gated networks. Dropout before the readout is that of z.
+
     Its state is a pair: that of the LSTM, and the last tokens as TokenHistory writes them, (K, B).
+
+    Args:
+        config: the settings.
+        ngrams: the tables, and W_n of width H.
+        arrays: those of `Lstm`, in its order.
     """
 
     def __init__(self, config: LstmConfig, ngrams: HashedNgrams, *arrays: Any) -> None:
-        """Takes the arrays of an LSTM behind the n-grams."""
         super().__init__(config, *arrays)
         self.ngrams, self.history = ngrams, TokenHistory(config.ngrams.history)
 
@@ -195,15 +201,12 @@ class LstmWithNgrams(Lstm):
 
     def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
         """Returns z after each token, (T, H, B), of what `embed` gave, with T in front, and the positions (T, B)."""
-        h, none = super().through_time(x[0], positions), self.history.initial_state(positions.shape[1])
-
-        def read(history: jax.Array, token: jax.Array) -> tuple[jax.Array, jax.Array]:
-            history = self.history.advance(history, token)
-            return history, history
-
-        history = scan_sentences(read, none, x[1], positions)  # (T, K, B)
-        added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
-        return h + added.reshape(*positions.shape, -1).mT
+        tokens, places = x[1][:, 0], range(self.history.output_size)  # (T, B)
+        last = [
+            jnp.where(positions >= k, jnp.roll(tokens, k, axis=0), 0) for k in places
+        ]  # none before the sentence began
+        added = self.ngrams(ids_of(jnp.stack(last, axis=-1).reshape(-1, len(last))), self.precision)  # (T B, H)
+        return super().through_time(x[0], positions) + added.reshape(*positions.shape, -1).mT
 
     def output(self, state: Any) -> jax.Array:
         (h, _), history = state

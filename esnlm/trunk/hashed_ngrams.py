@@ -1,6 +1,6 @@
 """An n-gram residual: trained embeddings of the last n tokens together, in tables that a hash looks up.
 
-A deep readout, whose B h is meant below, and an LSTM, which has h there, may have them.
+A deep readout may have them, and an LSTM. The equation is that of a deep readout; in an LSTM h stands in the place of B h.
 
     z = B h + c sum_n W_n G_n[hash(token_{t - n + 1}, ..., token_t)],   for some n;   c is `multiplier`
 
@@ -34,7 +34,7 @@ class HashedNgramsConfig:
     orders: tuple[int, ...] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
     buckets: int = 65536  # rows of a table
     width: int = 64  # numbers of a row
-    # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing to z.
+    # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing.
     initial_scale: float = 1.0
     # What a row is multiplied with, what it began with included; above 1, what AdamW teaches it counts for more by that factor.
     multiplier: float = 1.0
@@ -52,8 +52,8 @@ class HashedNgramsConfig:
 
     @property
     def title(self) -> str:
-        """The n-grams in a few words; without any, "-grams"."""
-        return f"{'-, '.join(map(str, self.orders))}-grams"
+        """The n-grams in a few words; empty where there are none."""
+        return f"{'-, '.join(map(str, self.orders))}-grams" if self.orders else ""
 
     @property
     def history(self) -> int:

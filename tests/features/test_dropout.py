@@ -18,7 +18,8 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.precomputed import PrecomputedUpdates
-from tests import oracle
+from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
+from tests import deep_oracle, oracle
 from tests.models.update_gradient import features_of, loss_and_gradient
 from tests.training.test_precomputed import dense, open_updates, run_all, start, store
 
@@ -34,6 +35,7 @@ MODELS = {
     "sparse": EchoStateConfig(reservoir=ReservoirConfig(N, mean_degree=5.0), readout=ReadoutConfig(6), dropout=0.3),
     "ESN+i": EchoStateConfig(reservoir=DENSE, readout=ReadoutConfig(None), train_input=True, dropout=0.1),
     "LSTM": LstmConfig(width=N, dropout=0.2),
+    "LSTM, n-grams": LstmConfig(width=N, dropout=0.2, ngrams=HashedNgramsConfig(orders=(2, 3), buckets=30, width=4)),
 }
 COMPUTE = ComputeConfig(kernel="csr", batch_slots=16, window_tokens=64)
 TEXT = store([11, 8, 17, 6, 14, 9, 17, 12, 7, 10, 13])
@@ -101,11 +103,12 @@ def expected_features(name, s, epoch=0, dropped=True):
         if dropped
         else np.ones((len(corpus_positions), N))
     )
-    if name == "LSTM":  # the embedding of each token, dropped
-        params = {key: array for key, array in model.params.items() if key not in ("readout", "embedding")}
-        return oracle.lstm_states(
-            np.asarray(model.params["embedding"])[ids[:-1]] * keep, **params, sentence=range(len(corpus_positions))
-        )
+    if name.startswith("LSTM"):  # the embedding of each token, dropped; what n-grams add is not
+        layer = {key: array for key, array in model.params.items() if key not in ("readout", "embedding", "ngrams")}
+        embeddings = np.asarray(model.params["embedding"])[ids[:-1]] * keep
+        states = oracle.lstm_states(embeddings, **layer, sentence=range(len(corpus_positions)))
+        tables = model.params.get("ngrams")
+        return states if tables is None else states + deep_oracle.ngrams(tables, ids[:-1], model.config.ngrams.orders)
     f = np.tanh if model.config.reservoir.activation == "tanh" else lambda x: np.maximum(x, 0)
     return oracle.dropped_states(*weights(name), ids[:-1], keep, f)
 
@@ -121,7 +124,7 @@ def sentence(s):
     return TEXT.sentence(s), np.arange(TEXT.offsets[s], TEXT.offsets[s + 1] - 1)
 
 
-@pytest.mark.parametrize("name", ["dense", "sparse", "LSTM"])
+@pytest.mark.parametrize("name", ["dense", "sparse", "LSTM", "LSTM, n-grams"])
 def test_precomputed_features_are_dropped_before_the_recurrence_is_added(name):
     """In any slots, order and company."""
     model, key = build(name), dropout.epoch_key(SEED, 1)
@@ -151,7 +154,7 @@ def test_nothing_is_dropped_without_corpus_positions(name):
             )
 
 
-@pytest.mark.parametrize("name", ["ESN+i", "LSTM"])
+@pytest.mark.parametrize("name", ["ESN+i", "LSTM", "LSTM, n-grams"])
 def test_inside_a_gradient_the_readout_sees_a_dropped_copy(name):
     """The loss of an update with dropout, and the readout's gradient, from the oracle's features with both masks."""
     model, update = build(name), batches.read_sentences(TEXT, np.arange(11))

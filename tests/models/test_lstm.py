@@ -302,8 +302,21 @@ def test_an_lstm_with_ngrams_has_what_is_counted_and_begins_as_without(model, wi
     assert WITH_NGRAMS.title == "LSTM 16, 2-, 3-grams"
     assert sum(array.size for array in flatten(with_ngrams.params).values()) == with_ngrams.counts().trainable
     assert with_ngrams.counts().trainable == model.counts().trainable + NGRAMS.parameters(CONFIG.width)
+    # Two tables of rows of 4 numbers, side by side, times a matrix of width H; forward, and for two gradients.
+    assert WITH_NGRAMS.flops_per_token(V) - CONFIG.flops_per_token(V) == 3 * 2 * (2 * 4 * CONFIG.width)
     for name, array in flatten(model.params).items():
         np.testing.assert_array_equal(flatten(with_ngrams.params)[name], array)
+
+
+def test_ngrams_beside_a_tied_embedding_add_the_same(with_ngrams):
+    both = dataclasses.replace(WITH_NGRAMS, tied=True).initialize(V, 0, {})
+    assert both.counts().trainable == with_ngrams.counts().trainable - V * CONFIG.width
+    compute = ComputeConfig(batch_slots=4, window_tokens=8)
+    alone = TIED.initialize(V, 0, {}).with_params({k: v for k, v in both.params.items() if k != "ngrams"})
+    (found, rows), (without, same_rows) = (model.stream(compute).read(sentences()) for model in (both, alone))
+    for text, own, its in zip(sentences(), rows, same_rows, strict=True):
+        added = deep_oracle.ngrams(deep_oracle.float64(both.params)["ngrams"], text, NGRAMS.orders, NGRAMS.multiplier)
+        np.testing.assert_allclose(found[own] - without[its], added, atol=TOLERANCE_OF_NGRAMS, rtol=0)
 
 
 def test_it_reads_on_token_by_token(with_ngrams):
@@ -319,8 +332,7 @@ def test_what_an_lstm_with_ngrams_cannot_do_is_refused(with_ngrams):
     with pytest.raises(InputError) as error:
         tensors_of(with_ngrams, V)
     assert str(error.value) == (
-        "model.ngrams.orders is [2, 3]: it cannot be exported yet; an LSTM that was trained with [] can"
+        "model.ngrams.orders is [2, 3]: an LSTM with n-grams cannot be exported yet; one that was trained with [] can"
     )
-    assert WITH_NGRAMS.token_arrays is None
     with pytest.raises(InputError, match="^x.ngrams.buckets is 0: it must be at least 1$"):
         dataclasses.replace(CONFIG, ngrams=HashedNgramsConfig(orders=(2,), buckets=0)).check("x")

@@ -11,12 +11,14 @@ from esnlm.compute import ComputeConfig
 from esnlm.devices import DEVICES
 from esnlm.errors import InputError
 from esnlm.features.sharded_stream import share_out
+from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.jaeger import JaegerConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.placement import Placement, deal
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.trunk.hashed_ngrams import HashedNgramsConfig
 from tests.parallel.test_mesh import EIGHT
 
 
@@ -107,14 +109,19 @@ def test_the_units_are_chosen_by_the_kind_of_the_devices(monkeypatch):
     assert model.placement(ComputeConfig(), 50_257).units == 1
 
 
-def test_a_model_that_reads_its_own_predictions_takes_one_device(monkeypatch):
+@pytest.mark.parametrize(
+    "model",
+    [JaegerConfig(), DeepReadoutConfig(), LstmConfig(ngrams=HashedNgramsConfig(orders=(2,)))],
+    ids=["reads its own predictions", "deep readout", "LSTM with n-grams"],
+)
+def test_a_model_whose_arrays_cannot_be_cut_takes_one_device(model, monkeypatch):
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
-    assert JaegerConfig().mesh(ComputeConfig()) is None
-    assert JaegerConfig().mesh(ComputeConfig(mesh={"vocabulary": 1})) is None
+    assert model.mesh(ComputeConfig()) is None
+    assert model.mesh(ComputeConfig(mesh={"vocabulary": 1})) is None
     with pytest.raises(InputError) as caught:
-        JaegerConfig().mesh(ComputeConfig(mesh={"vocabulary": 8}))
+        model.mesh(ComputeConfig(mesh={"vocabulary": 8}))
     assert str(caught.value) == (
-        f"compute.mesh asks for several devices: {JaegerConfig().title} can be computed on one only; give null"
+        f"compute.mesh asks for several devices: {model.title} can be computed on one only; give null"
     )
 
 

@@ -20,7 +20,7 @@ from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.training import batches
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.workflows.train import train_run
-from tests import oracle
+from tests import deep_oracle, oracle
 from tests.training.stopped import train_with_stops
 from tests.training.test_loop import same_run
 from tests.training.test_precomputed import (
@@ -114,6 +114,7 @@ training: {epochs: 2, batch_size: 2, learning_rate: 0.02, log_every: 3, checkpoi
 """  # eight updates an epoch, the last of one sentence
 RUNS = {
     "LSTM": "model: {family: lstm, width: 16}",
+    "LSTM, n-grams": "model: {family: lstm, width: 16, ngrams: {orders: [2, 3], buckets: 500, width: 4, initial_scale: 0}}",
     "ESN+i": """
 model:
   reservoir: {state_size: 24, connectivity: 0.5, input_connectivity: 1, leak_min: 0.8, leak_max: 0.8, activation: relu}
@@ -133,7 +134,9 @@ def write_config(folder, name):
     return path
 
 
-@pytest.fixture(scope="module", params=["LSTM", "ESN+i", pytest.param("ESN+i, sparse", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["LSTM", "LSTM, n-grams", "ESN+i", pytest.param("ESN+i, sparse", marks=pytest.mark.slow)]
+)
 def finished(request, tmp_path_factory):
     """A finished run and its name."""
     folder = tmp_path_factory.mktemp("run")
@@ -144,8 +147,14 @@ def finished(request, tmp_path_factory):
 def oracle_of(run):
     """From ids to log p of each after the first, with the run's arrays in NumPy; nothing is dropped."""
     params = jax.tree.map(np.asarray, run.model.params)
-    readout = params.pop("readout")
-    if run.config.model.family == "lstm":
+    readout, tables = params.pop("readout"), params.pop("ngrams", None)
+    if tables is not None:
+
+        def features(sentence):
+            added = deep_oracle.ngrams(tables, sentence, run.config.model.ngrams.orders)
+            return oracle.lstm_states(**params, sentence=sentence) + added
+
+    elif run.config.model.family == "lstm":
         features = partial(oracle.lstm_states, **params)
     else:
         reservoir, f = (
@@ -188,7 +197,9 @@ def test_training_helps_and_changes_what_is_trained_only(finished):
     before, after = esnlm.load(folder, untrained=True).arrays(), esnlm.load(folder).arrays()
     changed = {part for part in before if not np.array_equal(before[part], after[part])}
     assert changed == {
-        part for part in before if name == "LSTM" or part.startswith("readout") or part == "reservoir.input.values"
+        part
+        for part in before
+        if name.startswith("LSTM") or part.startswith("readout") or part == "reservoir.input.values"
     }
 
 

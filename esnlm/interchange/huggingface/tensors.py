@@ -95,9 +95,8 @@ def _jaeger(model: Jaeger) -> tuple[Tensors, dict[str, Any]]:
 
 def _lstm(model: Lstm) -> tuple[Tensors, dict[str, Any]]:
     orders = list(model.config.ngrams.orders)
-    require(
-        not orders, f"model.ngrams.orders is {orders}: it cannot be exported yet; an LSTM that was trained with [] can"
-    )
+    rule = f"model.ngrams.orders is {orders}: an LSTM with n-grams cannot be exported yet; one that was trained with [] can"
+    require(not orders, rule)
     names = ("embedding", "w_ih", "w_hh", "b_ih", "b_hh")
     tensors = {f"model.cell.{name}": np.asarray(getattr(model, name)[...]) for name in names}
     # A tied embedding is exported as a matrix of its own.
