@@ -12,7 +12,7 @@ not disturb the others.
 A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
 tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
-With --precisions, each configuration takes its turns in each of these precisions of the readout's products, the first of them first.
+With --precisions, each configuration takes its turns in each of these precisions, the first of them first.
 The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
 also takes its turns without them.
 
@@ -80,7 +80,7 @@ def named(files: list[Path]) -> dict[str, Path]:
 
 
 def in_precision(experiment: Experiment, precision: str) -> Experiment:
-    """Returns the same experiment with another precision of the readout's products."""
+    """Returns the same experiment with another precision of its products."""
     return dataclasses.replace(experiment, compute=dataclasses.replace(experiment.compute, precision=precision))
 
 
