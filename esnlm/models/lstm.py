@@ -201,11 +201,8 @@ class LstmWithNgrams(Lstm):
 
     def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
         """Returns z after each token, (T, H, B), of what `embed` gave, with T in front, and the positions (T, B)."""
-        tokens, places = x[1][:, 0], range(self.history.output_size)  # (T, B)
-        last = [
-            jnp.where(positions >= k, jnp.roll(tokens, k, axis=0), 0) for k in places
-        ]  # none before the sentence began
-        added = self.ngrams(ids_of(jnp.stack(last, axis=-1).reshape(-1, len(last))), self.precision)  # (T B, H)
+        history = self.history.through_time(x[1], positions)  # (T, K, B)
+        added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
         return super().through_time(x[0], positions) + added.reshape(*positions.shape, -1).mT
 
     def output(self, state: Any) -> jax.Array:

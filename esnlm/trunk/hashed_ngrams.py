@@ -52,8 +52,8 @@ class HashedNgramsConfig:
 
     @property
     def title(self) -> str:
-        """The n-grams in a few words; empty where there are none."""
-        return f"{'-, '.join(map(str, self.orders))}-grams" if self.orders else ""
+        """The n-grams in a few words, of a setting that has any."""
+        return f"{'-, '.join(map(str, self.orders))}-grams"
 
     @property
     def history(self) -> int:

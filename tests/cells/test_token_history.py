@@ -1,9 +1,11 @@
 """The last tokens travel as features."""
 
+import jax.numpy as jnp
 import numpy as np
 
 from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory, ids_of
+from esnlm.features.recurrence import unroll
 from tests import deep_oracle
 from tests.cells.running import features, in_two_steps
 
@@ -16,6 +18,14 @@ def test_the_last_tokens_are_features_and_ids_again():
         np.testing.assert_array_equal(found, deep_oracle.history(SENTENCE, 3))
     expected = [[3, -1, -1], [0, 3, -1], [8191, 0, 3], [3, 8191, 0], [2**24 - 2, 3, 8191]]
     np.testing.assert_array_equal(ids_of(found), expected)
+
+
+def test_sentences_that_follow_each_other_in_a_slot_do_not_see_each_other():
+    tokens = np.array([*SENTENCE, *SENTENCE[::-1]])[:, None]
+    positions = np.tile(np.arange(len(SENTENCE)), 2)[:, None]
+    found = unroll(TokenHistory(3), jnp.asarray(tokens), jnp.asarray(positions))[:, 0]
+    expected = [deep_oracle.history(sentence, 3) for sentence in (SENTENCE, SENTENCE[::-1])]
+    np.testing.assert_array_equal(found, np.concatenate(expected))
 
 
 def test_cells_side_by_side_have_their_features_one_below_the_other():
