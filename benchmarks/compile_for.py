@@ -4,6 +4,7 @@
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target tpu-v5e
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --only 'window' --list
     ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100:1x8x1          # many devices: sharded_programs.py
+    ESNLM_AOT=FOLDER python benchmarks/compile_for.py --target h100 --configs FILE FILE    # any family: family_programs.py
 
 The compilers of other devices are plugins of JAX, which need no such device. Install those of the JAX at hand into folders
 of their own, so that nothing else meets them, and name the folders in ESNLM_AOT, separated as in PATH:
@@ -66,6 +67,7 @@ from targets import Target
 
 from esnlm.compute import ComputeConfig, choose_compute
 from esnlm.config import TrainingConfig
+from esnlm.errors import require
 from esnlm.evaluation import scoring
 from esnlm.features import dropout, recurrence
 from esnlm.features.layout import PackedBatch
@@ -115,35 +117,46 @@ class Program:
 
 
 def main(arguments: list[str] | None = None) -> dict:
-    import sharded_programs  # it imports this module
+    import family_programs  # they import this module
+    import sharded_programs
 
     parser = measure.arguments(__doc__)
     parser.add_argument("--target", required=True, help=f"{', '.join(targets.TARGETS)}, or a larger one: tpu-v5e:4x4")
     parser.add_argument("--only", default="", help="a regular expression: the programs to compile (default: all)")
     parser.add_argument("--list", action="store_true", help="say which programs there are, and compile nothing")
+    parser.add_argument("--configs", type=Path, nargs="+", default=[], help="compile these models' updates instead")
+    parser.add_argument("--vocabulary", type=int, default=VOCAB_SIZE, help="tokens that they have")
     parser.add_argument("--text", type=Path, help="a folder for the compiled texts")
     parser.add_argument("--program", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     target, topology = targets.find(args.target)
     is_sharded = ":" in args.target
-    made = sharded_programs.programs(target, topology) if is_sharded else programs(target)
+    one = f"--configs: their updates are compiled for one device: --target {target.name}"
+    require(not (is_sharded and args.configs), one)
+    if args.configs:
+        made: dict[str, Callable[[], Any]] = {**family_programs.programs(target, args.configs, args.vocabulary)}
+        compile_it: Callable = compile_program
+        kind, title, table = "families.", target.title, family_programs.markdown
+    elif is_sharded:
+        made = {**sharded_programs.programs(target, topology)}
+        compile_it, kind, title, table = sharded_programs.compile_program, "", args.target, sharded_programs.markdown
+    else:
+        made, compile_it, kind, title, table = {**programs(target)}, compile_program, "", target.title, markdown
     names = list(filter(re.compile(args.only).search, made))
     if args.list:
         print("\n".join(names))
         return {}
     targets.require_plugin(target)
     if args.program:
-        compile_it = sharded_programs.compile_program if is_sharded else compile_program
-        print(json.dumps(compile_it(args.program, target, topology, args.text)))
+        print(json.dumps(compile_it(args.program, made[args.program], target, topology, args.text)))
         return {}
     record = measure.begin() | {"target": args.target, "programs": {}}
     for name in names:
         record["programs"][name] = found = compile_apart(name, args)
         long = ("kernels", "collectives")
         print(name, {key: value for key, value in found.items() if key not in long}, flush=True)
-        title = f"Compiled for {args.target if is_sharded else target.title}"
-        lines = sharded_programs.markdown(record, target) if is_sharded else markdown(record, target)
-        measure.write(args.out, f"compile_for.{args.target.replace(':', '.')}", title, lines, record)
+        file = f"compile_for.{kind}{args.target.replace(':', '.')}"
+        measure.write(args.out, file, f"Compiled for {title}", table(record, target), record)
     return record
 
 
@@ -151,6 +164,7 @@ def compile_apart(name: str, args: argparse.Namespace) -> dict:
     """Returns what `compile_program` finds in a process of its own, or {"failed": why it found nothing}."""
     command = [sys.executable, __file__, "--target", args.target, "--program", name]
     command += ["--text", str(args.text)] * (args.text is not None)
+    command += ["--vocabulary", str(args.vocabulary), *(["--configs", *map(str, args.configs)] if args.configs else [])]
     # The plugin shall only compile: were it asked for devices, it would look for its own.
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -163,10 +177,12 @@ def compile_apart(name: str, args: argparse.Namespace) -> dict:
 # ---- one program
 
 
-def compile_program(name: str, target: Target, topology: str, text_folder: Path | None = None) -> dict:
+def compile_program(
+    name: str, make: Callable[[], Program], target: Target, topology: str, text_folder: Path | None = None
+) -> dict:
     """Compiles a program and returns what it would do on one device of the target."""
-    program = programs(target)[name]()
-    here = Mesh(np.array([targets.device(target, topology)]), ("device",))
+    here = Mesh(np.array([targets.device(target, topology)]), ("device",))  # first, since it makes JAX look for plugins
+    program = make()
     sharding = NamedSharding(here, PartitionSpec())
 
     def placed(x: Any) -> jax.ShapeDtypeStruct:
@@ -223,6 +239,7 @@ def count(text: str, program: Program, target: Target) -> dict:
     return {
         "collectives": [vars(each) for each in exchanges],
         "launches": work.launches,
+        "in_loops": sum(kernel.times for kernel in found if kernel.times > 1),
         "bytes_read": work.bytes_read,
         "bytes_written": work.bytes_written,
         "bytes_cached": work.bytes_cached,
@@ -346,7 +363,10 @@ def readout_update(target: Target, size: int, precision: str, kernel: str = "pla
 
 
 def cross_entropy_traffic(
-    precision: str, means: Sequence[tuple[int, int]] = (), sums: Sequence[tuple[int, int]] = ()
+    precision: str,
+    means: Sequence[tuple[int, int]] = (),
+    sums: Sequence[tuple[int, int]] = (),
+    rank: int = RANK,
 ) -> hlo.Models:
     """Returns what launches of readout/fused_cross_entropy.py move, by their numbers (m, n) of rows, by this model:
 
@@ -357,7 +377,7 @@ def cross_entropy_traffic(
     item, models = 2 if precision == "bf16" else 4, {}
     for kind, shapes in {"means": means, "sums": sums}.items():
         for m, n in shapes:
-            cut = fused_cross_entropy.tiles(m, n, RANK, precision)
+            cut = fused_cross_entropy.tiles(m, n, rank, precision)
             own, other = -(-m // cut.own) * cut.own, -(-n // cut.rows) * cut.rows
             products = 2.0 * own * other * cut.columns * (2 if kind == "means" else 1)
             models[fused_cross_entropy.kernel_name(kind, m, n)] = hlo.Traffic(
@@ -541,13 +561,7 @@ def entries(tree: Shapes) -> int:
 
 
 def markdown(record: dict, target: Target) -> list[str]:
-    peaks = ", ".join(f"{name} {value / 1e12:.4g}" for name, value in target.flops.items() if name != "default")
-    lines = [
-        "Compiled, never run. [c] is what the compiled program says of itself, [b] a bound that is worked out from it."
-        f" Bounds are for {target.bandwidth / 1e12:.4g} TB/s and products at {peaks} TFLOP/s; the memory is"
-        f" {target.memory / 1e9:.4g} GB. benchmarks/compile_for.py says what each column is.",
-        "",
-    ]
+    lines = [*preamble(target), ""]
     head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
     head += [
         "written GB [c]",
@@ -571,6 +585,16 @@ def markdown(record: dict, target: Target) -> list[str]:
             + [1e6 * found["bound_s"] / found["items"], found["compile_s"]]
         )
     return lines + measure.table(head, rows) + failures(record)
+
+
+def preamble(target: Target) -> list[str]:
+    """Returns the lines above a table."""
+    peaks = ", ".join(f"{name} {value / 1e12:.4g}" for name, value in target.flops.items() if name != "default")
+    return [
+        "Compiled, never run. [c] is what the compiled program says of itself, [b] a bound that is worked out from it."
+        f" Bounds are for {target.bandwidth / 1e12:.4g} TB/s and products at {peaks} TFLOP/s; the memory is"
+        f" {target.memory / 1e9:.4g} GB. benchmarks/compile_for.py says what each column is."
+    ]
 
 
 def compiled(record: dict) -> list[tuple[str, dict]]:

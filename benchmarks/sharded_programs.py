@@ -84,9 +84,11 @@ def programs(target: Target, topology: str) -> dict[str, Callable[[], Sharded]]:
     return found
 
 
-def compile_program(name: str, target: Target, topology: str, text_folder: Path | None = None) -> dict:
+def compile_program(
+    name: str, make: Callable[[], Sharded], target: Target, topology: str, text_folder: Path | None = None
+) -> dict:
     """Compiles a program and returns what it would do on each device."""
-    program = programs(target, topology)[name]()
+    program = make()
     mesh, began = program.mesh or mesh_of(target, topology), time.perf_counter()
 
     def placed(spec: PartitionSpec, tree: Any) -> Any:
