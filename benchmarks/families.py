@@ -6,15 +6,16 @@
         --precisions float32 bf16
 
 A configuration says what the model is and how it is trained. Its data are not read: all take their sentences from --store, in the
-same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units; it has a process of its own, so that its threads and memory do
-not disturb the others.
+same batches. LSTM (torch) is benchmarks/peers.py's, with 512 units. Each has a process of its own, so that its threads and memory do not
+disturb the others, and keeps freed memory as `esnlm train` does.
 
 A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
 tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
 With --precisions, each configuration takes its turns in each of these precisions, the first of them first.
 The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
-also takes its turns without them.
+also takes its turns without them. With --other-heaps it also takes its turns with a heap for each thread where `esnlm train` asks for
+one heap, and the other way round (esnlm/allocator.py).
 
 Writes families.json and .md under --out.
 """
@@ -31,6 +32,7 @@ import sentences
 from sentences import Text
 
 from esnlm import config_io
+from esnlm.allocator import share_one_heap
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
@@ -55,6 +57,7 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument(
         "--without-padding", action="store_true", help="measure each configuration without added rows, too"
     )
+    parser.add_argument("--other-heaps", action="store_true", help="measure each with the other choice of heaps, too")
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
@@ -88,28 +91,32 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     """Returns the figures of all contenders."""
     text, window, batch_size = plan(experiments, args)
     vocab_size = text.store.manifest["tokenizer"]["vocab_size"]
-    own = {name: Family(experiment, text, window, vocab_size) for name, experiment in experiments.items()}
-    if args.without_padding:
-        own |= {
-            f"{name}, V rows": Family(experiment, text, window, vocab_size, can_be_padded=False)
-            for name, experiment in experiments.items()
-        }
+    given = text, window, vocab_size
+    families = {}
+    for name, experiment in experiments.items():
+        one_heap = not experiment.model.trains_ahead  # as `esnlm train` has it
+        families[name] = experiment, *given, one_heap, True
+        if args.without_padding:
+            families[f"{name}, V rows"] = experiment, *given, one_heap, False
+        if args.other_heaps:
+            families[f"{name}, {'own heaps' if one_heap else 'one heap'}"] = experiment, *given, not one_heap, True
     windows = [text.batches(i) for i in range(args.rounds)]
     count = min(args.updates, *map(len, windows))  # updates a round
+    own = {name: measure.Apart(Family, *arguments, count) for name, arguments in families.items()}
     turns: dict = {}
     for name, family in own.items():
-        family.compile(count)
         # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-        turns |= {(name, "warm"): partial(family.run, count=1), (name, "ahead"): family.load}
-        turns[name, "updates"] = partial(family.run, count=count)
+        turns |= {(name, "warm"): partial(run_updates, family, 1), (name, "ahead"): family.load}
+        turns[name, "updates"] = partial(run_updates, family, count)
     if measure.torch is not None:
         process = measure.Apart(TorchLstm, vocab_size, windows, count)
         turns[TORCH, "updates"] = process.updates
+    about = {name: family.about() for name, family in own.items()}
     seconds, failures = measure.interleave(turns, args.rounds)
-    if measure.torch is not None:
-        process.close()
+    for started in [*own.values(), *([process] if measure.torch is not None else [])]:
+        started.close()
     share = count / np.array([len(window) for window in windows])  # of a window, that a round makes the updates of
-    ahead = {name: np.array(seconds[name, "ahead"]) * share * family.ahead for name, family in own.items()}
+    ahead = {name: np.array(seconds[name, "ahead"]) * share * family["ahead"] for name, family in about.items()}
     whole = {
         name: list(ahead.get(name, 0) + np.array(turn)) for (name, part), turn in seconds.items() if part == "updates"
     }
@@ -118,9 +125,9 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
         if name in own:
-            result["title"], result["trained"], result["rows"] = own[name].title, own[name].trained, own[name].rows
+            result |= {key: about[name][key] for key in ("title", "trained", "rows")}
             result["ahead_s"] = float(np.median(ahead[name]))
-            result["states_per_s"] = float(np.median(tokens / ahead[name])) if own[name].ahead else None
+            result["states_per_s"] = float(np.median(tokens / ahead[name])) if about[name]["ahead"] else None
     return {
         "updates_a_round": count,
         "batch_size": batch_size,
@@ -146,13 +153,31 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
     return sentences.plan(args.store, 0, batch_size, window, args.rounds, seed=0), window, batch_size
 
 
+def run_updates(family: measure.Apart, count: int, _: int) -> None:
+    """Runs the first updates of the window that a family has loaded."""
+    family.run(count)
+
+
 class Family:
-    """The updates of one configuration, as training/loop.py has them made, on windows that are chosen here."""
+    """The updates of one configuration, as training/loop.py has them made, on windows that are chosen here.
+
+    It is made in a process of its own, whose memory is kept as that of `esnlm train` is. All windows are compiled for.
+    """
 
     def __init__(
-        self, experiment: Experiment, text: Text, window_tokens: int, vocab_size: int, can_be_padded: bool = True
+        self,
+        experiment: Experiment,
+        text: Text,
+        window_tokens: int,
+        vocab_size: int,
+        one_heap: bool,
+        can_be_padded: bool,
+        count: int,
     ):
         training, config = experiment.training, experiment.model
+        measure.set_up()
+        if one_heap:
+            share_one_heap()
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
@@ -175,6 +200,13 @@ class Family:
         }
         made = PrecomputedUpdates(epochs=text.epochs, **needed) if self.ahead else EndToEndUpdates(**needed)
         self.made_by: Updates = made
+        for i in reversed(range(len(text.windows))):
+            self.load(i)
+            self.run(count)
+
+    def about(self) -> dict:
+        """Returns whether the model trains on what was computed ahead, its title, how much it trains, and its rows."""
+        return {"ahead": self.ahead, "title": self.title, "trained": self.trained, "rows": self.rows}
 
     def load(self, i: int) -> None:
         """Takes up the i-th window: computes what is computed ahead, and packs the targets."""
@@ -183,16 +215,10 @@ class Family:
         if isinstance(self.made_by, PrecomputedUpdates):
             self.made_by.stream.buffer.block_until_ready()
 
-    def run(self, _: int, count: int) -> None:
+    def run(self, count: int) -> None:
         """Runs the first updates of the window that was loaded."""
         self.params, self.state, _ = self.made_by.run(self.params, self.state, 0, count)
         jax.block_until_ready((self.params, self.state))
-
-    def compile(self, count: int) -> None:
-        """Compiles for all windows, and loads the first one."""
-        for i in reversed(range(len(self.text.windows))):
-            self.load(i)
-            self.run(i, count)
 
 
 class TorchLstm:

@@ -2,7 +2,8 @@
 
 An update with GPT-2's vocabulary allocates and frees hundreds of megabytes. glibc hands such blocks straight back to the
 system, and the system zeroes every page again at the next use. This took a fifth of an update's time on a CPU. The
-commands own their process and ask glibc to keep such blocks. The library by itself asks for nothing.
+commands own their process and ask glibc to keep such blocks. The library by itself asks for nothing. What is best differs: one heap
+for all threads keeps most, and many threads that take memory from it get in each other's way.
 """
 
 import contextlib
@@ -13,17 +14,38 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 
 
 def keep_freed_memory() -> bool:
-    """Lets malloc keep what is freed, in one heap for all threads.
+    """Lets malloc keep what is freed, as far as it can.
 
-    Call it before other threads allocate. Each of them would otherwise open another heap, of at most 64 MB.
+    Each thread has a heap of its own, in blocks of at most 64 MB. What is larger than a block, and what all of a block was freed
+    of, does go back to the system; `share_one_heap` keeps that, too.
 
     Returns:
         Whether the C library can do it, as glibc can.
     """
+    return _ask({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
+
+
+def share_one_heap() -> bool:
+    """Lets all threads have one heap, in which malloc keeps whatever is freed. Call it before other threads allocate.
+
+    An update whose gradient goes through the whole model takes and frees large arrays in every call, and is faster for it. One whose
+    features were computed ahead is a single call for many updates. It takes and frees many small arrays, and is slower for it, for
+    all threads then look for holes in the same heap (results/performance.md).
+
+    Returns:
+        As `keep_freed_memory`.
+    """
+    return _ask({M_ARENA_MAX: 1})
+
+
+def _ask(values: dict[int, int]) -> bool:
+    """Sets parameters of mallopt, and returns whether all of them were taken."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        # All are asked, whatever one answers.
-        return all([mallopt(M_ARENA_MAX, 1), mallopt(M_MMAP_MAX, 0), mallopt(M_TRIM_THRESHOLD, -1)])
+        taken = [
+            mallopt(parameter, value) for parameter, value in values.items()
+        ]  # all are asked, whatever one answers
+        return all(taken)
     return False
 
 

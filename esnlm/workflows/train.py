@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm import config
+from esnlm.allocator import share_one_heap
 from esnlm.compute import in_float32
 from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
@@ -51,7 +52,8 @@ def train_run(
         allowed: settings that may differ from those that the run was begun with (training/settings.py).
         traced: the updates of which a profile is written; it does not change the outcome.
         listeners: are called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
-        ends_process: whether a second SIGINT ends the process at once, as it does for a command.
+        ends_process: whether the process is there for this run, as a command's is. A second SIGINT then ends it at once, and it may
+            choose how its memory is kept.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
@@ -60,6 +62,8 @@ def train_run(
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
     """
+    if ends_process and not experiment.model.trains_ahead:
+        share_one_heap()
     parent.require_another_directory(experiment)
     _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
 

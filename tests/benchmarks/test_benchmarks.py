@@ -220,10 +220,13 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
     for result in found.values():
         assert len(result["rounds_s"]) == 2 and min(result["rounds_s"]) > 0
     assert "ms an update" in (tmp_path / "families.md").read_text()
-    twice = families.main([*map(str, arguments), "--precisions", "float32", "bf16"])["contenders"]
-    assert {f"{name}, {precision}" for name in models for precision in ("float32", "bf16")} <= set(twice)
-    both = families.main([*map(str, arguments), "--without-padding"])["contenders"]
-    assert {f"{name}, V rows" for name in models} <= set(both)
+    others = ["--precisions", "float32", "bf16", "--without-padding", "--other-heaps"]
+    few = ["--store", store, "--configs", configs[0], "--updates", 1, "--rounds", 1, "--out", tmp_path, *others]
+    both = families.main([*map(str, few)])["contenders"]
+    names = {
+        f"frozen, {precision}{other}" for precision in ("float32", "bf16") for other in ("", ", V rows", ", one heap")
+    }
+    assert names <= set(both)
     configs[0].write_text(configs[0].read_text().replace("4}", "8}"))
     with pytest.raises(InputError, match=r"^training.batch_size is 4, 8: give the same for all$"):
         families.main([*map(str, arguments)])
