@@ -32,7 +32,6 @@ import sentences
 from sentences import Text
 
 from esnlm import config_io
-from esnlm.allocator import share_one_heap
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.errors import InputError
@@ -175,9 +174,7 @@ class Family:
         count: int,
     ):
         training, config = experiment.training, experiment.model
-        measure.set_up()
-        if one_heap:
-            share_one_heap()
+        measure.set_up(one_heap)
         compute = choose_compute(experiment.compute, config, jax.default_backend())
         compute = dataclasses.replace(compute, window_tokens=window_tokens)
         frozen, _ = config.initialize_frozen(vocab_size, 0, text.store)
@@ -225,7 +222,7 @@ class TorchLstm:
     """PyTorch's LSTM on the same windows."""
 
     def __init__(self, vocab_size: int, windows: list, count: int):
-        measure.set_up()
+        measure.set_up(one_heap=True)
         self.windows, self.count = windows, count
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
         arrays = {"a": np.empty((vocab_size, 512))}

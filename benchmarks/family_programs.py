@@ -44,12 +44,11 @@ from esnlm.errors import require
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch
 from esnlm.models.base import RecurrentModel
+from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import padding
 from esnlm.readout.padding import VocabularyPadding
 from esnlm.training import end_to_end, update
 from esnlm.training.batches import WindowTargets
-
-PRECISIONS = ("float32", "tf32", "bf16")
 
 
 def programs(target: Target, files: list[Path], vocab_size: int) -> dict[str, Callable[[], Program]]:
@@ -61,11 +60,12 @@ def programs(target: Target, files: list[Path], vocab_size: int) -> dict[str, Ca
     experiments = {file.stem: config_io.read(file) for file in files}
     names = len(experiments)
     require(names == len(files), f"--configs: {len(files)} files of {names} names: give each its own")
+    precisions = [precision for precision in PRECISIONS if precision != "tf32" or target.platform == "cuda"]
     found: dict[str, Callable[[], Program]] = {}
     for name, experiment in experiments.items():
         kind = experiment.training.kind
         require(isinstance(experiment.training, TrainingConfig), f"{name}: training.kind is {kind}: it has no updates")
-        for precision in PRECISIONS if target.platform == "cuda" else ("float32", "bf16"):
+        for precision in precisions:
             given = target, experiment, vocab_size, precision
             if experiment.model.trains_ahead:
                 found[f"{name}, {precision}: update"] = partial(update_loop, *given)

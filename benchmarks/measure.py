@@ -25,7 +25,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import jax.numpy as jnp
 
-from esnlm.allocator import keep_freed_memory
+from esnlm.allocator import keep_freed_memory, share_one_heap
 from esnlm.ops.matmul import matmul
 from esnlm.process import exit_with
 from esnlm.reporting.tables import markdown_table
@@ -247,9 +247,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def set_up() -> None:
-    """Gives torch as many threads as JAX takes, and all contenders the allocator that esnlm's commands use."""
+def set_up(one_heap: bool = False) -> None:
+    """Gives torch as many threads as JAX takes, and all contenders the allocator that esnlm's commands use.
+
+    Args:
+        one_heap: for all threads, as `esnlm train` has it for an LSTM, and as PyTorch gets it, whose gradients are made in other threads.
+    """
     keep_freed_memory()
+    if one_heap:
+        share_one_heap()
     if torch is not None:
         torch.set_num_threads(cores())
 

@@ -254,7 +254,7 @@ class Peers:
 
     def __init__(self, size: int, args: argparse.Namespace, windows: list, count: int, as_it_comes: bool):
         if not as_it_comes:
-            measure.set_up()
+            measure.set_up(one_heap=True)
         self.windows, self.count = windows, count
         model = untrained.initialize(size, args.vocab, args.rank).model
         reservoir, params = model.reservoir, model.params["readout"]
