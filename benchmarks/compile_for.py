@@ -125,23 +125,26 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--only", default="", help="a regular expression: the programs to compile (default: all)")
     parser.add_argument("--list", action="store_true", help="say which programs there are, and compile nothing")
     parser.add_argument("--configs", type=Path, nargs="+", default=[], help="compile these models' updates instead")
-    parser.add_argument("--vocabulary", type=int, default=VOCAB_SIZE, help="tokens that they have")
+    parser.add_argument("--vocabulary", type=int, default=VOCAB_SIZE, help="tokens of their vocabulary")
     parser.add_argument("--text", type=Path, help="a folder for the compiled texts")
     parser.add_argument("--program", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     target, topology = targets.find(args.target)
     is_sharded = ":" in args.target
-    one = f"--configs: their updates are compiled for one device: --target {target.name}"
-    require(not (is_sharded and args.configs), one)
+    advice = f"--configs: their updates are compiled for one device: give --target {target.name}"
+    require(not (is_sharded and args.configs), advice)
+    require(args.vocabulary >= 1, f"--vocabulary is {args.vocabulary}: it must be at least 1")
+    file, title, table = f"compile_for.{args.target.replace(':', '.')}", target.title, markdown
+    made: dict[str, Callable[[], Any]]
+    compile_it: Callable = compile_program
     if args.configs:
-        made: dict[str, Callable[[], Any]] = {**family_programs.programs(target, args.configs, args.vocabulary)}
-        compile_it: Callable = compile_program
-        kind, title, table = "families.", target.title, family_programs.markdown
+        made = {**family_programs.programs(target, args.configs, args.vocabulary)}
+        file, table = f"compile_for.families.{args.target}", family_programs.markdown
     elif is_sharded:
         made = {**sharded_programs.programs(target, topology)}
-        compile_it, kind, title, table = sharded_programs.compile_program, "", args.target, sharded_programs.markdown
+        compile_it, title, table = sharded_programs.compile_program, args.target, sharded_programs.markdown
     else:
-        made, compile_it, kind, title, table = {**programs(target)}, compile_program, "", target.title, markdown
+        made = {**programs(target)}
     names = list(filter(re.compile(args.only).search, made))
     if args.list:
         print("\n".join(names))
@@ -155,7 +158,6 @@ def main(arguments: list[str] | None = None) -> dict:
         record["programs"][name] = found = compile_apart(name, args)
         long = ("kernels", "collectives")
         print(name, {key: value for key, value in found.items() if key not in long}, flush=True)
-        file = f"compile_for.{kind}{args.target.replace(':', '.')}"
         measure.write(args.out, file, f"Compiled for {title}", table(record, target), record)
     return record
 
@@ -561,7 +563,7 @@ def entries(tree: Shapes) -> int:
 
 
 def markdown(record: dict, target: Target) -> list[str]:
-    lines = [*preamble(target), ""]
+    lines = [preamble(target), ""]
     head = ["program", "counted", "held GB [c]", "temporary GB [c]", "of memory [c]", "kernels [c]", "read GB [c]"]
     head += [
         "written GB [c]",
@@ -587,14 +589,14 @@ def markdown(record: dict, target: Target) -> list[str]:
     return lines + measure.table(head, rows) + failures(record)
 
 
-def preamble(target: Target) -> list[str]:
-    """Returns the lines above a table."""
+def preamble(target: Target) -> str:
+    """Returns the line above a table."""
     peaks = ", ".join(f"{name} {value / 1e12:.4g}" for name, value in target.flops.items() if name != "default")
-    return [
+    return (
         "Compiled, never run. [c] is what the compiled program says of itself, [b] a bound that is worked out from it."
         f" Bounds are for {target.bandwidth / 1e12:.4g} TB/s and products at {peaks} TFLOP/s; the memory is"
         f" {target.memory / 1e9:.4g} GB. benchmarks/compile_for.py says what each column is."
-    ]
+    )
 
 
 def compiled(record: dict) -> list[tuple[str, dict]]:

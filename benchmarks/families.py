@@ -39,8 +39,9 @@ from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import padding
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
+from esnlm.training.loop import optimizer_of
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.training.update import Updates, make_optimizer
+from esnlm.training.update import Updates
 
 if measure.torch is not None:
     import peers
@@ -105,8 +106,8 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     turns: dict = {}
     for name, family in own.items():
         # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-        turns |= {(name, "warm"): partial(run_updates, family, 1), (name, "ahead"): family.load}
-        turns[name, "updates"] = partial(run_updates, family, count)
+        turns |= {(name, "warm"): partial(family.run, 1), (name, "ahead"): family.load}
+        turns[name, "updates"] = partial(family.run, count)
     if measure.torch is not None:
         process = measure.Apart(TorchLstm, vocab_size, windows, count)
         turns[TORCH, "updates"] = process.updates
@@ -152,11 +153,6 @@ def plan(experiments: dict[str, Experiment], args: argparse.Namespace) -> tuple[
     return sentences.plan(args.store, 0, batch_size, window, args.rounds, seed=0), window, batch_size
 
 
-def run_updates(family: measure.Apart, count: int, _: int) -> None:
-    """Runs the first updates of the window that a family has loaded."""
-    family.run(count)
-
-
 class Family:
     """The updates of one configuration, as training/loop.py has them made, on windows that are chosen here.
 
@@ -182,7 +178,7 @@ class Family:
         words = np.ones(1000, np.int64)  # of an update, for schedules that count them
         can_be_padded = can_be_padded and config.readout_can_be_padded
         padded = padding.choose(vocab_size, jax.default_backend(), can_be_padded=can_be_padded)
-        optimizer = padded.hold(make_optimizer(training))
+        optimizer = padded.hold(optimizer_of(experiment, training, vocab_size))
         self.text, self.params = text, padded.pad_params(model.params)
         self.state, self.rows = optimizer.init(self.params), padded.rows
         self.ahead, self.title, self.trained = config.trains_ahead, config.title, model.counts().trainable
@@ -212,8 +208,8 @@ class Family:
         if isinstance(self.made_by, PrecomputedUpdates):
             self.made_by.stream.buffer.block_until_ready()
 
-    def run(self, count: int) -> None:
-        """Runs the first updates of the window that was loaded."""
+    def run(self, count: int, _: int = 0) -> None:
+        """Runs the first updates of the window that was loaded, in whatever round."""
         self.params, self.state, _ = self.made_by.run(self.params, self.state, 0, count)
         jax.block_until_ready((self.params, self.state))
 

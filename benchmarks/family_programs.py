@@ -49,6 +49,7 @@ from esnlm.readout import padding
 from esnlm.readout.padding import VocabularyPadding
 from esnlm.training import end_to_end, update
 from esnlm.training.batches import WindowTargets
+from esnlm.training.loop import optimizer_of
 
 
 def programs(target: Target, files: list[Path], vocab_size: int) -> dict[str, Callable[[], Program]]:
@@ -81,7 +82,7 @@ def update_loop(target: Target, experiment: Experiment, vocab_size: int, precisi
     training, model, compute, padded = _ready(target, experiment, vocab_size, precision)
     assert isinstance(model, RecurrentModel), "only a recurrence can be computed ahead"
     assert compute.window_tokens is not None and compute.batch_slots is not None
-    optimizer = padded.hold(update.make_optimizer(training))
+    optimizer = padded.hold(optimizer_of(experiment, training, vocab_size))
     loss_and_gradient = partial(
         update.readout_loss_and_gradient,
         precision=precision,
@@ -117,7 +118,8 @@ def gradient(target: Target, experiment: Experiment, vocab_size: int, precision:
 def step(target: Target, experiment: Experiment, vocab_size: int) -> Program:
     """Returns the optimizer's step of such a model."""
     training, model, _, padded = _ready(target, experiment, vocab_size, "float32")
-    optimizer, params = padded.hold(update.make_optimizer(training)), jax.eval_shape(padded.pad_params, model.params)
+    optimizer = padded.hold(optimizer_of(experiment, training, vocab_size))
+    params = jax.eval_shape(padded.pad_params, model.params)
     function = jax.jit(update.make_step(optimizer, training.on_nonfinite), donate_argnums=(0, 1))
     arguments = params, jax.eval_shape(optimizer.init, params), shape(), params, shape(UPDATES)
     return Program(function, arguments, "call", ROWS, [(4 * 7 * entries(params), {})])
@@ -162,4 +164,9 @@ def markdown(record: dict, target: Target) -> list[str]:
         ]
         for name, found in compile_for.compiled(record)
     ]
-    return [*compile_for.preamble(target), "", *measure.table(head, rows), *compile_for.failures(record)]
+    lines = [
+        compile_for.preamble(target),
+        "An update of a model that computes ahead is the program `update`; one of another model is `gradient` and then `step`.",
+        "benchmarks/family_programs.py says what a batch is, and what the column `in loops` counts.",
+    ]
+    return [*lines, "", *measure.table(head, rows), *compile_for.failures(record)]

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from esnlm.allocator import keep_freed_memory, share_one_heap
+from esnlm.errors import InputError
 from esnlm.ops.matmul import matmul
 from esnlm.process import exit_with
 from esnlm.reporting.tables import markdown_table
@@ -90,7 +91,7 @@ def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str,
 class Apart:
     """An object in a process of its own, with memory and threads of its own. Its methods are called from here.
 
-    What a method or the construction raises there is raised here by the next call.
+    What a method or the construction raises there is raised here by the next call: an InputError as it is, anything else in one line.
     """
 
     def __init__(self, make: Callable, *arguments):
@@ -135,6 +136,8 @@ def _serve(pipe, make, arguments):
             if broken is not None:
                 raise broken
             pipe.send((None, getattr(served, name)(*given)))
+        except InputError as error:
+            pipe.send((error, None))
         except Exception as error:
             pipe.send((RuntimeError(one_line(error)), None))
 

@@ -16,8 +16,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
 def keep_freed_memory() -> bool:
     """Lets malloc keep what is freed, as far as it can.
 
-    Each thread has a heap of its own, in blocks of at most 64 MB. What is larger than a block, and what all of a block was freed
-    of, does go back to the system; `share_one_heap` keeps that, too.
+    The main thread's heap keeps all of it. Any other thread has a heap of blocks of at most 64 MB: an array that is larger goes back to
+    the system when it is freed, and so does a block when all in it was freed. `share_one_heap` keeps these, too.
 
     Returns:
         Whether the C library can do it, as glibc can.
@@ -29,8 +29,8 @@ def share_one_heap() -> bool:
     """Lets all threads have one heap, in which malloc keeps whatever is freed. Call it before other threads allocate.
 
     An update whose gradient goes through the whole model takes and frees large arrays in every call, and is faster for it. One whose
-    features were computed ahead is a single call for many updates. It takes and frees many small arrays, and is slower for it, for
-    all threads then look for holes in the same heap (results/performance.md).
+    features were computed ahead is part of a call that makes many updates. It takes and frees many small arrays, and is slower for it:
+    all threads then look for room in the same heap (results/heaps.md).
 
     Returns:
         As `keep_freed_memory`.
@@ -42,10 +42,9 @@ def _ask(values: dict[int, int]) -> bool:
     """Sets parameters of mallopt, and returns whether all of them were taken."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        taken = [
-            mallopt(parameter, value) for parameter, value in values.items()
-        ]  # all are asked, whatever one answers
-        return all(taken)
+        # All are asked, whatever one answers.
+        answers = [mallopt(parameter, value) for parameter, value in values.items()]
+        return all(answers)
     return False
 
 

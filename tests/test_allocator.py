@@ -5,7 +5,14 @@ import sys
 
 import pytest
 
-PROGRAM = """
+
+def printed(program: str) -> list[int]:
+    """Runs a program in a process of its own, and returns the numbers that it prints."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return [int(line) for line in done.stdout.split()]
+
+
+IN_MAIN_THREAD = """
 import resource
 import numpy as np
 from esnlm.allocator import keep_freed_memory
@@ -20,17 +27,11 @@ if not {keep} or keep_freed_memory():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 def test_memory_that_was_freed_comes_back_without_page_faults():
-    def faults(keep):
-        program = [sys.executable, "-c", PROGRAM.format(keep=keep)]
-        return [
-            int(line) for line in subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
-        ]
-
-    kept = faults(keep=True)
+    kept = printed(IN_MAIN_THREAD.format(keep=True))
     if not kept:
         pytest.skip("this C library has no mallopt")
     # 100 MiB are 25,600 pages of 4 KiB, or 50 of 2 MiB where the system maps large ones by itself.
-    assert min(faults(keep=False)) > 10 * max(kept[1:], default=0)
+    assert min(printed(IN_MAIN_THREAD.format(keep=False))) > 10 * max(kept[1:], default=0)
     assert kept[0] > 10 * kept[1]
 
 
@@ -57,17 +58,11 @@ if keep_freed_memory() and (not {shared} or share_one_heap()):
 def test_in_one_heap_memory_of_any_thread_comes_back_without_page_faults():
     """In a heap of its own a thread has blocks of 64 MB: 100 MiB do not fit into one, and go back to the system."""
 
-    def faults(shared):
-        program = [sys.executable, "-c", IN_A_THREAD.format(shared=shared)]
-        return [
-            int(line) for line in subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
-        ]
-
-    kept = faults(shared=True)
+    kept = printed(IN_A_THREAD.format(shared=True))
     if not kept:
         pytest.skip("this C library has no mallopt")
     assert kept[0] > 10 * max(kept[1:])
-    assert min(faults(shared=False)) > 10 * max(kept[1:])
+    assert min(printed(IN_A_THREAD.format(shared=False))) > 10 * max(kept[1:])
 
 
 HOLES = """
@@ -87,8 +82,8 @@ if keep_freed_memory():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc_trim is glibc's")
 def test_pages_that_are_free_go_back_even_from_between_others():
-    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
-    if not done.stdout:
+    found = printed(HOLES)
+    if not found:
         pytest.skip("this C library has no mallopt")
-    before, after = map(int, done.stdout.split())
+    before, after = found
     assert before - after > 40_000  # kB, of the 50,000 that are free

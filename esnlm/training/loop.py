@@ -61,7 +61,7 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
         model = open_model(experiment.model, vocab_size, experiment.seed, directory, corpus.train)
     if initial := parent.restore_initial(experiment, directory):
         model = model.with_params(jax.tree.map(jax.numpy.asarray, initial["params"]))
-    optimizer = _optimizer(experiment, training, vocab_size)
+    optimizer = optimizer_of(experiment, training, vocab_size)
     moments = initial.get("optimizer")
     if experiment.parent.keep_optimizer:
         moments = moments or {}  # of an imported model
@@ -286,7 +286,7 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
-        "optimizer": padded.hold(_optimizer(experiment, training, padded.vocab_size)),
+        "optimizer": padded.hold(optimizer_of(experiment, training, padded.vocab_size)),
         "rates": learning_rates(training, count_updates(training, len(text)), words),
         "on_nonfinite": training.on_nonfinite,
         "placement": placement,
@@ -294,7 +294,7 @@ def _open_updates(
     return PrecomputedUpdates(epochs=epochs, **needed) if model.config.trains_ahead else EndToEndUpdates(**needed)
 
 
-def _optimizer(
+def optimizer_of(
     experiment: Experiment, training: TrainingConfig, vocab_size: int
 ) -> optax.GradientTransformationExtraArgs:
     """Returns the optimizer of a run."""

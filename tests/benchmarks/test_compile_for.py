@@ -19,6 +19,7 @@ import targets
 import untrained
 
 from esnlm.reservoir import by_unit
+from tests.benchmarks.test_hlo import LOOPS
 
 H100, V5E = targets.TARGETS["h100"], targets.TARGETS["tpu-v5e"]
 
@@ -83,6 +84,13 @@ def test_a_fused_time_step_moves_little_beside_what_it_gathers(size, slots, prec
     moved = traffic.bytes_read + traffic.bytes_written + traffic.bytes_cached
     assert gathered < moved <= 1.5 * gathered
     assert traffic.bytes_written >= 4 * size * slots  # the features
+
+
+def test_kernels_in_loops_are_those_of_a_loop_inside_an_update():
+    """By hand, of the text in test_hlo.py: each of 3 turns launches the scaling and the counter's kernel."""
+    update = compile_for.Program(None, (), "update", 1, [])
+    found = compile_for.count(LOOPS, update, H100)
+    assert (found["launches"], found["in_loops"]) == (2 + 3 * 2, 3 * 2)  # two products beside the loop
 
 
 def test_targets():

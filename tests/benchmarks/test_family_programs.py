@@ -47,7 +47,7 @@ def test_a_model_that_computes_ahead_has_one_program_and_others_have_two():
     ],
 )
 def test_shapes_are_those_that_an_update_takes(tmp_path, model, name, rows):
-    """Tracing checks every shape. The rows of the readout are those of a run on a GPU: whole tiles of 128, but where they are embeddings, too."""
+    """Tracing checks every shape. The readout has the rows of a run on a GPU, whole tiles of 128. Where they are embeddings, none are added."""
     file = written(tmp_path, "own.yaml", model)
     program = family_programs.programs(H100, [file], vocab_size=300)[f"own, float32: {name}"]()
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(program.arguments))
@@ -79,6 +79,8 @@ def test_what_cannot_be_compiled_is_refused(tmp_path):
         family_programs.programs(H100, [fitted], vocab_size=300)
     with pytest.raises(InputError, match="compiled for one device"):
         compile_for.main(["--target", "h100:1x8x1", "--configs", str(own)])
+    with pytest.raises(InputError, match="--vocabulary is 0: it must be at least 1"):
+        compile_for.main(["--target", "h100", "--configs", str(own), "--vocabulary", "0"])
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """What training asks of its process before it begins."""
 
+import subprocess
+import sys
+
 import pytest
 
 from esnlm import config_io
@@ -32,3 +35,37 @@ def test_one_heap_is_for_a_process_that_trains_all_of_a_model(tmp_path, monkeypa
     with pytest.raises(InputError, match="no further"):
         train.train_run(experiment)
     assert asked == [model] * shared
+
+
+COUNT = """
+import ctypes
+import sys
+from pathlib import Path
+
+from esnlm import config_io
+from esnlm.process import exit_with
+from esnlm.workflows import train
+
+file, report = sys.argv[1:]
+assert exit_with(lambda: train.train_run(config_io.read(file))) == 0
+library = ctypes.CDLL(None)
+library.fopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(library.fopen(report.encode(), b"w"))
+library.malloc_info(0, stream)
+library.fclose(stream)
+print(Path(report).read_text().count("<heap "), "heaps")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc_info is glibc's")
+def test_a_run_of_an_lstm_asks_before_any_other_thread_allocates(tmp_path):
+    """Threads that have a heap of their own by then would keep it."""
+    file = tmp_path / "small.yaml"
+    training = "{batch_size: 8, epochs: 1}"
+    data = "{kind: grammar, sentences: 64, validation_sentences: 8, pairs: 2}"
+    file.write_text(f"run: {tmp_path / 'run'}\ndata: {data}\nmodel: {MODELS['lstm']}\ntraining: {training}\n")
+    command = [sys.executable, "-c", COUNT, str(file), str(tmp_path / "malloc.xml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "malloc_info" in done.stderr:
+        pytest.skip("this C library has no malloc_info")
+    assert done.stdout.splitlines()[-1] == "1 heaps", done.stderr
