@@ -12,7 +12,8 @@ disturb the others, and keeps freed memory as `esnlm train` does.
 A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
 tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
-With --precisions, each configuration takes its turns in each of these precisions, the first of them first.
+With --precisions, each configuration and PyTorch's LSTM take their turns in each of these precisions, the first of them first;
+without it, that LSTM is in float32.
 The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
 also takes its turns without them. With --other-heaps it also takes its turns with a heap for each thread where `esnlm train` asks for
 one heap, and the other way round (esnlm/allocator.py).
@@ -103,28 +104,37 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     windows = [text.batches(i) for i in range(args.rounds)]
     count = min(args.updates, *map(len, windows))  # updates a round
     own = {name: measure.Apart(Family, *arguments, count) for name, arguments in families.items()}
-    turns: dict = {}
-    for name, family in own.items():
-        # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
-        turns |= {(name, "warm"): partial(family.run, 1), (name, "ahead"): family.load}
-        turns[name, "updates"] = partial(family.run, count)
+    peer = {}
     if measure.torch is not None:
-        process = measure.Apart(TorchLstm, vocab_size, windows, count)
-        turns[TORCH, "updates"] = process.updates
-    about = {name: family.about() for name, family in own.items()}
-    seconds, failures = measure.interleave(turns, args.rounds)
-    for started in [*own.values(), *([process] if measure.torch is not None else [])]:
+        precisions = {f"{TORCH}, {p}": p for p in args.precisions} if args.precisions else {TORCH: "float32"}
+        peer = {name: measure.Apart(TorchLstm, vocab_size, windows, count, p) for name, p in precisions.items()}
+    about, failures = {}, {}
+    for name, family in own.items():
+        try:
+            about[name] = family.about()
+        except RuntimeError as error:  # this one cannot be measured here, and the others can
+            failures[name, "start"] = str(error)
+    turns: dict = {}
+    for name in about:
+        # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
+        turns |= {(name, "warm"): partial(own[name].run, 1), (name, "ahead"): own[name].load}
+        turns[name, "updates"] = partial(own[name].run, count)
+    turns |= {(name, "updates"): process.updates for name, process in peer.items()}
+    seconds, failed = measure.interleave(turns, args.rounds)
+    failures |= failed
+    for started in (*own.values(), *peer.values()):
         started.close()
     share = count / np.array([len(window) for window in windows])  # of a window, that a round makes the updates of
-    ahead = {name: np.array(seconds[name, "ahead"]) * share * family["ahead"] for name, family in about.items()}
+    computed = {name: about[name]["ahead"] for name in about if (name, "ahead") in seconds}
+    ahead = {name: np.array(seconds[name, "ahead"]) * share * does for name, does in computed.items()}
     whole = {
         name: list(ahead.get(name, 0) + np.array(turn)) for (name, part), turn in seconds.items() if part == "updates"
     }
-    compared = measure.compare(whole, next(iter(own)))
+    compared = measure.compare(whole, next(iter(whole)))
     tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
-        if name in own:
+        if name in ahead:
             result |= {key: about[name][key] for key in ("title", "trained", "rows")}
             result["ahead_s"] = float(np.median(ahead[name]))
             result["states_per_s"] = float(np.median(tokens / ahead[name])) if about[name]["ahead"] else None
@@ -217,12 +227,12 @@ class Family:
 class TorchLstm:
     """PyTorch's LSTM on the same windows."""
 
-    def __init__(self, vocab_size: int, windows: list, count: int):
+    def __init__(self, vocab_size: int, windows: list, count: int, precision: str):
         measure.set_up(one_heap=True)
         self.windows, self.count = windows, count
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
         arrays = {"a": np.empty((vocab_size, 512))}
-        self.lstm = peers.Lstm(vocab_size, "float32", peers.fastest_adamw(arrays, device)[0], device)
+        self.lstm = peers.Lstm(vocab_size, precision, peers.fastest_adamw(arrays, device)[0], device)
 
     def updates(self, i: int) -> float:
         """Makes the first updates of window i, and returns the last loss."""

@@ -24,7 +24,8 @@ import subprocess
 import sys
 import time
 import traceback
-from functools import lru_cache
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -41,7 +42,7 @@ from esnlm.reservoir import sparse
 from esnlm.runs.atomic import write_file
 from esnlm.training.batches import EpochPlan
 
-PRECISIONS = ("tf32", "float32", "bf16")
+PRECISIONS = ("tf32", "bf16", "float32")  # most wanted first
 PLAIN_KERNELS = tuple(kernel for kernel in sparse.KERNELS if kernel != "fused")
 
 
@@ -199,7 +200,7 @@ def recurrence_steps(section: Section) -> None:
     scale, (_, bandwidth) = section.scale, section.ceilings()
     wanted = {"recurrence": "esnlm", "recurrence-cusparse": "jax BCOO", "recurrence-torch": "torch"}[section.name]
 
-    @lru_cache(maxsize=1)
+    @cache
     def build(size):
         reservoir = narrow_reservoir(scale, size)
         operands = {} if wanted == "torch" else recurrence_benchmark.jax_operands(reservoir, scale.dense_up_to)
@@ -221,8 +222,8 @@ def recurrence_steps(section: Section) -> None:
         floor = 1e3 * recurrence_benchmark.floor_seconds(reservoir, slots, bandwidth)
         return [{"size": size, "slots": slots, "floor_ms": floor, "ms": milliseconds, "left_out": left_out | failures}]
 
-    for size in scale.sizes:
-        for slots in (slots for slots in scale.slots if size * slots <= scale.most_states):
+    for slots, size in product(scale.slots, scale.sizes):
+        if size * slots <= scale.most_states:
             section.attempt(f"N {size:,}, B {slots:,}", measure_step, size, slots)
 
 
@@ -240,21 +241,23 @@ def update(section: Section) -> None:
         count = min(scale.most_updates, run.config.compute.window_tokens // PREDICTIONS)
         text = equal_updates(count, scale)
         own = training_benchmark.Esnlm(run, text)
-        _, working_bytes = own.compile()
+        compile_s, working_bytes = own.compile()
         turns = {"features": own.load, "updates": lambda i: own.run(i, count)}
-        seconds, _ = measure.interleave(turns, scale.rounds)
-        parts, _ = measure.interleave(own.parts(count)[0], scale.rounds)
+        seconds, failures = measure.interleave(turns, scale.rounds)
+        parts, broken = measure.interleave(own.parts(count)[0], scale.rounds)
+        section.found["failures"] += [
+            f"N {size:,}, {precision}, {part}: {why}" for part, why in (failures | broken).items()
+        ]
         milliseconds = {name: 1e3 * float(np.median(own)) / count for name, own in seconds.items()}
         milliseconds |= {name: 1e3 * float(np.median(own)) for name, own in parts.items()}
         floor = training_benchmark.update_floor(
             sentences.rows(text.batches(0)[0]), size, scale.vocab, scale.rank, flops[precision], bandwidth
         )
         finding = {"size": size, "precision": precision, "ms": milliseconds, "floor_ms": 1e3 * sum(floor.values())}
-        return [finding | {"working_bytes": working_bytes}]
+        return [finding | {"working_bytes": working_bytes, "compile_s": compile_s}]
 
-    for size in scale.trained:
-        for precision in trainable_precisions():
-            section.attempt(f"N {size:,}, {precision}", measure_update, size, precision)
+    for precision, size in product(trainable_precisions(), scale.trained):
+        section.attempt(f"N {size:,}, {precision}", measure_update, size, precision)
 
 
 def equal_updates(count: int, scale: Scale) -> sentences.Text:
@@ -354,12 +357,28 @@ def markdown(record: dict) -> list[str]:
     lines += measure.table(["N", "B", *names], rows)
 
     lines += ["", f"An update of 32 sentences, {PREDICTIONS} predictions, ms (features: its share of a window's):", ""]
-    head = ["N", "", "features", "update", "of it gradient", "AdamW", "floor", "update / floor", "working GB"]
+    head = [
+        "N",
+        "",
+        "features",
+        "update",
+        "of it gradient",
+        "AdamW",
+        "floor",
+        "update / floor",
+        "working GB",
+        "compiled in s",
+    ]
     lines += measure.table(
         head,
         [
-            [f["size"], f["precision"], f["ms"]["features"], f["ms"]["updates"], f["ms"]["gradient"]]
-            + [f["ms"]["AdamW"], f["floor_ms"], f["ms"]["updates"] / f["floor_ms"], f["working_bytes"] / 1e9]
+            [f["size"], f["precision"], *map(f["ms"].get, ("features", "updates", "gradient", "AdamW"))]
+            + [
+                f["floor_ms"],
+                f["ms"].get("updates", float("nan")) / f["floor_ms"],
+                f["working_bytes"] / 1e9,
+                f["compile_s"],
+            ]
             for f in findings("update")
         ],
     )

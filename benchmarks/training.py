@@ -244,7 +244,9 @@ class Esnlm:
         loss, gradient = loss_and_gradient()
 
         def adamw(_: int) -> None:
-            self.params, self.state, _ = jax.block_until_ready(own.step(self.params, self.state, loss, gradient))
+            self.params, self.state, _ = jax.block_until_ready(
+                own.step(self.params, self.state, loss, gradient, own.rates)
+            )
 
         return {"gradient": loss_and_gradient, "AdamW": adamw}, int(sizes[u])
 

@@ -108,9 +108,10 @@ def split_update(whole: Sentences, most: int) -> list[Sentences]:
 
 # ---- buckets ----
 
-# Compiling the program of an update for one more bucket takes as long as about so many updates: less than one where the
-# vocabulary is GPT-2's, some with one of 8,192, a hundred in the quickstart.
-COMPILATION = 4
+# Compiling the program of an update for one more bucket takes as long as about so many updates. On a CPU it is less than one where
+# the vocabulary is GPT-2's, some with one of 8,192, a hundred in the quickstart. On a GPU or TPU an update takes a millisecond or
+# two, and its program seconds for each bucket.
+COMPILATION = {"cpu": 4, "gpu": 2000, "tpu": 2000}
 
 
 class WindowShapes(NamedTuple):
@@ -121,13 +122,16 @@ class WindowShapes(NamedTuple):
     most_first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
 
 
-def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool) -> WindowShapes:
+def window_shapes(
+    epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str = "cpu"
+) -> WindowShapes:
     """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts.
 
     Args:
         epochs: the plans of all epochs.
         window_tokens: rows of features that may exist at once.
         shares_first_row: all sentences have the same features after their first token.
+        backend: cpu, gpu or tpu.
     """
     found = Counter(
         (int(predictions), len(update))
@@ -139,23 +143,24 @@ def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
     ]
     updates = max(len(window) for epoch in epochs for window in epoch.windows)
     most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
-    return WindowShapes(choose_buckets(rows or [(1, 1)]), updates, most_first_targets)
+    return WindowShapes(choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, 2000)), updates, most_first_targets)
 
 
-def choose_buckets(rows: list[tuple[int, int]]) -> tuple[int, ...]:
+def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:
     """Returns the buckets that cost least: the rows that they pad, and the time that each takes to compile.
 
     A run of few updates gets few buckets, and a long one up to 32 between a power of two and the next. They depend on the
-    data and the seed alone, so a resumed run has the same ones.
+    data, the seed and the kind of device alone, so a run that is resumed on the same device has the same ones.
 
     Args:
         rows: how many rows updates have, and how many updates have so many.
+        compilation: of one more bucket, in updates that take as long.
     """
     updates = Counter[int]()  # by the finest bucket
     for count, times in rows:
         updates[bucket_size(count)] += times
     sizes = sorted(updates)
-    compilation = COMPILATION * sum(size * updates[size] for size in sizes) / updates.total()
+    compilation *= sum(size * updates[size] for size in sizes) / updates.total()  # in rows
     # least[j]: the cost of all updates up to sizes[j - 1], the last of the buckets chosen for them, and the buckets.
     least: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for j, size in enumerate(sizes):

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import optax
 
+from esnlm.compute import backend
 from esnlm.features import dropout, sharded_stream
 from esnlm.features.stream import FeatureStream
 from esnlm.features.trunk_stream import TrunkStream
@@ -54,7 +55,7 @@ class PrecomputedUpdates(Updates):
         self.frozen = (frozen,) if frozen else ()  # arguments of what is compiled
         first_tokens = store.tokens[store.offsets[:-1]]  # (sentences,), BOS in a store that was prepared
         shares_first_row = not rate and bool((first_tokens == first_tokens[0]).all())
-        self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row)
+        self.shapes = batches.window_shapes(epochs, self.window_tokens, shares_first_row, backend())
         settings: dict[str, Any] = {
             "precision": compute.precision,
             "chunk_tokens": compute.chunk_tokens,

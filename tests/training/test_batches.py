@@ -67,32 +67,43 @@ def test_window_shapes_fit_every_update_of_a_run():
     assert apart.updates == shared.updates == max(len(window) for epoch in epochs for window in epoch.windows)
 
 
-def cost(buckets, rows):
+def cost(buckets, rows, compilation):
     """What `choose_buckets` makes small: padded rows, and the compilation of each bucket in rows of a mean update."""
     sizes = [(batches.bucket_size(count), times) for count, times in rows]
     padded = sum(times * (min(b for b in buckets if b >= size) - size) for size, times in sizes)
     mean = sum(size * times for size, times in sizes) / sum(times for _, times in sizes)
-    return padded + batches.COMPILATION * mean * len(buckets)
+    return padded + compilation * mean * len(buckets)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_buckets_cost_least_of_all_choices(seed):
+def test_the_buckets_cost_least_of_all_choices(seed, backend):
     rng = np.random.default_rng(seed)
     rows = [
         (int(count), int(times)) for count, times in zip(rng.integers(1, 200, 9), rng.integers(1, 2000, 9), strict=True)
     ]
     sizes = sorted({batches.bucket_size(count) for count, _ in rows})
     choices = [(*some, sizes[-1]) for k in range(len(sizes)) for some in itertools.combinations(sizes[:-1], k)]
-    chosen = batches.choose_buckets(rows)
-    assert chosen in choices and cost(chosen, rows) == pytest.approx(
-        min(cost(choice, rows) for choice in choices), rel=1e-12
+    compilation = batches.COMPILATION[backend]
+    chosen = batches.choose_buckets(rows, compilation)
+    assert chosen in choices and cost(chosen, rows, compilation) == pytest.approx(
+        min(cost(choice, rows, compilation) for choice in choices), rel=1e-12
     )
 
 
 def test_a_long_run_has_more_buckets_than_a_short_one_and_pads_less():
     rows = np.random.default_rng(0).normal(700, 90, 200).astype(int).tolist()
-    few, more, all_of_them = (batches.choose_buckets([(count, times) for count in rows]) for times in (1, 20, 10_000))
+    few, more, all_of_them = (
+        batches.choose_buckets([(count, times) for count in rows], compilation=4) for times in (1, 20, 10_000)
+    )
     assert len(few) < len(more) < len(all_of_them) == len({batches.bucket_size(count) for count in rows})
+
+
+def test_a_gpu_has_fewer_buckets_than_a_cpu():
+    """It makes an update in a millisecond, and compiles its program for a bucket in seconds, as a CPU does."""
+    epochs = [plan(sentences=20_000, epoch=0)[1]]
+    buckets = {backend: batches.window_shapes(epochs, 1000, True, backend).buckets for backend in ("cpu", "gpu")}
+    assert len(buckets["gpu"]) < len(buckets["cpu"]) and buckets["gpu"][-1] == buckets["cpu"][-1]
 
 
 def test_packed_targets_hold_every_prediction_and_weigh_it_equally():
