@@ -114,7 +114,7 @@ class PackedBatch(NamedTuple):
 
 
 def pack_batch(
-    sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1, devices: int = 1
+    sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1, multiple: int = 1
 ) -> tuple[PackedBatch, list[np.ndarray]]:
     """Packs sentences into one batch, several in a slot where they fit, and returns it with the rows of each sentence.
 
@@ -122,7 +122,7 @@ def pack_batch(
         sentences: int arrays of the tokens to read, each at least one long.
         corpus_positions: one array a sentence, where each of its tokens stands in the corpus.
         slots: at least so many slots.
-        devices: that divide the slots among each other, equally many to each.
+        multiple: of which the number of slots is one, so that devices can share them equally, or that there are few sizes.
     """
     longest = max(len(sentence) for sentence in sentences)
     # Every length is a compilation, so there are two for each power of two: the power itself, and three quarters of it.
@@ -137,7 +137,7 @@ def pack_batch(
         slot_of[s], first_steps[s] = slot, filled[slot]
         filled[slot] += len(sentences[s])
     width = max(slots, len(filled) + len(filled) % 2)
-    width += -width % devices
+    width += -width % multiple
     batch = PackedBatch(*(np.zeros((steps, width), dtype) for dtype in (np.int32, np.int32, np.uint32)))
     rows = []
     for s, sentence in enumerate(sentences):

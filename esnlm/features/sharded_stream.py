@@ -48,7 +48,7 @@ class ShardedStream(FeatureStream):
         self.own_slots, self.slots, self.dropout = slots * placement.units, slots * placement.devices, dropout
         self._make_buffer(capacity // self.groups + capacity // self.groups // 8)
 
-    def _read(self, reading: Reading) -> tuple[jax.Array, list[np.ndarray]]:
+    def _lay_out(self, reading: Reading) -> Any:
         if reading.prefix_tree:  # neighbours share prefixes
             shares = np.array_split(np.arange(len(reading.sentences)), self.groups)
         else:
@@ -56,8 +56,6 @@ class ShardedStream(FeatureStream):
         # Who has no share reads the first sentence, too. Nothing comes of it.
         laid_out = [reading.only(share if len(share) else [0]).lay_out(self.own_slots) for share in shares]
         found, corpus_positions = zip(*laid_out, strict=True)
-        if (rows := max(each.total for each in found)) + self.own_slots > self.rows:
-            self._make_buffer(-(-rows // 1024) * 1024)
         longest = max(each.steps for each in found)
         steps = 1 << max(0, longest - 1).bit_length()  # few sizes, so few compilations
 
@@ -79,12 +77,18 @@ class ShardedStream(FeatureStream):
             steps=np.array([each.steps if self.placement.units == 1 else longest for each in found], np.int32),
             corpus_positions=stack(corpus_positions),
         )
+        return reading, shares, found, laid
+
+    def run(self, laid_out: Any, key: jax.Array | None = None) -> tuple[jax.Array, list[np.ndarray]]:
+        reading, shares, found, laid = laid_out
+        if (rows := max(each.total for each in found)) + self.own_slots > self.rows:
+            self._make_buffer(-(-rows // 1024) * 1024)
         self.buffer = run(
             self.cell,
             jax.tree.map(lambda array: meshes.place(array, self.placement.mesh, BY_SENTENCE), laid),
             self.buffer,
             reading.first_token,
-            reading.key,
+            key if reading.rate else None,
             mesh=self.placement.mesh,
             rate=reading.rate,
         )

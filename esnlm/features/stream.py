@@ -1,5 +1,6 @@
 """Features of many sentences at once, without a gradient, in one buffer that is used again and again."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -40,8 +41,7 @@ class Reading(NamedTuple):
     sentences: list[np.ndarray]
     prefix_tree: bool  # whether each distinct prefix is read once
     first_token: np.int32 | None  # what all sentences begin with, where that is read once
-    corpus_positions: list[np.ndarray] | None  # None: nothing is dropped, and there is no key
-    key: jax.Array | None
+    corpus_positions: list[np.ndarray] | None  # None: nothing is dropped
     rate: float  # of dropout
 
     def only(self, which: Iterable[int]) -> "Reading":
@@ -96,35 +96,58 @@ class FeatureStream:
             (buffer, rows): the features of sentence s at position t are buffer[rows[s][t]], (F,) float32. The next call
             overwrites the buffer.
         """
+        return self.run(self.lay_out(sentences, prefix_tree, corpus_positions), key)
+
+    def lay_out(
+        self,
+        sentences: list[np.ndarray],
+        prefix_tree: bool = False,
+        corpus_positions: list[np.ndarray] | None = None,
+    ) -> Any:
+        """Does the part of `read` that is the host's, and returns what `run` takes.
+
+        It changes nothing here, so that another thread may lay sentences out while a device computes.
+        """
         if self.dropout > 0 and corpus_positions is not None:
-            return self._read(Reading(sentences, prefix_tree, None, corpus_positions, key, self.dropout))
+            return self._lay_out(Reading(sentences, prefix_tree, None, corpus_positions, self.dropout))
         firsts = {int(sentence[0]) for sentence in sentences}
         first_token = np.int32(firsts.pop()) if len(firsts) == 1 and not prefix_tree else None
-        return self._read(Reading(sentences, prefix_tree, first_token, None, None, 0.0))
+        return self._lay_out(Reading(sentences, prefix_tree, first_token, None, 0.0))
 
-    def _read(self, reading: Reading) -> tuple[jax.Array, list[np.ndarray]]:
-        """Does what `read` promises, on the devices of the stream."""
-        layout, corpus_positions = reading.lay_out(self.slots)
+    def run(self, laid_out: Any, key: jax.Array | None = None) -> tuple[jax.Array, list[np.ndarray]]:
+        """Does the rest of `read`: it hands the sentences to the device, and returns before their features are there.
+
+        Args:
+            laid_out: from `lay_out`.
+            key: the epoch's, of dropout.
+        """
+        reading, layout, corpus_positions = laid_out
         if layout.total + self.slots > len(self.buffer):
             self.buffer = None  # freed before its successor is made
             rows = -(-layout.total // 1024) * 1024 + self.slots
             self.buffer = jnp.zeros((rows, self.cell.output_size), jnp.float32)
-        steps = 1 << max(0, layout.steps - 1).bit_length()  # few sizes, so few compilations
-
-        def pad(array: np.ndarray | None) -> np.ndarray | None:
-            return None if array is None else np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
-
         self.buffer = recurrence.run(
             self.cell,
-            pad(layout.tokens),
-            pad(layout.starts),
-            pad(layout.parents),
-            pad(layout.first_rows),
+            layout.tokens,
+            layout.starts,
+            layout.parents,
+            layout.first_rows,
             layout.steps,
             self.buffer,
             reading.first_token,
-            pad(corpus_positions),
-            reading.key,
+            corpus_positions,
+            key if reading.rate else None,
             reading.rate,
         )
         return self.buffer, layout.rows
+
+    def _lay_out(self, reading: Reading) -> Any:
+        """Does what `lay_out` promises, for the devices of the stream."""
+        layout, corpus_positions = reading.lay_out(self.slots)
+        steps = 1 << max(0, layout.steps - 1).bit_length()  # few sizes, so few compilations
+
+        def pad(array: np.ndarray | None) -> Any:
+            return None if array is None else np.pad(array, [(0, steps - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+        by_step = {name: pad(getattr(layout, name)) for name in ("tokens", "starts", "parents", "first_rows")}
+        return reading, dataclasses.replace(layout, **by_step), pad(corpus_positions)

@@ -1,5 +1,6 @@
 """Updates whose features are inside the gradient, for models that train more than a readout."""
 
+import math
 from functools import partial, reduce
 from typing import Any
 
@@ -9,6 +10,7 @@ import optax
 from flax import nnx
 from jax import lax
 
+from esnlm.compute import backend
 from esnlm.features import dropout
 from esnlm.features.layout import PackedBatch, pack_batch
 from esnlm.features.packed_stream import place_batch
@@ -19,6 +21,10 @@ from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
 from esnlm.training.update import CallResult, Updates
 
 FEWEST_SLOTS = 8  # of a batch: the last ones of an epoch, which are smaller, are padded to this and compiled once
+# Each size of a batch is compiled, which takes a GPU or TPU as long as hundreds of updates. So there they have fewer sizes: of the
+# slots, of which more cost little there, and of the rows that go to the readout.
+SLOTS_MULTIPLE = {"cpu": 1, "gpu": 8, "tpu": 8}
+ROW_SIZES_A_DOUBLING = {"cpu": 4, "gpu": 2, "tpu": 2}
 
 
 class EndToEndUpdates(Updates):
@@ -36,7 +42,9 @@ class EndToEndUpdates(Updates):
     def __init__(self, *, model: LanguageModel, on_nonfinite: str, **settings: Any) -> None:
         super().__init__(model=model, on_nonfinite=on_nonfinite, **settings)
         self.graphdef, *(_, self.frozen) = nnx.split(model, nnx.Param, ...)
-        self.devices = 1 if self.placement is None else self.placement.devices
+        devices = 1 if self.placement is None else self.placement.devices
+        self.slots_multiple = math.lcm(devices, SLOTS_MULTIPLE.get(backend(), 8))
+        self.row_sizes = ROW_SIZES_A_DOUBLING.get(backend(), 2)
         if self.placement is None:
             self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))
         else:
@@ -71,10 +79,10 @@ class EndToEndUpdates(Updates):
 
     def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:
         def of_part(part: Sentences) -> tuple[jax.Array, dict, jax.Array]:
-            batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS, self.devices)
+            batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS, self.slots_multiple)
             if self.placement is not None:
                 batch = place_batch(batch, self.placement)
-            size = batches.bucket_size(part.predictions(), per_doubling=4)
+            size = batches.bucket_size(part.predictions(), per_doubling=self.row_sizes)
             packed = batches.pack_targets(part, rows, size, predictions=whole.predictions())
             return self.loss_and_gradient(self.frozen, params, batch, packed, self.key)
 

@@ -1,13 +1,15 @@
 """Updates whose features are computed before them, for a prefetch window of many updates at once.
 
 This is for models that train nothing but a readout, or a readout and a trunk below it. It changes neither what is in a batch
-nor the order of the batches.
+nor the order of the batches. Another thread reads and lays out the sentences of the next window while the device works on this one:
+a GPU would wait for the host about as long as it computes.
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import islice
-from typing import Any
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +23,13 @@ from esnlm.models.base import LanguageModel, RecurrentModel
 from esnlm.training import batches, sharded_update, update
 from esnlm.training.batches import EpochPlan, Sentences
 from esnlm.training.update import CallResult, Updates
+
+
+class ReadWindow(NamedTuple):
+    """The sentences of a window, on the host."""
+
+    updates: list[Sentences]
+    laid_out: Any  # what the stream's `run` takes; None: the one update of the window is made in parts
 
 
 class PrecomputedUpdates(Updates):
@@ -45,6 +54,11 @@ class PrecomputedUpdates(Updates):
     ) -> None:
         super().__init__(model=model, optimizer=optimizer, on_nonfinite=on_nonfinite, **others)
         compute, store, rate = self.compute, self.store, self.dropout
+        self.epochs = epochs
+        places = [(number, window) for number, epoch in enumerate(epochs) for window in epoch.windows]
+        self.following = {(number, window.start): after for (number, window), after in pairwise(places)}
+        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead")
+        self.ahead: tuple[tuple[int, range], Future[ReadWindow]] | None = None  # what is being read, and its place
         assert compute.window_tokens is not None  # chosen for the device
         self.window_tokens = compute.window_tokens
         assert isinstance(model, RecurrentModel), "only a recurrence can be computed ahead"
@@ -74,18 +88,17 @@ class PrecomputedUpdates(Updates):
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
         """Computes the features of a window and packs the targets of its updates."""
         self.key = dropout.epoch_key(self.seed, number)
-        updates = [batches.read_sentences(self.store, epoch.updates[u]) for u in window]
-        if len(updates) == 1 and updates[0].predictions() > self.window_tokens:
-            self.too_large = updates[0]
-            return
-        self.too_large = None
-        self.buffer, rows = self._read(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
-        # `rows` has one array a sentence of the whole window. Each update takes the next ones, as many as it has sentences:
-        # with updates of 2 and 1 sentences, islice gives rows[0:2] to the first and rows[2:3] to the second.
-        following = iter(rows)
-        self.targets = batches.pack_window(
-            [(some, list(islice(following, len(some.inputs)))) for some in updates], self.shapes
-        )
+        updates, laid_out = self._take(number, epoch, window)
+        self.too_large = updates[0] if laid_out is None else None
+        if laid_out is not None:
+            self.buffer, rows = self._compute(laid_out)
+            # `rows` has one array a sentence of the whole window. Each update takes the next ones, as many as it has sentences:
+            # with updates of 2 and 1 sentences, islice gives rows[0:2] to the first and rows[2:3] to the second.
+            following = iter(rows)
+            self.targets = batches.pack_window(
+                [(some, list(islice(following, len(some.inputs)))) for some in updates], self.shapes
+            )
+        self._read_ahead(number, window)
 
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
@@ -107,7 +120,7 @@ class PrecomputedUpdates(Updates):
     ) -> tuple[dict, optax.OptState, CallResult]:
         total: Any = None
         for part in batches.split_update(whole, self.window_tokens):
-            buffer, rows = self._read(part)
+            buffer, rows = self._compute(self._lay_out(part))
             packed = batches.pack_targets(
                 part, rows, batches.bucket_size(part.predictions()), predictions=whole.predictions()
             )
@@ -120,6 +133,31 @@ class PrecomputedUpdates(Updates):
         params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient, self.rates)
         return params, optimizer_state, CallResult(loss[None], applied[None], record)
 
-    def _read(self, sentences: Sentences) -> tuple[jax.Array, list[np.ndarray]]:
-        buffer, rows = self.stream.read(sentences.inputs, corpus_positions=sentences.corpus_positions, key=self.key)
+    def _take(self, number: int, epoch: EpochPlan, window: range) -> ReadWindow:
+        """Returns the sentences of a window: those that were read ahead, or else read now."""
+        if self.ahead is not None and self.ahead[0] == (number, window):
+            return self.ahead[1].result()
+        return self._read(epoch, window)
+
+    def _read_ahead(self, number: int, window: range) -> None:
+        """Lets another thread read the window that follows in the run, if there is one."""
+        self.ahead = None
+        if after := self.following.get((number, window.start)):
+            self.ahead = after, self.reader.submit(self._read, self.epochs[after[0]], after[1])
+
+    def _read(self, epoch: EpochPlan, window: range) -> ReadWindow:
+        """Reads and lays out the sentences of a window. It changes nothing, since it may run beside everything else here."""
+        updates = [batches.read_sentences(self.store, epoch.updates[u]) for u in window]
+        if len(updates) == 1 and updates[0].predictions() > self.window_tokens:
+            return ReadWindow(updates, None)
+        return ReadWindow(
+            updates, self._lay_out(Sentences(*(sum(columns, []) for columns in zip(*updates, strict=True))))
+        )
+
+    def _lay_out(self, sentences: Sentences) -> Any:
+        return self.stream.lay_out(sentences.inputs, corpus_positions=sentences.corpus_positions)
+
+    def _compute(self, laid_out: Any) -> tuple[jax.Array, list[np.ndarray]]:
+        """Hands sentences to the device, and returns the buffer of their features and the rows of each."""
+        buffer, rows = self.stream.run(laid_out, self.key)
         return buffer if self.placement is None else sharded_stream.by_unit(buffer, self.placement.mesh), rows

@@ -17,7 +17,7 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches
+from esnlm.training import batches, end_to_end
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.workflows.train import train_run
 from tests import deep_oracle, oracle
@@ -73,6 +73,20 @@ def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
     params, _, losses, _ = run_all(whole, *begin, epochs)
     other, _, other_losses, _ = run_all(parts, *again, epochs)
     # Sums in another order: a few roundings of each loss; Adam makes of a gradient's relative error one of the step.
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
+    for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)
+
+
+def test_batches_of_a_gpu_come_in_fewer_sizes(monkeypatch):
+    """Slots in eights, and two numbers of rows a doubling in place of four: the numbers are the same but for rounding."""
+    text = store(LENGTHS)
+    updates, begin, epochs = prepare("LSTM", text)
+    monkeypatch.setattr(end_to_end, "backend", lambda: "gpu")
+    coarse, again, _ = prepare("LSTM", text)
+    assert (updates.slots_multiple, updates.row_sizes, coarse.slots_multiple, coarse.row_sizes) == (1, 4, 8, 2)
+    params, _, losses, _ = run_all(updates, *begin, epochs)
+    other, _, other_losses, _ = run_all(coarse, *again, epochs)
     np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
     for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)

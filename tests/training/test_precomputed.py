@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 
 import jax
@@ -101,16 +102,16 @@ def poisoned_model():
     return MODEL.initialize(V, 0, arrays | {"input": {"values": w_in}})
 
 
-def prepare(model, text, window_tokens=1000, chunk_tokens=1024, **training):
-    """Returns the updates of four sentences each of an epoch, how they begin, and the epochs."""
+def prepare(model, text, window_tokens=1000, chunk_tokens=1024, epochs=1, **training):
+    """Returns the updates of four sentences each, how they begin, and the epochs."""
     experiment = Experiment(
         model=MODEL,
         training=TrainingConfig(batch_size=4, **training),
         compute=ComputeConfig(kernel="csr", batch_slots=8, window_tokens=window_tokens, chunk_tokens=chunk_tokens),
     )
-    epochs = [batches.plan_epoch(text.lengths, 0, 0, 4, window_tokens)]
-    updates = open_updates(PrecomputedUpdates, model, experiment, text, epochs)
-    return updates, start(experiment, model.params), epochs
+    plans = [batches.plan_epoch(text.lengths, 0, epoch, 4, window_tokens) for epoch in range(epochs)]
+    updates = open_updates(PrecomputedUpdates, model, experiment, text, plans)
+    return updates, start(experiment, model.params), plans
 
 
 @pytest.mark.parametrize("sizes", [{"window_tokens": 20}, {"window_tokens": 1}, {"chunk_tokens": 16}], ids=str)
@@ -131,6 +132,57 @@ def test_an_update_in_parts_is_the_update_in_one_piece(sizes):
         np.testing.assert_allclose(
             other["readout"][name], params["readout"][name], atol=len(losses) * RATE * 1e-3, rtol=0
         )
+
+
+def windows_read(monkeypatch):
+    """Returns where windows are read from now on: (the updates' sentences, whether the thread that trains reads them)."""
+    found, read = [], PrecomputedUpdates._read
+
+    def note(self, epoch, window):
+        found.append((window, threading.current_thread() is threading.main_thread()))
+        return read(self, epoch, window)
+
+    monkeypatch.setattr(PrecomputedUpdates, "_read", note)
+    return found
+
+
+def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
+    """In another thread, into the next epoch too, and nothing after the last window. The numbers are those of a run that waits."""
+    text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
+    (updates, begin, epochs), (waits, again, _) = [prepare(model, text, 60, epochs=2) for _ in range(2)]
+    found = windows_read(monkeypatch)
+    params, state, losses, _ = run_all(updates, *begin, epochs)
+    windows = [window for epoch in epochs for window in epoch.windows]
+    assert len(windows) > 2 and found == [(windows[0], True), *((window, False) for window in windows[1:])]
+    monkeypatch.setattr(waits, "_read_ahead", lambda *place: None)
+    *expected, expected_losses, _ = run_all(waits, *again, epochs)
+    assert same_bits((params, state), tuple(expected)) and losses == expected_losses
+
+
+def test_a_window_that_was_not_read_ahead_is_read_when_it_is_asked_for(monkeypatch):
+    text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
+    updates, _, [epoch] = prepare(model, text, 60)
+    found = windows_read(monkeypatch)
+    updates.load(0, epoch, epoch.windows[0])
+    updates.load(0, epoch, epoch.windows[0])  # again, as after a validation, which overwrites the features
+    assert [window for window, here in found if here] == [epoch.windows[0]] * 2
+
+
+def test_what_is_wrong_with_the_next_window_is_said_when_it_is_loaded(monkeypatch):
+    text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
+    updates, _, [epoch] = prepare(model, text, 60)
+    first, second = epoch.windows[:2]
+    read = updates._read
+
+    def fail(epoch, window):
+        if window == second:
+            raise OSError("the disk is gone")
+        return read(epoch, window)
+
+    monkeypatch.setattr(updates, "_read", fail)
+    updates.load(0, epoch, first)
+    with pytest.raises(OSError, match="the disk is gone"):
+        updates.load(0, epoch, second)
 
 
 def test_sentences_that_begin_differently_share_no_row():
