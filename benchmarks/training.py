@@ -132,7 +132,8 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         del seconds["warm"]
         compared = measure.compare(seconds, BASELINE) | compared  # the first esnlm is the one that is shown
         if not suffix:
-            alone, parts_rows, peers_bytes = measure_parts(own, count, process, turns, args.rounds)
+            alone, failed, parts_rows, peers_bytes = measure_parts(own, count, process, turns, args.rounds)
+            failures |= failed
         process.close()
     tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
     for result in compared.values():
@@ -174,13 +175,13 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
 
 def measure_parts(
     own: "Esnlm", count: int, process, turns: dict, rounds: int
-) -> tuple[dict[str, list[float]], int, dict[str, int]]:
-    """Returns seconds of the parts of an update, the rows of the update that some are of, and peers' memory on a GPU."""
+) -> tuple[dict[str, list[float]], dict[str, str], int, dict[str, int]]:
+    """Returns seconds of the parts of an update, what failed, the rows of the update that some are of, and peers' memory on a GPU."""
     parts, rows = own.parts(count)
     if "torch (b)" in turns:
         parts["torch (b)'s states"] = partial(process.states, "torch (b)")
-    alone, _ = measure.interleave(parts, rounds)
-    return alone, rows, {name: held for name in turns if (held := process.working_bytes(name))}
+    alone, failures = measure.interleave(parts, rounds)
+    return alone, failures, rows, {name: held for name in turns if (held := process.working_bytes(name))}
 
 
 class Esnlm:

@@ -97,7 +97,16 @@ def test_training(tmp_path, monkeypatch):
     peers = {f"torch ({way}){how}" for way in "ab" for how in ("", ", as it comes")}
     assert set(row["contenders"]) == {"esnlm", "LSTM (c)", "torch (b), BOS once", *peers}
     assert row["first_losses"]["esnlm"] == pytest.approx(np.log(60), rel=0.1)
-    assert not row["failures"]
+    assert not row["failures"] and {"gradient alone", "AdamW alone"} <= set(row["parts_s"])
+
+
+def test_the_parts_of_an_update_run_alone(monkeypatch):
+    monkeypatch.setattr("esnlm.compute.LONGEST_WINDOW", 2048)
+    run = untrained.initialize(32, 60, 8)
+    own = training.Esnlm(run, sentences.plan(None, 60, 32, run.config.compute.window_tokens, 1, seed=0))
+    parts, rows = own.parts(1)
+    seconds, failures = measure.interleave(parts, 1)
+    assert set(seconds) == {"gradient", "AdamW"} and not failures and rows > 0
 
 
 @pytest.mark.parametrize("ways", [{"shares_first_row": True}, {"onednn": True}])

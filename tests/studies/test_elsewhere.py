@@ -184,11 +184,19 @@ def test_accuracies_on_different_pairs_do_not_stand_side_by_side(machine, tmp_pa
     assert not (tmp_path / "here").exists()
 
 
-@pytest.mark.parametrize("name", ["bigrams", "rates", "sizes", "sizes_bf16"])
-def test_the_tables_that_are_kept_are_of_the_studies_as_they_stand(name):
-    file = ROOT / "configs" / "studies" / "frontier" / f"{name.removesuffix('_bf16')}.yaml"
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        *[(name, "float32") for name in ("bigrams", "rates", "sizes")],
+        ("sizes_bf16", "bf16"),
+        ("sizes_tf32", "tf32"),
+        ("25M", "tf32"),
+    ],
+)
+def test_the_tables_that_are_kept_are_of_the_studies_as_they_stand(name, precision):
+    file = ROOT / "configs" / "studies" / "frontier" / f"{name.removesuffix(f'_{precision}')}.yaml"
     study_here = grid.parse_grid(read_study(file), file)
-    compute = ComputeConfig(precision="bf16" if name.endswith("_bf16") else "float32")
+    compute = ComputeConfig(precision=precision)
     here = {run.cell: hash_settings(replace(run.experiment, compute=compute)) for run in grid.make_runs(study_here)}
     cells = json.loads((ROOT / "results" / "frontier" / f"{name}.json").read_text())["cells"]
     runs = [(cell["cell"], run["settings_sha256"]) for cell in cells for run in cell["runs"]]
