@@ -11,7 +11,7 @@ disturb the others, and keeps freed memory as `esnlm train` does.
 
 A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
-tokens a second they are computed for. Only real tokens count. The first configuration is what the others are compared with.
+tokens a second they are computed for. The sentences of a window are read in it, too, where a run reads them beside the updates. Only real tokens count. The first configuration is what the others are compared with.
 With --precisions, each configuration and PyTorch's LSTM take their turns in each of these precisions, the first of them first;
 without it, that LSTM is in float32.
 The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
@@ -35,7 +35,7 @@ from sentences import Text
 from esnlm import config_io
 from esnlm.compute import choose_compute
 from esnlm.config import Experiment, TrainingConfig
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.ops.matmul import PRECISIONS
 from esnlm.readout import padding
 from esnlm.training.end_to_end import EndToEndUpdates
@@ -130,7 +130,8 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     whole = {
         name: list(ahead.get(name, 0) + np.array(turn)) for (name, part), turn in seconds.items() if part == "updates"
     }
-    compared = measure.compare(whole, next(iter(whole)))
+    require(len(whole) > 0, "no model could be measured: " + "; ".join(failures.values()))
+    compared = measure.compare(whole, next(iter(whole)))  # the first of those that ran
     tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
@@ -201,8 +202,11 @@ class Family:
             "rates": learning_rates(training, len(words), words),
             "on_nonfinite": training.on_nonfinite,
         }
-        made = PrecomputedUpdates(epochs=text.epochs, **needed) if self.ahead else EndToEndUpdates(**needed)
-        self.made_by: Updates = made
+        self.made_by: Updates
+        if self.ahead:
+            self.made_by = PrecomputedUpdates(epochs=text.epochs, reads_ahead=False, **needed)
+        else:
+            self.made_by = EndToEndUpdates(**needed)
         for i in reversed(range(len(text.windows))):
             self.load(i)
             self.run(count)

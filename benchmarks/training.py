@@ -146,7 +146,7 @@ def measure_training(size: int, args: argparse.Namespace, flops_per_s: float, by
         "updates": float(np.median(measured["updates"] / count)),
     }
     parts |= {f"{name} alone": float(np.median(seconds)) for name, seconds in alone.items()}
-    readout = sum(readout_flops(parts_rows, size, args.vocab, args.rank)) / parts["gradient alone"]
+    readout = sum(readout_flops(parts_rows, size, args.vocab, args.rank)) / parts.get("gradient alone", float("nan"))
     return {
         "size": size,
         "vocab_size": args.vocab,
@@ -204,10 +204,11 @@ class Esnlm:
             optimizer=optimizer,
             rates=np.full(1000, training.learning_rate, np.float32),
             on_nonfinite=training.on_nonfinite,
+            reads_ahead=False,
         )
 
     def load(self, i: int) -> None:
-        """Computes the features of the i-th window and packs its targets."""
+        """Reads the sentences of the i-th window, which a run does beside the updates, computes their features, and packs the targets."""
         epoch, window = self.text.windows[i]
         self.made_by.load(epoch, self.text.epochs[epoch], window)
         self.made_by.stream.buffer.block_until_ready()

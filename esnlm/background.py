@@ -1,4 +1,4 @@
-"""Runs work that cannot be interrupted in a thread, so that Ctrl-C and SIGTERM need not wait for it.
+"""Runs work in another thread: what cannot be interrupted, so that Ctrl-C and SIGTERM need not wait for it, and what is needed later.
 
 XLA compiles without looking at signals. Python's handlers run in the main thread, which waits here and can leave at once.
 A thread inside XLA cannot be ended, and Python would crash where it shuts down beside one. So the process is then left
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -47,6 +48,23 @@ def run(work: Callable[[], Result], slow: Callable[[], None] | None = None) -> R
     if "error" in outcome:
         raise outcome["error"]
     return outcome["result"]
+
+
+def begin(work: Callable[[], Result]) -> Future[Result]:
+    """Begins work whose result is asked for later, or never: the end of the process does not wait for it.
+
+    It must not enter XLA (see above).
+    """
+    future: Future[Result] = Future()
+
+    def keep() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=keep, daemon=True).start()
+    return future
 
 
 def leave_behind() -> None:

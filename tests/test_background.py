@@ -16,6 +16,21 @@ def test_the_outcome_is_that_of_a_call():
         background.run(lambda: 1 / 0)
 
 
+def test_work_that_was_begun_goes_on_beside_the_caller_until_it_is_asked_for():
+    go_on = threading.Event()
+    waits, fails = background.begin(lambda: go_on.wait() and 3), background.begin(lambda: 1 / 0)
+    assert not waits.done()
+    go_on.set()
+    assert waits.result() == 3
+    with pytest.raises(ZeroDivisionError):
+        fails.result()
+
+
+def test_the_end_of_a_process_does_not_wait_for_work_that_was_begun():
+    program = "import threading; from esnlm import background; background.begin(threading.Event().wait)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
 def test_slow_work_is_announced_once(monkeypatch):
     monkeypatch.setattr(background, "SLOW", 0.01)
     go_on, said = threading.Event(), []

@@ -122,7 +122,7 @@ def pack_batch(
         sentences: int arrays of the tokens to read, each at least one long.
         corpus_positions: one array a sentence, where each of its tokens stands in the corpus.
         slots: at least so many slots.
-        multiple: of which the number of slots is one, so that devices can share them equally, or that there are few sizes.
+        multiple: the number of slots is a multiple of it, so that devices can share them equally, or that there are few sizes.
     """
     longest = max(len(sentence) for sentence in sentences)
     # Every length is a compilation, so there are two for each power of two: the power itself, and three quarters of it.

@@ -122,9 +122,7 @@ class WindowShapes(NamedTuple):
     most_first_targets: int  # S: first targets that an update has beside its rows, at most; 0 where no row is shared
 
 
-def window_shapes(
-    epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str = "cpu"
-) -> WindowShapes:
+def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row: bool, backend: str) -> WindowShapes:
     """Returns the shapes of all updates of some epochs, except of those that outgrow a window and are made in parts.
 
     Args:

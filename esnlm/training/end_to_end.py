@@ -21,8 +21,8 @@ from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
 from esnlm.training.update import CallResult, Updates
 
 FEWEST_SLOTS = 8  # of a batch: the last ones of an epoch, which are smaller, are padded to this and compiled once
-# Each size of a batch is compiled, which takes a GPU or TPU as long as hundreds of updates. So there they have fewer sizes: of the
-# slots, of which more cost little there, and of the rows that go to the readout.
+# Each size of a batch is compiled, which takes a GPU or TPU as long as hundreds of updates. So batches have fewer sizes there. The slots
+# are a multiple of 8, since more slots cost little there, and the rows for the readout have two sizes between a power of two and the next.
 SLOTS_MULTIPLE = {"cpu": 1, "gpu": 8, "tpu": 8}
 ROW_SIZES_A_DOUBLING = {"cpu": 4, "gpu": 2, "tpu": 2}
 

@@ -6,7 +6,7 @@ a GPU would wait for the host about as long as it computes.
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import optax
 
+from esnlm import background
 from esnlm.compute import backend
 from esnlm.features import dropout, sharded_stream
 from esnlm.features.stream import FeatureStream
@@ -39,7 +40,8 @@ class PrecomputedUpdates(Updates):
     features than that exist at once, unless one sentence has more.
 
     Args:
-        epochs: the plans of all epochs, which decide the compiled shapes.
+        epochs: the plans of all epochs, which decide the compiled shapes, and which window follows which.
+        reads_ahead: whether another thread reads the next window meanwhile.
         model, optimizer, on_nonfinite, others: the arguments of `Updates`.
     """
 
@@ -50,14 +52,15 @@ class PrecomputedUpdates(Updates):
         model: LanguageModel,
         optimizer: optax.GradientTransformationExtraArgs,
         on_nonfinite: str,
+        reads_ahead: bool = True,
         **others: Any,
     ) -> None:
         super().__init__(model=model, optimizer=optimizer, on_nonfinite=on_nonfinite, **others)
         compute, store, rate = self.compute, self.store, self.dropout
         self.epochs = epochs
         places = [(number, window) for number, epoch in enumerate(epochs) for window in epoch.windows]
-        self.following = {(number, window.start): after for (number, window), after in pairwise(places)}
-        self.reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead")
+        pairs = pairwise(places) if reads_ahead else ()
+        self.following = {(number, window.start): after for (number, window), after in pairs}
         self.ahead: tuple[tuple[int, range], Future[ReadWindow]] | None = None  # what is being read, and its place
         assert compute.window_tokens is not None  # chosen for the device
         self.window_tokens = compute.window_tokens
@@ -86,7 +89,12 @@ class PrecomputedUpdates(Updates):
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
     def load(self, number: int, epoch: EpochPlan, window: range) -> None:
-        """Computes the features of a window and packs the targets of its updates."""
+        """Computes the features of a window and packs the targets of its updates.
+
+        Args:
+            number, epoch: of the epoch, which is one of `epochs`.
+            window: one of the epoch's.
+        """
         self.key = dropout.epoch_key(self.seed, number)
         updates, laid_out = self._take(number, epoch, window)
         self.too_large = updates[0] if laid_out is None else None
@@ -140,10 +148,12 @@ class PrecomputedUpdates(Updates):
         return self._read(epoch, window)
 
     def _read_ahead(self, number: int, window: range) -> None:
-        """Lets another thread read the window that follows in the run, if there is one."""
-        self.ahead = None
-        if after := self.following.get((number, window.start)):
-            self.ahead = after, self.reader.submit(self._read, self.epochs[after[0]], after[1])
+        """Lets another thread read the window that follows in the run, if there is one, and if it was not read already."""
+        after = self.following.get((number, window.start))
+        if after is None:
+            self.ahead = None
+        elif self.ahead is None or self.ahead[0] != after:  # after a validation a window is loaded again
+            self.ahead = after, background.begin(partial(self._read, self.epochs[after[0]], after[1]))
 
     def _read(self, epoch: EpochPlan, window: range) -> ReadWindow:
         """Reads and lays out the sentences of a window. It changes nothing, since it may run beside everything else here."""

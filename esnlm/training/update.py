@@ -124,14 +124,17 @@ def in_chunks(
     chunk_tokens: int,
     params: dict,
 ) -> tuple[jax.Array, dict]:
-    """Returns the loss and the gradient in `params` of packed targets, added up over chunks of at most `chunk_tokens` rows."""
+    """Returns the loss and the gradient in `params` of packed targets, added up over equal chunks of at most `chunk_tokens` rows."""
     size = len(packed.rows)
-    if size <= chunk_tokens:
-        return loss_and_gradient(packed)
     chunks = -(-size // chunk_tokens)
+    if chunks <= 1:
+        return loss_and_gradient(packed)
+    rows = min(
+        chunk_tokens, -(-size // chunks // 16) * 16
+    )  # of a chunk: as few as hold all, in sixteens for the kernels
 
     def cut(by_row: jax.Array) -> jax.Array:
-        return jnp.pad(by_row, (0, chunks * chunk_tokens - size)).reshape(chunks, chunk_tokens)
+        return jnp.pad(by_row, (0, chunks * rows - size)).reshape(chunks, rows)
 
     def in_first_chunk(first_targets: jax.Array) -> jax.Array:
         return jnp.pad(first_targets[None], ((0, chunks - 1), (0, 0)))

@@ -60,7 +60,7 @@ def test_window_shapes_fit_every_update_of_a_run():
         for epoch in epochs
         for predictions, update in zip(epoch.predictions, epoch.updates, strict=True)
     ]
-    apart, shared = (batches.window_shapes(epochs, 1000, shared) for shared in (False, True))
+    apart, shared = (batches.window_shapes(epochs, 1000, shared, "cpu") for shared in (False, True))
     assert apart.buckets[-1] == batches.bucket_size(max(tokens for tokens, _ in updates))
     assert shared.buckets[-1] == batches.bucket_size(max(tokens - count + 1 for tokens, count in updates))
     assert (apart.most_first_targets, shared.most_first_targets) == (0, 31)

@@ -78,15 +78,33 @@ def test_an_update_in_parts_is_the_update_in_one_piece(name, chunk_tokens):
         np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)
 
 
+def note_sizes(updates):
+    """Returns the slots of each batch that is trained on from now on, and the rows that go to the readout."""
+    sizes, loss_and_gradient = [], updates.loss_and_gradient
+
+    def note(frozen, params, batch, packed, key):
+        sizes.append((batch.tokens.shape[1], len(packed.rows)))
+        return loss_and_gradient(frozen, params, batch, packed, key)
+
+    updates.loss_and_gradient = note
+    return sizes
+
+
 def test_batches_of_a_gpu_come_in_fewer_sizes(monkeypatch):
     """Slots in eights, and two numbers of rows a doubling in place of four: the numbers are the same but for rounding."""
     text = store(LENGTHS)
+    monkeypatch.setattr(end_to_end, "FEWEST_SLOTS", 1)
+    monkeypatch.setattr(
+        batches, "bucket_size", lambda rows, per_doubling: 400 // per_doubling
+    )  # these updates are small
     updates, begin, epochs = prepare("LSTM", text)
     monkeypatch.setattr(end_to_end, "backend", lambda: "gpu")
     coarse, again, _ = prepare("LSTM", text)
-    assert (updates.slots_multiple, updates.row_sizes, coarse.slots_multiple, coarse.row_sizes) == (1, 4, 8, 2)
+    sizes, other_sizes = note_sizes(updates), note_sizes(coarse)
     params, _, losses, _ = run_all(updates, *begin, epochs)
     other, _, other_losses, _ = run_all(coarse, *again, epochs)
+    assert {slots for slots, _ in sizes} == {4} and {slots for slots, _ in other_sizes} == {8}
+    assert {rows for _, rows in sizes} == {100} and {rows for _, rows in other_sizes} == {200}
     np.testing.assert_allclose(other_losses, losses, rtol=1e-6)
     for found, expected in zip(jax.tree.leaves(other), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)

@@ -18,7 +18,7 @@ from esnlm.data.store import TokenStore
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import batches
+from esnlm.training import batches, precomputed
 from esnlm.training.end_to_end import EndToEndUpdates
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.log import TrainingLog
@@ -159,13 +159,24 @@ def test_the_next_window_is_read_while_this_one_is_trained(monkeypatch):
     assert same_bits((params, state), tuple(expected)) and losses == expected_losses
 
 
-def test_a_window_that_was_not_read_ahead_is_read_when_it_is_asked_for(monkeypatch):
+def test_a_window_that_is_loaded_again_is_read_again(monkeypatch):
+    """As after a validation, which overwrites the features. The next one, which was read already, is not."""
     text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
     updates, _, [epoch] = prepare(model, text, 60)
     found = windows_read(monkeypatch)
-    updates.load(0, epoch, epoch.windows[0])
-    updates.load(0, epoch, epoch.windows[0])  # again, as after a validation, which overwrites the features
-    assert [window for window, here in found if here] == [epoch.windows[0]] * 2
+    first, second = epoch.windows[:2]
+    for window in (first, first, second):
+        updates.load(0, epoch, window)
+    assert [here for here in found if here[0] in (first, second)] == [(first, True), (second, False), (first, True)]
+
+
+def test_a_gpu_has_the_padded_sizes_of_a_gpu(monkeypatch):
+    text, model = store(LENGTHS), MODEL.initialize(V, 0, MODEL.initialize_frozen(V, 0)[0])
+    monkeypatch.setattr(batches, "COMPILATION", {"cpu": 1e-9, "gpu": 1e9})
+    here, _, epochs = prepare(model, text)
+    monkeypatch.setattr(precomputed, "backend", lambda: "gpu")
+    there, _, _ = prepare(model, text)
+    assert len(here.shapes.buckets) > len(there.shapes.buckets) == 1
 
 
 def test_what_is_wrong_with_the_next_window_is_said_when_it_is_loaded(monkeypatch):

@@ -14,7 +14,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates
 from esnlm.training import batches
 from esnlm.training.learning_rate import learning_rates
-from esnlm.training.update import make_optimizer, make_update_loop, readout_loss_and_gradient
+from esnlm.training.update import in_chunks, make_optimizer, make_update_loop, readout_loss_and_gradient
 from tests import oracle
 
 N, V = 30, 50
@@ -76,6 +76,26 @@ def test_ten_updates_follow_the_oracle(chunk_tokens, shared):
     # Ten steps of at most 1e-3 each; Adam's ratio m / sqrt(v) turns a relative error e of the gradient into one of e.
     for name in expected:
         np.testing.assert_allclose(params[name], expected[name], atol=1e-2 * 1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "rows"),
+    [(48, 1024, 48), (48, 48, 48), (1040, 1024, 528), (1248, 1024, 624), (2064, 1024, 688), (48, 20, 16), (48, 10, 10)],
+)
+def test_chunks_are_equal_and_as_short_as_they_can_be(size, most, rows):
+    """In sixteens, where so many are allowed. Every row is in one of them, and what is added is padding."""
+    seen = []
+
+    def weigh(packed):
+        seen.append(len(packed.rows))
+        return packed.weights.sum(), {"x": packed.weights @ packed.rows.astype(jnp.float32)}
+
+    numbers = np.arange(size, dtype=np.int32)
+    targets = batches.PackedTargets(
+        numbers, numbers, np.ones(size, np.float32), numbers, numbers[:0], np.zeros(0, np.float32)
+    )
+    count, found = in_chunks(weigh, targets, most, {"x": jnp.float32(0)})
+    assert set(seen) == {rows} and count == size and found["x"] == numbers.sum()
 
 
 def test_how_updates_are_cut_into_calls_changes_no_bit():
