@@ -18,11 +18,12 @@ The readout has the rows that a run adds to it on this device (esnlm/readout/pad
 also takes its turns without them. With --other-heaps it also takes its turns with a heap for each thread where `esnlm train` asks for
 one heap, and the other way round (esnlm/allocator.py).
 
-Writes families.json and .md under --out.
+Writes families.json and .md under --out, after each round.
 """
 
 import argparse
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -70,8 +71,12 @@ def main(arguments: list[str] | None = None) -> dict:
             for name, experiment in experiments.items()
             for precision in args.precisions
         }
-    record |= measure_families(experiments, args)
-    measure.write(args.out, "families", "Training speed of the families", markdown(record), record)
+
+    def write(found: dict) -> None:
+        record.update(found)
+        measure.write(args.out, "families", "Training speed of the families", markdown(record), record)
+
+    measure_families(experiments, args, write)
     return record
 
 
@@ -88,8 +93,10 @@ def in_precision(experiment: Experiment, precision: str) -> Experiment:
     return dataclasses.replace(experiment, compute=dataclasses.replace(experiment.compute, precision=precision))
 
 
-def measure_families(experiments: dict[str, Experiment], args: argparse.Namespace) -> dict:
-    """Returns the figures of all contenders."""
+def measure_families(
+    experiments: dict[str, Experiment], args: argparse.Namespace, write: Callable[[dict], None]
+) -> None:
+    """Gives `write` the figures of all contenders, after each round."""
     text, window, batch_size = plan(experiments, args)
     vocab_size = text.store.manifest["tokenizer"]["vocab_size"]
     given = text, window, vocab_size
@@ -108,31 +115,51 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
     if measure.torch is not None:
         precisions = {f"{TORCH}, {p}": p for p in args.precisions} if args.precisions else {TORCH: "float32"}
         peer = {name: measure.Apart(TorchLstm, vocab_size, windows, count, p) for name, p in precisions.items()}
-    about, failures = {}, {}
+    about, broken = {}, {}
     for name, family in own.items():
         try:
             about[name] = family.about()
+            print(f"{name}: compiled", flush=True)
         except RuntimeError as error:  # this one cannot be measured here, and the others can
-            failures[name, "start"] = str(error)
+            broken[name, "start"] = str(error)
     turns: dict = {}
     for name in about:
         # "warm" is not counted: as in a run, the updates before have left memory that need not be taken anew.
         turns |= {(name, "warm"): partial(own[name].run, 1), (name, "ahead"): own[name].load}
         turns[name, "updates"] = partial(own[name].run, count)
     turns |= {(name, "updates"): process.updates for name, process in peer.items()}
-    seconds, failed = measure.interleave(turns, args.rounds)
-    failures |= failed
+    shape = {"updates_a_round": count, "batch_size": batch_size, "vocab_size": vocab_size}
+
+    def tell(seconds: dict, failures: dict) -> None:
+        write(shape | figures(seconds, broken | failures, about, windows, count))
+
+    measure.interleave(turns, args.rounds, tell)
     for started in (*own.values(), *peer.values()):
         started.close()
-    share = count / np.array([len(window) for window in windows])  # of a window, that a round makes the updates of
-    computed = {name: about[name]["ahead"] for name in about if (name, "ahead") in seconds}
-    ahead = {name: np.array(seconds[name, "ahead"]) * share * does for name, does in computed.items()}
+
+
+def figures(seconds: dict, failures: dict, about: dict[str, dict], windows: list, count: int) -> dict:
+    """Returns what the rounds that are over come to.
+
+    Args:
+        seconds, failures: of each turn, by the contender's name and the turn's.
+        about: what each configuration's contender says of itself.
+        windows: the sentences of each update of each round's window.
+        count: updates of a round.
+    """
+    compiled = [name for name in about if (name, "ahead") in seconds and (name, "updates") in seconds]
     whole = {
-        name: list(ahead.get(name, 0) + np.array(turn)) for (name, part), turn in seconds.items() if part == "updates"
+        name: np.array(seconds[name, part])
+        for name, part in seconds
+        if part == "updates" and (name in compiled or name not in about)
     }
     require(len(whole) > 0, "no model could be measured: " + "; ".join(failures.values()))
-    compared = measure.compare(whole, next(iter(whole)))  # the first of those that ran
-    tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows])
+    rounds = min(map(len, whole.values()))
+    share = count / np.array([len(window) for window in windows[:rounds]])  # of a window, whose updates a round makes
+    ahead = {name: np.array(seconds[name, "ahead"]) * share * about[name]["ahead"] for name in compiled}
+    whole |= {name: whole[name] + ahead[name] for name in compiled}
+    compared = measure.compare({name: list(own) for name, own in whole.items()}, next(iter(whole)))
+    tokens = np.array([sum(map(sentences.predictions, window[:count])) for window in windows[:rounds]])
     for name, result in compared.items():
         result["tokens_per_s"] = float(np.median(tokens / result["rounds_s"]))
         if name in ahead:
@@ -140,9 +167,6 @@ def measure_families(experiments: dict[str, Experiment], args: argparse.Namespac
             result["ahead_s"] = float(np.median(ahead[name]))
             result["states_per_s"] = float(np.median(tokens / ahead[name])) if about[name]["ahead"] else None
     return {
-        "updates_a_round": count,
-        "batch_size": batch_size,
-        "vocab_size": vocab_size,
         "tokens_an_update": float(np.median(tokens / count)),
         "contenders": compared,
         "failures": {" ".join(name): error for name, error in failures.items()},

@@ -67,8 +67,13 @@ def begin() -> dict:
     return {"command": command(), "load_before": load(), "machine": machine()}
 
 
-def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+def interleave(
+    contenders: dict[str, Contender], rounds: int, tell: Callable[[dict, dict], None] = lambda seconds, failures: None
+) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Measures the seconds of every contender, round by round, after one round that is not counted.
+
+    Args:
+        tell: is called after each round with what is returned at the end.
 
     Returns:
         (seconds, failures): one list of `rounds` a contender; the error of one that failed in its first, uncounted
@@ -85,6 +90,7 @@ def interleave(contenders: dict[str, Contender], rounds: int) -> tuple[dict[str,
         for name in seconds:
             time.sleep(SETTLE)
             seconds[name].append(time_of(partial(contenders[name], i)))
+        tell(seconds, failures)
     return seconds, failures
 
 

@@ -205,6 +205,23 @@ def test_rows_that_are_added_change_no_loss_and_no_gradient(tmp_path):
         np.testing.assert_allclose(one, other[: len(one)], rtol=1e-5, atol=1e-7)
 
 
+def test_a_family_that_cannot_be_measured_is_told_and_the_others_are_measured():
+    sentence = np.arange(3)
+    windows = [[[sentence] * 5] * 4] * 2  # two windows of four updates of ten predictions
+    about = {name: {"ahead": True, "title": name, "trained": 1, "rows": 8} for name in ("a", "b")}
+    seconds = {("a", "ahead"): [4.0, 8.0], ("a", "updates"): [1.0, 2.0], ("b", "updates"): [1.0, 1.0]}
+    seconds["LSTM (torch)", "updates"] = [6.0, 12.0]
+    failures = {("b", "ahead"): "no memory", ("c", "start"): "no kernel"}
+    found = families.figures(seconds, failures, about, windows, count=2)
+    assert set(found["contenders"]) == {"a", "LSTM (torch)"}
+    assert found["contenders"]["a"]["rounds_s"] == [3, 6]  # half of a window's features, and two updates
+    assert found["contenders"]["LSTM (torch)"]["slower"] == 2
+    assert found["contenders"]["a"]["tokens_per_s"] == pytest.approx((20 / 3 + 20 / 6) / 2)
+    assert found["failures"] == {"b ahead": "no memory", "c start": "no kernel"}
+    with pytest.raises(InputError, match="no model could be measured: no kernel"):
+        families.figures({}, {("c", "start"): "no kernel"}, {}, windows, count=2)
+
+
 def test_families_take_turns_on_the_same_sentences(tmp_path):
     text = ["the cat sees a dog .", "a dog that the cat sees sleeps .", "the dog sleeps ."] * 12
     store = tmp_path / "store"
