@@ -11,7 +11,8 @@ disturb the others, and keeps freed memory as `esnlm train` does.
 
 A round is --updates updates. Where a model trains on numbers that are computed ahead, these are computed for a whole prefetch
 window, as in a run, and counted for the round's share of it: `ahead` is that part of an update's time, and `states/s` how many
-tokens a second they are computed for. The sentences of a window are read in it, too, where a run reads them beside the updates. Only real tokens count. The first configuration is what the others are compared with.
+tokens a second they are computed for. The sentences of a window are read in it, too, where a run reads them beside the updates. Only
+real tokens count. The first configuration that can be measured is what the others are compared with.
 With --precisions, each configuration and PyTorch's LSTM take their turns in each of these precisions, the first of them first;
 without it, that LSTM is in float32.
 The readout has the rows that a run adds to it on this device (esnlm/readout/padding.py). With --without-padding, each configuration
@@ -63,6 +64,8 @@ def main(arguments: list[str] | None = None) -> dict:
     parser.add_argument("--updates", type=int, default=20, help="updates a round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args(arguments)
+    require(args.rounds >= 1, f"--rounds is {args.rounds}: it must be at least 1")
+    require(args.updates >= 1, f"--updates is {args.updates}: it must be at least 1")
     record = measure.begin()
     experiments = {name: config_io.read(file) for name, file in named(args.configs).items()}
     if args.precisions:

@@ -141,7 +141,9 @@ def window_shapes(epochs: list[EpochPlan], window_tokens: int, shares_first_row:
     ]
     updates = max(len(window) for epoch in epochs for window in epoch.windows)
     most_first_targets = max(sentences - 1 for _, sentences in found) if shares_first_row else 0
-    return WindowShapes(choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, 2000)), updates, most_first_targets)
+    return WindowShapes(
+        choose_buckets(rows or [(1, 1)], COMPILATION.get(backend, COMPILATION["gpu"])), updates, most_first_targets
+    )
 
 
 def choose_buckets(rows: list[tuple[int, int]], compilation: float) -> tuple[int, ...]:

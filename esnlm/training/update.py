@@ -129,9 +129,8 @@ def in_chunks(
     chunks = -(-size // chunk_tokens)
     if chunks <= 1:
         return loss_and_gradient(packed)
-    rows = min(
-        chunk_tokens, -(-size // chunks // 16) * 16
-    )  # of a chunk: as few as hold all, in sixteens for the kernels
+    # The rows of a chunk: as few as hold all, but a multiple of 16, which suits the kernels.
+    rows = min(chunk_tokens, -(-size // chunks // 16) * 16)
 
     def cut(by_row: jax.Array) -> jax.Array:
         return jnp.pad(by_row, (0, chunks * rows - size)).reshape(chunks, rows)

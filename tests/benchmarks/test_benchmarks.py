@@ -253,6 +253,9 @@ def test_families_take_turns_on_the_same_sentences(tmp_path):
         f"frozen, {precision}{other}" for precision in ("float32", "bf16") for other in ("", ", V rows", ", one heap")
     }
     assert names <= set(both)
+    for option in ("--rounds", "--updates"):
+        with pytest.raises(InputError, match=f"^{option} is 0: it must be at least 1$"):
+            families.main([*map(str, arguments), option, "0"])
     configs[0].write_text(configs[0].read_text().replace("4}", "8}"))
     with pytest.raises(InputError, match=r"^training.batch_size is 4, 8: give the same for all$"):
         families.main([*map(str, arguments)])
