@@ -888,9 +888,27 @@ TABLE = {
             "directory with --run",
         ),
         Row(
-            "no finished run",
+            "no run to report",
             "python -m esnlm report none",
             "none: no run directory; name one that train.py made",
+        ),
+        Row(
+            "a folder that holds no run, reported",
+            "python -m esnlm report none",
+            "none: no run in this directory; name one that train.py made",
+            lambda: Path("none").mkdir(),
+        ),
+        Row(
+            "a table of a run that is not finished",
+            "python -m esnlm report run",
+            "run: not a finished run; train it to its end with train.py, or draw its losses so far: esnlm report RUN --plot FILE.png",
+            lambda: (Path("run/summary.json").unlink(), Path("run/manifest.json").unlink()),
+        ),
+        Row(
+            "a picture of a run that has logged no loss",
+            "python -m esnlm report run --plot losses.png",
+            "run/metrics.jsonl: no training loss in it is finite, or none yet: leave this run out",
+            write("run/metrics.jsonl", ""),
         ),
         *(
             Row(

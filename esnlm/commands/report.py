@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a page of everything that is known of the runs, in place of a table",
     )
-    add("--plot", type=Path, metavar="FILE.png", help="draw the losses by words read and by minutes of training, too")
+    plot = "draw the losses by words read and by minutes of training, too, also those of runs that are not finished"
+    add("--plot", type=Path, metavar="FILE.png", help=plot)
     add("--overwrite", action="store_true", help="replace FILE.png if it is there")
     add("--seeds", action="store_true", help="make one row of runs that differ in nothing but their seed")
     rows = "what the rows are (default: %(default)s); of phenomena and paradigms, the accuracies of each run"
@@ -48,10 +49,17 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.reporting.run_table import report
 
     runs = [results_copy(run) for run in options.runs]
-    if options.plot is not None:
-        from esnlm.reporting.losses_plot import plot_losses
+    if options.plot is None:
+        print(report(runs, options.out, options.seeds, options.by, scoring), end="")
+        return
+    from esnlm.reporting.losses_plot import plot_losses
+    from esnlm.runs.directory import RunDirectory
 
-        drawn = plot_losses(runs, options.plot, options.seeds, options.overwrite)
-    print(report(runs, options.out, options.seeds, options.by, scoring), end="")
-    if options.plot is not None:
-        print(f"\n{drawn}")
+    drawn = plot_losses(runs, options.plot, options.seeds, options.overwrite)
+    finished = [run for run in runs if RunDirectory(run).read_summary() is not None]
+    if finished or options.out is not None:
+        print(report(finished or runs, options.out, options.seeds, options.by, scoring))
+    for run in runs:
+        if run not in finished:
+            print(f"{run}: not finished, and in the picture only")
+    print(drawn)

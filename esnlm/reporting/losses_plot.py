@@ -10,7 +10,7 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_table import group_by_seed, name_group, row
+from esnlm.reporting.run_table import group_by_seed, identify, name_group
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 
@@ -30,50 +30,53 @@ class Curves(NamedTuple):
 
 
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite: bool = False) -> str:
-    """Draws the training and the validation losses of finished runs, by words read and by minutes of training.
+    """Draws the training and the validation losses of runs, by words read and by minutes of training.
 
     Minutes are those of training with its compilation: validation, checkpoints and pauses are left out. They compare models only where the
-    runs had the same machine, and the same share of it.
+    runs had the same machine, and the same share of it. There are none where two runs had devices of different kinds.
 
     Args:
-        runs: run directories.
+        runs: run directories; one that is still training is drawn as far as it is.
         out: the picture, a PNG file.
         seeds: whether runs that differ in nothing but their seed have one colour and one name.
         overwrite: whether to replace `out`.
 
     Returns:
-        A line that says what was written, or why there is no picture.
+        Lines that say what was written and what is not in it, or why there is no picture.
 
     Raises:
-        InputError: a directory is not that of a finished run, its metrics.jsonl is missing or damaged, two runs are of one
-            seed where `seeds` is set, or `out` cannot be written.
+        InputError: a directory is not that of a run, its metrics.jsonl is missing or damaged, it has no loss yet, two runs
+            are of one seed where `seeds` is set, or `out` cannot be written.
     """
     require(out.suffix.lower() == ".png", f"{out}: the plot's name must end in .png")
     require(overwrite or not out.exists(), f"{out}: exists: name another file, or replace it with --overwrite")
     for i, run in enumerate(runs):
         require(run.resolve() not in [other.resolve() for other in runs[:i]], f"{run}: named twice; name each run once")
-    rows = [row(run) for run in runs]
+    rows = [identify(run) for run in runs]
     curves = {found["run"]: read_curves(run) for found, run in zip(rows, runs, strict=True)}
     require(len(curves) == len(runs), "two of the runs have the same name: rename one of their directories")
     groups = group_by_seed(rows) if seeds else [[found] for found in rows]
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
-    made = plots.figure(11, 4.6, columns=2, sharey=True)
+    devices = _devices(rows)
+    shown = [read] if len(devices) > 1 else [read, "minutes"]
+    made = plots.figure(1.5 + 4.75 * len(shown), 4.6, columns=len(shown), sharey=True)
     if made is None:
         return f"no plot: {plots.NO_MATPLOTLIB}"
     figure, [axes] = made
-    for panel, axis in zip(axes, (read, "minutes"), strict=True):
+    for panel, axis in zip(axes, shown, strict=True):
         for number, group in enumerate(groups):
-            _plot_group(panel, axis, number, name_group(group), [curves[found["run"]] for found in group])
+            _plot_group(panel, axis, number, _label(group), [curves[found["run"]] for found in group])
         panel.set(xlabel=AXES[axis])
         _scale(panel)
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
     axes[0].set(ylabel="NLL, nats per token", ylim=_limits(curves.values()))
     handles, labels = axes[0].get_legend_handles_labels()
-    style: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 9, "labelcolor": INK}
+    style: dict[str, Any] = {"ncols": 1 + len(shown), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(handles, labels, loc="outside lower center", **style)
     figure.suptitle("lines: training. dots: validation", x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
-    return f"written: {out}"
+    without = f"no minutes: the runs had different devices, {' and '.join(devices)}\n" if len(devices) > 1 else ""
+    return f"{without}written: {out}"
 
 
 def read_curves(run: Path) -> Curves:
@@ -87,7 +90,9 @@ def read_curves(run: Path) -> Curves:
     """
     file = RunDirectory(run).metrics
     try:
-        lines = [parse_json(line) for line in file.read_bytes().splitlines()]
+        text = file.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]  # A training that goes on may have written half of its last line.
+        lines = [parse_json(line) for line in whole.splitlines()]
         logged = [line for line in lines if "tokens" in line]
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
@@ -97,8 +102,26 @@ def read_curves(run: Path) -> Curves:
         validation = {axis: points(lines, "val_nll", place) for axis, place in places.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         raise InputError(f"{file}: missing or damaged; restore it from a copy of the run") from None
-    require(len(training["tokens"]) > 0, f"{file}: no training loss in it is finite: leave this run out")
+    require(len(training["tokens"]) > 0, f"{file}: no training loss in it is finite, or none yet: leave this run out")
     return Curves({axis: averaged(found) for axis, found in training.items()}, validation)
+
+
+def _devices(rows: Iterable[dict]) -> list[str]:
+    """Returns the devices of finished runs, each once. What a run that goes on has is not known: its summary comes last."""
+    devices = [found["summary"].get("device") for found in rows if found["summary"] is not None]
+    names = [
+        f"{device.get('count')} {device.get('kind')}"
+        + (f" of {device.get('cores')} cores" if device.get("platform") == "cpu" else "")
+        for device in devices
+        if isinstance(device, dict)
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _label(group: Sequence[dict]) -> str:
+    """Returns the name of a run, or of runs of several seeds, in the legend."""
+    finished = all(found["summary"] is not None for found in group)
+    return name_group(group) + ("" if finished else ", not finished")
 
 
 def _scale(axes: "Axes") -> None:

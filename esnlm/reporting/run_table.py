@@ -110,44 +110,31 @@ def row(run: Path) -> dict:
     """Reads a finished run.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, summary, minimal_pairs}: `settings` has the sections of the
-        configuration that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), and
-        `minimal_pairs` has the reports in evaluation/ by their names.
+        What `identify` returns, with `summary` and with `minimal_pairs`, the reports in evaluation/ by their names.
 
     Raises:
         InputError: the directory is not that of a finished run.
     """
     directory = RunDirectory(run)
-    summary = directory.read_summary()
-    if summary is None:
-        require(directory.path.is_dir(), f"{directory.path}: no run directory; name one that train.py made")
-        if _is_study(directory.path):
-            raise InputError(
-                f"{directory.path}: the folder of a study; name its runs, or give --html for a page of the study"
-            )
-        raise InputError(f"{directory.path}: not a finished run; train it to its end with train.py")
-    experiment = config_io.read_begun(directory.config)
+    found = identify(run)
+    require(
+        found["summary"] is not None,
+        f"{directory.path}: not a finished run; train it to its end with train.py, or draw its losses so far:"
+        " esnlm report RUN --plot FILE.png",
+    )
     scores = {}
     for file in sorted(directory.evaluation.glob("*.json")):
-        found = read_report(file)
-        baselines = found["baselines"]
+        read = read_report(file)
+        baselines = read["baselines"]
         figures = {
             name: baselines[name]["overall"]["accuracy"] if name in baselines else None
             for name in ("length", "unigram")
         }
-        figures |= {"step": found["step"], "status": found["status"], "data_sha256": found["data"]["sha256"]}
+        figures |= {"step": read["step"], "status": read["status"], "data_sha256": read["data"]["sha256"]}
         for level in LEVELS.values():
-            figures[level] = {name: entry["accuracy"] for name, entry in found[level].items()}
-        scores[file.stem] = found["overall"] | figures
-    found = {
-        "run": directory.path.name,
-        "model": experiment.model.title,
-        "seed": experiment.seed,
-        "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
-        "settings_sha256": hash_settings(experiment),
-        "summary": summary,
-        "minimal_pairs": scores,
-    }
+            figures[level] = {name: entry["accuracy"] for name, entry in read[level].items()}
+        scores[file.stem] = read["overall"] | figures
+    found["minimal_pairs"] = scores
     try:
         loss_table([[found]]), score_table([[found]])
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -155,6 +142,36 @@ def row(run: Path) -> dict:
             f"{directory.summary}: damaged, not as train.py wrote it; restore it from a copy of the run"
         ) from None
     return found
+
+
+def identify(run: Path) -> dict:
+    """Reads what a run is, finished or not.
+
+    Returns:
+        {run, model, seed, settings, settings_sha256, summary}: `settings` has the sections of the configuration that decide
+        the result, `settings_sha256` is their `hash_settings` (training/settings.py), and `summary` is None where the run
+        has not come to its end.
+
+    Raises:
+        InputError: the directory is not that of a run.
+    """
+    directory = RunDirectory(run)
+    require(directory.path.is_dir(), f"{directory.path}: no run directory; name one that train.py made")
+    if not directory.config.exists():
+        if _is_study(directory.path):
+            raise InputError(
+                f"{directory.path}: the folder of a study; name its runs, or give --html for a page of the study"
+            )
+        raise InputError(f"{directory.path}: no run in this directory; name one that train.py made")
+    experiment = config_io.read_begun(directory.config)
+    return {
+        "run": directory.path.name,
+        "model": experiment.model.title,
+        "seed": experiment.seed,
+        "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
+        "settings_sha256": hash_settings(experiment),
+        "summary": directory.read_summary(),
+    }
 
 
 def _train_nll(row: dict) -> float | None:

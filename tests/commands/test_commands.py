@@ -74,7 +74,7 @@ def test_report_of_no_run(tmp_path):
     done = command("report", tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
-        f"error: {tmp_path}: not a finished run; train it to its end with train.py\n",
+        f"error: {tmp_path}: no run in this directory; name one that train.py made\n",
     )
 
 

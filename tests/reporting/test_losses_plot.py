@@ -9,12 +9,15 @@ from esnlm.errors import InputError
 from esnlm.reporting import plots
 from esnlm.reporting.losses_plot import plot_losses, read_curves
 
+CPU = {"platform": "cpu", "kind": "cpu", "count": 1, "cores": 2}
+GPU = {"platform": "gpu", "kind": "NVIDIA H200", "count": 1, "cores": 16}
+
 
 @pytest.fixture
 def make_logged(make_run):
     """Makes a finished run with two lines of training losses, after 1,000 and 4,000 tokens, and one of validation."""
 
-    def make(name, tokens_per_second=1000.0, words=True, losses=(8.0, 6.0), **settings):
+    def make(name, tokens_per_second=1000.0, words=True, losses=(8.0, 6.0), device=None, **settings):
         folder = make_run(name, **settings)
         lines = []
         for step, tokens, loss in zip((1, 2), (60_000, 240_000), losses, strict=True):
@@ -22,6 +25,8 @@ def make_logged(make_run):
             lines.append(line | {"tokens_per_second": tokens_per_second} | ({"words": tokens // 2} if words else {}))
         lines.append({"step": 2, "epoch": 1, "val_nll": 5.5})
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        summary = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps(summary | {"device": device or CPU}))
         return folder
 
     return make
@@ -71,6 +76,26 @@ def test_times_that_are_alike_stand_on_a_plain_axis(make_logged, figure, tmp_pat
     assert [line.get_marker() for line in once.lines][0] == "_"  # one logged update is a dash, since it makes no line
 
 
+def test_a_run_that_is_still_training_is_drawn_as_far_as_it_is(make_logged, figure, tmp_path):
+    going, done = make_logged("going", tokens_per_second=500.0), make_logged("done")
+    (going / "summary.json").unlink()
+    with (going / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"step": 3, "tok')  # half of a line, as a reader may find it
+    plot_losses([going, done], tmp_path / "losses.png")
+    words, minutes = figure[0].axes
+    assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["going, not finished", "done"]
+    np.testing.assert_allclose(words.lines[0].get_xdata(), [0.03, 0.12])
+    np.testing.assert_allclose(minutes.lines[0].get_xdata(), [2.0, 8.0])
+
+
+def test_minutes_of_different_devices_are_not_compared(make_logged, figure, tmp_path):
+    runs = [make_logged("slow", device=CPU), make_logged("fast", device=GPU), make_logged("other", device=GPU)]
+    said = plot_losses(runs, tmp_path / "losses.png").splitlines()
+    assert said[0] == "no minutes: the runs had different devices, 1 cpu of 2 cores and 1 NVIDIA H200"
+    plot_losses(runs[1:], tmp_path / "more.png")
+    assert [len(each.axes) for each in figure] == [1, 2]
+
+
 def test_tokens_stand_in_for_words_that_one_run_did_not_count(make_logged, figure, tmp_path):
     plot_losses([make_logged("a"), make_logged("grammar", words=False)], tmp_path / "losses.png")
     assert figure[0].axes[0].get_xlabel() == "million tokens read"
@@ -88,11 +113,14 @@ def test_losses_that_are_not_finite_leave_no_gap_in_the_picture_s_range(make_log
         ("{", "missing or damaged; restore it"),
         ('{"step": 1, "tokens": 5, "tokens_per_second": 0, "train_nll": 3}', "missing or damaged; restore it"),
         ('{"step": 1, "tokens": 5, "tokens_per_second": 9, "train_nll": "nan"}', "no training loss in it is finite"),
+        ("", "no training loss in it is finite, or none yet"),
     ],
 )
 def test_losses_that_cannot_be_read(make_logged, tmp_path, content, message):
     run = make_logged("a")
-    (run / "metrics.jsonl").unlink() if content is None else (run / "metrics.jsonl").write_text(content)
+    (run / "metrics.jsonl").unlink() if content is None else (run / "metrics.jsonl").write_text(
+        content and f"{content}\n"
+    )
     with pytest.raises(InputError, match=message):
         plot_losses([run], tmp_path / "losses.png")
     assert not (tmp_path / "losses.png").exists()

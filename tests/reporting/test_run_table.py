@@ -30,11 +30,21 @@ def test_a_study_and_no_folder_at_all_are_told_apart(tmp_path):
     (tmp_path / "report" / "table.json").write_text("[]")
     for name, line in (
         ("none", "none: no run directory; name one that train.py made"),
-        ("report", "report: not a finished run; train it to its end with train.py"),
+        ("report", "report: no run in this directory; name one that train.py made"),
         ("study", "study: the folder of a study; name its runs, or give --html for a page of the study"),
     ):
         with pytest.raises(InputError, match=f"{line}$"):
             run_table.report([tmp_path / name])
+
+
+def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
+    run = make_run("going")
+    (run / "summary.json").write_text('{"status": "interrupted", "step": 7}')
+    with pytest.raises(
+        InputError, match="going: not a finished run; train it to its end with train.py, or draw its losses so far"
+    ):
+        run_table.report([run])
+    assert run_table.identify(run)["summary"] is None
 
 
 @pytest.mark.parametrize(
