@@ -190,7 +190,7 @@ def _of_wrong_type(message: str) -> str:
 
 def _read_yaml(file: Path) -> dict[str, Any]:
     """Returns the tree of a configuration file, with keys of an experiment only."""
-    return _checked(file, read_tree(file, "give a configuration file with --config"))
+    return _checked(file, read_tree(file, "name a configuration file that is there"))
 
 
 def _plain(value: Any) -> Any:

@@ -125,7 +125,7 @@ def test_a_file_that_is_not_yaml(file):
 def test_a_missing_file(tmp_path):
     path = tmp_path / "none.yaml"
     assert (
-        refusal(config_io.read, path) == f"{path}: No such file or directory; give a configuration file with --config"
+        refusal(config_io.read, path) == f"{path}: No such file or directory; name a configuration file that is there"
     )
 
 

@@ -294,7 +294,7 @@ TABLE = {
         Row(
             "no such file",
             "python train.py --config none.yaml",
-            "none.yaml: No such file or directory; give a configuration file with --config",
+            "none.yaml: No such file or directory; name a configuration file that is there",
         ),
         Row(
             "an unknown section",

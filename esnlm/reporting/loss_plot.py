@@ -46,6 +46,8 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
             textcoords="offset points",
             fontsize=8,
             color="0.35",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # the first updates may cross it
+            zorder=4,
         )
     axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xscale="log")
     if training[:, 1].max() > 1000:  # a run that diverged
