@@ -225,13 +225,14 @@ class Family:
             "compute": compute,
             "seed": 0,
             "store": text.store,
+            "epochs": text.epochs,
             "optimizer": optimizer,
             "rates": learning_rates(training, len(words), words),
             "on_nonfinite": training.on_nonfinite,
         }
         self.made_by: Updates
         if self.ahead:
-            self.made_by = PrecomputedUpdates(epochs=text.epochs, reads_ahead=False, **needed)
+            self.made_by = PrecomputedUpdates(reads_ahead=False, **needed)
         else:
             self.made_by = EndToEndUpdates(**needed)
         for i in reversed(range(len(text.windows))):
@@ -245,7 +246,7 @@ class Family:
     def load(self, i: int) -> None:
         """Takes up the i-th window: computes what is computed ahead, and packs the targets."""
         epoch, window = self.text.windows[i]
-        self.made_by.load(epoch, self.text.epochs[epoch], window)
+        self.made_by.load(epoch, window)
         if isinstance(self.made_by, PrecomputedUpdates):
             self.made_by.stream.buffer.block_until_ready()
 

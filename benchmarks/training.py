@@ -210,7 +210,7 @@ class Esnlm:
     def load(self, i: int) -> None:
         """Reads the sentences of the i-th window, which a run does beside the updates, computes their features, and packs the targets."""
         epoch, window = self.text.windows[i]
-        self.made_by.load(epoch, self.text.epochs[epoch], window)
+        self.made_by.load(epoch, window)
         self.made_by.stream.buffer.block_until_ready()
 
     def run(self, _: int, count: int) -> np.ndarray:

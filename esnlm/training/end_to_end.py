@@ -17,7 +17,7 @@ from esnlm.features.packed_stream import place_batch
 from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel, merge
 from esnlm.training import batches, sharded_end_to_end, update
-from esnlm.training.batches import EpochPlan, PackedTargets, Sentences
+from esnlm.training.batches import PackedTargets, Sentences
 from esnlm.training.update import CallResult, Updates
 
 FEWEST_SLOTS = 8  # of a batch: the last ones of an epoch, which are smaller, are padded to this and compiled once
@@ -53,9 +53,9 @@ class EndToEndUpdates(Updates):
             self.loss_and_gradient = jax.jit(own)
         self.stops = on_nonfinite == "stop"
 
-    def load(self, number: int, epoch: EpochPlan, window: range) -> None:
+    def load(self, number: int, window: range) -> None:
         self.key = dropout.epoch_key(self.seed, number) if self.dropout else None
-        self.window = [epoch.updates[u] for u in window]
+        self.window = [self.epochs[number].updates[u] for u in window]
 
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int

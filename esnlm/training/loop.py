@@ -203,11 +203,11 @@ def _train_by_gradients(
                 profile.begin()
         if state.step == first_step:
             with interruption.at_once():
-                state.params, state.optimizer, result = _first_call(updates, state, call, epoch)
+                state.params, state.optimizer, result = _first_call(updates, state, call)
                 group.meet()  # Until all have compiled, any of them may leave.
         else:
             if call.opens_window:
-                updates.load(call.epoch, epoch, call.window)
+                updates.load(call.epoch, call.window)
             state.params, state.optimizer, result = updates.run(state.params, state.optimizer, *call.in_window)
         state.step = call.step
         state.tokens += int(epoch.predictions[done].sum())
@@ -240,7 +240,7 @@ def _train_by_gradients(
     return validation
 
 
-def _first_call(updates: Updates, state: State, call: Call, epoch: batches.EpochPlan) -> tuple[dict, Any, CallResult]:
+def _first_call(updates: Updates, state: State, call: Call) -> tuple[dict, Any, CallResult]:
     """Returns what `updates.run` returns for the first call of a process, and says so where it takes long to compile.
 
     A signal handler may raise KeyboardInterrupt meanwhile. The work is then left behind (background.py). It runs in another
@@ -254,7 +254,7 @@ def _first_call(updates: Updates, state: State, call: Call, epoch: batches.Epoch
         say(f"compiling the update{updates.sizes()}")
 
     with compilation_cache.savings() as saved:
-        background.run(in_float32(partial(updates.load, call.epoch, epoch, call.window)))
+        background.run(in_float32(partial(updates.load, call.epoch, call.window)))
         run = partial(updates.run, state.params, state.optimizer, *call.in_window)
         result = background.run(in_float32(run), say_compiling)
     if began is not None:
@@ -286,12 +286,13 @@ def _open_updates(
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
+        "epochs": epochs,
         "optimizer": padded.hold(optimizer_of(experiment, training, padded.vocab_size)),
         "rates": learning_rates(training, count_updates(training, len(text)), words),
         "on_nonfinite": training.on_nonfinite,
         "placement": placement,
     }
-    return PrecomputedUpdates(epochs=epochs, **needed) if model.config.trains_ahead else EndToEndUpdates(**needed)
+    return PrecomputedUpdates(**needed) if model.config.trains_ahead else EndToEndUpdates(**needed)
 
 
 def optimizer_of(

@@ -40,7 +40,7 @@ class PrecomputedUpdates(Updates):
     features than that exist at once, unless one sentence has more.
 
     Args:
-        epochs: the plans of all epochs, which decide the compiled shapes, and which window follows which.
+        epochs: as for `Updates`. They decide the compiled shapes, and which window follows which.
         reads_ahead: whether another thread reads the next window meanwhile.
         model, optimizer, on_nonfinite, others: the arguments of `Updates`.
     """
@@ -55,9 +55,8 @@ class PrecomputedUpdates(Updates):
         reads_ahead: bool = True,
         **others: Any,
     ) -> None:
-        super().__init__(model=model, optimizer=optimizer, on_nonfinite=on_nonfinite, **others)
+        super().__init__(model=model, epochs=epochs, optimizer=optimizer, on_nonfinite=on_nonfinite, **others)
         compute, store, rate = self.compute, self.store, self.dropout
-        self.epochs = epochs
         places = [(number, window) for number, epoch in enumerate(epochs) for window in epoch.windows]
         pairs = pairwise(places) if reads_ahead else ()
         self.following = {(number, window.start): after for (number, window), after in pairs}
@@ -88,15 +87,10 @@ class PrecomputedUpdates(Updates):
         )
         self.loss_and_gradient = jax.jit(loss_and_gradient)  # for an update that is made in parts
 
-    def load(self, number: int, epoch: EpochPlan, window: range) -> None:
-        """Computes the features of a window and packs the targets of its updates.
-
-        Args:
-            number, epoch: of the epoch, which is one of `epochs`.
-            window: one of the epoch's.
-        """
+    def load(self, number: int, window: range) -> None:
+        """Computes the features of a window and packs the targets of its updates."""
         self.key = dropout.epoch_key(self.seed, number)
-        updates, laid_out = self._take(number, epoch, window)
+        updates, laid_out = self._take(number, window)
         self.too_large = updates[0] if laid_out is None else None
         if laid_out is not None:
             self.buffer, rows = self._compute(laid_out)
@@ -141,11 +135,11 @@ class PrecomputedUpdates(Updates):
         params, optimizer_state, applied = self.step(params, optimizer_state, loss, gradient, self.rates)
         return params, optimizer_state, CallResult(loss[None], applied[None], record)
 
-    def _take(self, number: int, epoch: EpochPlan, window: range) -> ReadWindow:
+    def _take(self, number: int, window: range) -> ReadWindow:
         """Returns the sentences of a window: those that were read ahead, or else read now."""
         if self.ahead is not None and self.ahead[0] == (number, window):
             return self.ahead[1].result()
-        return self._read(epoch, window)
+        return self._read(number, window)
 
     def _read_ahead(self, number: int, window: range) -> None:
         """Lets another thread read the window that follows in the run, if there is one, and if it was not read already."""
@@ -153,11 +147,11 @@ class PrecomputedUpdates(Updates):
         if after is None:
             self.ahead = None
         elif self.ahead is None or self.ahead[0] != after:  # after a validation a window is loaded again
-            self.ahead = after, background.begin(partial(self._read, self.epochs[after[0]], after[1]))
+            self.ahead = after, background.begin(partial(self._read, *after))
 
-    def _read(self, epoch: EpochPlan, window: range) -> ReadWindow:
+    def _read(self, number: int, window: range) -> ReadWindow:
         """Reads and lays out the sentences of a window. It changes nothing, since it may run beside everything else here."""
-        updates = [batches.read_sentences(self.store, epoch.updates[u]) for u in window]
+        updates = [batches.read_sentences(self.store, self.epochs[number].updates[u]) for u in window]
         if len(updates) == 1 and updates[0].predictions() > self.window_tokens:
             return ReadWindow(updates, None)
         return ReadWindow(

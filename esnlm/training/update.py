@@ -368,6 +368,7 @@ class Updates(ABC):
         compute: resolved settings of the device.
         seed: of the dropout.
         store: the sentences.
+        epochs: the plans of all epochs: which sentences each update has, and which updates each window.
         optimizer: from make_optimizer.
         rates: the learning rate of each update of the run, (updates,).
         on_nonfinite: what to do where a loss or a gradient is not finite: continue, skip or stop.
@@ -382,25 +383,25 @@ class Updates(ABC):
         compute: ComputeConfig,
         seed: int,
         store: TokenStore,
+        epochs: list[EpochPlan],
         optimizer: optax.GradientTransformationExtraArgs,
         rates: np.ndarray,
         on_nonfinite: str,
         placement: Placement | None = None,
     ) -> None:
-        self.placement = placement
+        self.placement, self.epochs = placement, epochs
         self.compute, self.seed, self.store, self.dropout = compute, seed, store, model.config.dropout
         self.rates = jnp.asarray(rates) if placement is None else placement.everywhere(rates)
         self.record_nonfinite = make_nonfinite_recorder(on_nonfinite)
         self.step = jax.jit(make_step(optimizer, on_nonfinite), donate_argnums=(0, 1))
 
     @abstractmethod
-    def load(self, number: int, epoch: EpochPlan, window: range) -> None:
+    def load(self, number: int, window: range) -> None:
         """Takes up a window of an epoch.
 
         Args:
             number: of the epoch, from 0.
-            epoch: its plan.
-            window: one of epoch.windows.
+            window: one of epochs[number].windows.
         """
 
     @abstractmethod

@@ -58,15 +58,12 @@ def open_updates(kind, model, experiment, text, epochs, **others):
         "compute": experiment.compute,
         "seed": experiment.seed,
         "store": text,
+        "epochs": epochs,
         "optimizer": optimizer_of(experiment),
         "rates": learning_rates(experiment.training, sum(len(epoch.updates) for epoch in epochs)),
         "on_nonfinite": experiment.training.on_nonfinite,
     }
-    return (
-        PrecomputedUpdates(epochs=epochs, **needed, **others)
-        if kind is PrecomputedUpdates
-        else EndToEndUpdates(**needed)
-    )
+    return PrecomputedUpdates(**needed, **others) if kind is PrecomputedUpdates else EndToEndUpdates(**needed)
 
 
 def run_all(updates, params, state, epochs):
@@ -74,7 +71,7 @@ def run_all(updates, params, state, epochs):
     losses, applied = [], []
     for number, epoch in enumerate(epochs):
         for window in epoch.windows:
-            updates.load(number, epoch, window)
+            updates.load(number, window)
             params, state, outcome = updates.run(params, state, 0, len(window))
             losses.extend(outcome.losses[: len(window)].tolist())
             applied.extend(outcome.applied[: len(window)].tolist())
@@ -142,9 +139,9 @@ def windows_read(monkeypatch):
     """Returns where windows are read from now on: (the updates' sentences, whether the thread that trains reads them)."""
     found, read = [], PrecomputedUpdates._read
 
-    def note(self, epoch, window):
+    def note(self, number, window):
         found.append((window, threading.current_thread() is threading.main_thread()))
-        return read(self, epoch, window)
+        return read(self, number, window)
 
     monkeypatch.setattr(PrecomputedUpdates, "_read", note)
     return found
@@ -172,7 +169,7 @@ def test_a_window_that_is_loaded_again_is_read_again(monkeypatch):
     found = windows_read(monkeypatch)
     first, second = epoch.windows[:2]
     for window in (first, first, second):
-        updates.load(0, epoch, window)
+        updates.load(0, window)
     assert [here for here in found if here[0] in (first, second)] == [(first, True), (second, False), (first, True)]
 
 
@@ -191,15 +188,15 @@ def test_what_is_wrong_with_the_next_window_is_said_when_it_is_loaded(monkeypatc
     first, second = epoch.windows[:2]
     read = updates._read
 
-    def fail(epoch, window):
+    def fail(number, window):
         if window == second:
             raise OSError("the disk is gone")
-        return read(epoch, window)
+        return read(number, window)
 
     monkeypatch.setattr(updates, "_read", fail)
-    updates.load(0, epoch, first)
+    updates.load(0, first)
     with pytest.raises(OSError, match="the disk is gone"):
-        updates.load(0, epoch, second)
+        updates.load(0, second)
 
 
 def test_sentences_that_begin_differently_share_no_row():
@@ -231,7 +228,7 @@ def test_an_update_that_is_not_finite(on_nonfinite, window_tokens):
         assert all(np.isnan(array).all() for array in jax.tree.leaves(params))
         return
     for window in epochs[0].windows:
-        updates.load(0, epochs[0], window)
+        updates.load(0, window)
         for u in [u for u in window if u in good]:
             *again, _ = updates.run(*again, u - window.start, u - window.start + 1)
     assert same_bits((params, state), tuple(again))
@@ -269,8 +266,8 @@ def train(tmp_path, monkeypatch):
     """Trains, the gradient of update 9 (the fourth of the second epoch) not a number: (run directory, summary)."""
     load = PrecomputedUpdates.load
 
-    def load_and_spoil(self, number, epoch, window):
-        load(self, number, epoch, window)
+    def load_and_spoil(self, number, window):
+        load(self, number, window)
         if number == 1 and 3 in window:
             self.targets.packed.weights[3 - window.start] = np.nan
 
