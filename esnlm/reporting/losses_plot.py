@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
 ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
+LETTER = 0.085  # inches: what a letter of the legend takes, rather too much than too little
 AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
 
 
@@ -59,7 +60,8 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     devices = _devices(rows)
     shown = [read] if len(devices) > 1 else [read, "minutes"]
-    made = plots.figure(1.5 + 4.75 * len(shown), 4.6, columns=len(shown), sharey=True)
+    width, (lowest, highest) = 1.5 + 4.75 * len(shown), _limits(curves.values())
+    made = plots.figure(width, 4.6, columns=len(shown), sharey=True)
     if made is None:
         return f"no plot: {plots.NO_MATPLOTLIB}"
     figure, [axes] = made
@@ -67,11 +69,12 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
         for number, group in enumerate(groups):
             _plot_group(panel, axis, number, _label(group), [curves[found["run"]] for found in group])
         panel.set(xlabel=AXES[axis])
-        _scale(panel)
+        _scale(panel, highest)
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
-    axes[0].set(ylabel="NLL, nats per token", ylim=_limits(curves.values()))
+    axes[0].set(ylabel="NLL, nats per token", ylim=(lowest, highest))
     handles, labels = axes[0].get_legend_handles_labels()
-    style: dict[str, Any] = {"ncols": 1 + len(shown), "frameon": False, "fontsize": 9, "labelcolor": INK}
+    columns = max(1, int(width / (0.6 + LETTER * max(map(len, labels)))))
+    style: dict[str, Any] = {"ncols": min(3, columns), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(handles, labels, loc="outside lower center", **style)
     figure.suptitle("lines: training. dots: validation", x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
@@ -124,15 +127,20 @@ def _label(group: Sequence[dict]) -> str:
     return name_group(group) + ("" if finished else ", not finished")
 
 
-def _scale(axes: "Axes") -> None:
-    """Makes the x axis logarithmic where what is drawn spans more than a factor of three. Few of its marks have numbers."""
+def _scale(axes: "Axes", highest: float) -> None:
+    """Makes the x axis logarithmic where what is drawn spans more than a factor of three. Few of its marks have numbers.
+
+    It begins where the first line comes down to `highest`, the upper end of the picture.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    places = np.concatenate([np.asarray(line.get_xdata(), np.float64) for line in axes.get_lines()])
+    lines = [np.asarray(line.get_xydata(), np.float64) for line in axes.get_lines()]
+    places = np.concatenate([line[line[:, 1] <= highest, 0] for line in lines])
     if places.max() > 3 * places.min():
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(left=places.min() / 1.1)
     axes.xaxis.set_major_formatter("{x:g}")
 
 

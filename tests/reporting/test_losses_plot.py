@@ -59,6 +59,21 @@ def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tm
     assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["fast", "slow"]
 
 
+def test_the_picture_begins_where_a_line_comes_down_to_its_upper_end(make_logged, figure, tmp_path):
+    slow = make_logged("slow", tokens_per_second=500.0, losses=(9.0, 6.0))
+    plot_losses([slow, make_logged("fast", losses=(7.4, 6.0))], tmp_path / "losses.png")
+    words, minutes = figure[0].axes
+    assert words.get_ylim()[1] == minutes.get_ylim()[1] == 7.5
+    assert 0.02 < words.get_xlim()[0] < 0.03 and 0.9 < minutes.get_xlim()[0] < 1.0
+
+
+def test_long_names_stand_below_each_other(make_logged, figure, tmp_path):
+    runs = [make_logged(letter * 70, seed=i) for i, letter in enumerate("abc")]
+    plot_losses(runs, tmp_path / "long.png")
+    plot_losses([make_logged(letter, seed=i) for i, letter in enumerate("def")], tmp_path / "short.png")
+    assert [each.legends[0]._ncols for each in figure] == [1, 3]
+
+
 def test_runs_of_other_seeds_share_a_colour(make_logged, figure, tmp_path):
     runs = [make_logged("a", seed=0), make_logged("b", seed=1), make_logged("peer", learning_rate=3e-3)]
     plot_losses(runs, tmp_path / "losses.png", seeds=True)
@@ -70,7 +85,7 @@ def test_runs_of_other_seeds_share_a_colour(make_logged, figure, tmp_path):
 
 def test_times_that_are_alike_stand_on_a_plain_axis(make_logged, figure, tmp_path):
     plot_losses([make_logged("once", losses=("inf", 7.0))], tmp_path / "once.png")
-    plot_losses([make_logged("a")], tmp_path / "more.png")
+    plot_losses([make_logged("a", losses=(7.0, 6.0))], tmp_path / "more.png")
     once, more = (each.axes[0] for each in figure)
     assert (once.get_xscale(), more.get_xscale()) == ("linear", "log")
     assert [line.get_marker() for line in once.lines][0] == "_"  # one logged update is a dash, since it makes no line
