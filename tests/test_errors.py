@@ -905,6 +905,12 @@ TABLE = {
             lambda: (Path("run/summary.json").unlink(), Path("run/manifest.json").unlink()),
         ),
         Row(
+            "a table beside a picture of runs of which none is finished",
+            "python -m esnlm report run --plot losses.png --out table.md",
+            "--out: none of the runs is finished, so that there is no table",
+            lambda: (Path("run/summary.json").unlink(), Path("run/manifest.json").unlink()),
+        ),
+        Row(
             "a picture of a run that has logged no loss",
             "python -m esnlm report run --plot losses.png",
             "run/metrics.jsonl: no training loss in it is finite, or none yet: leave this run out",

@@ -55,10 +55,11 @@ def run(options: argparse.Namespace) -> None:
     from esnlm.reporting.losses_plot import plot_losses
     from esnlm.runs.directory import RunDirectory
 
-    drawn = plot_losses(runs, options.plot, options.seeds, options.overwrite)
     finished = [run for run in runs if RunDirectory(run).read_summary() is not None]
-    if finished or options.out is not None:
-        print(report(finished or runs, options.out, options.seeds, options.by, scoring))
+    require(bool(finished) or options.out is None, "--out: none of the runs is finished, so that there is no table")
+    drawn = plot_losses(runs, options.plot, options.seeds, options.overwrite)
+    if finished:
+        print(report(finished, options.out, options.seeds, options.by, scoring))
     for run in runs:
         if run not in finished:
             print(f"{run}: not finished, and in the picture only")

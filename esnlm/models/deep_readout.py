@@ -91,8 +91,7 @@ class DeepReadoutConfig(ModelConfig):
     @property
     def frozen_size(self) -> int:
         """The numbers of h, the features that frozen cells compute."""
-        of_reservoirs = self.reservoirs * self.reservoir.layers * self.reservoir.state_size
-        return of_reservoirs + self.diagonal.units + self.gru.units
+        return self.reservoir_units + self.diagonal.units + self.gru.units
 
     @property
     def history(self) -> int:
@@ -138,7 +137,7 @@ class DeepReadoutConfig(ModelConfig):
 
     @property
     def reservoir_units(self) -> int:
-        return self.frozen_size
+        return self.reservoirs * self.reservoir.layers * self.reservoir.state_size
 
     @property
     def recurrent_entries(self) -> tuple[int, int]:

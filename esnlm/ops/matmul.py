@@ -3,6 +3,9 @@
 float32   true float32 products (JAX's own default is less on recent GPUs and on TPUs)
 tf32      factors rounded to 10 bits of mantissa, on GPUs that have such products
 bf16      factors rounded to bfloat16
+
+The gradients of a product are products of the same precision, whose factors are rounded like those of any other. Autodiff would multiply
+bf16 with float32, which is slower, and round the result to bf16.
 """
 
 from functools import partial
@@ -11,13 +14,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from esnlm.ops import xla
+
 PRECISIONS = ("float32", "tf32", "bf16")
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str) -> jax.Array:
     """Returns the product of the matrices x and y, summed over axis contract[0] of x and axis contract[1] of y.
 
-    A CPU has no tf32 products. Their roundings are imitated there, so that they can be studied.
+    A CPU has no tf32 products. Their roundings are imitated there, so that they can be studied. Do not differentiate it inside `jax.vmap`:
+    the gradient of a factor that is not mapped would be computed for each element, and added up.
 
     Example:
         matmul(z, w, (1, 1), "float32")  # z w^T, (C, V), of z (C, r) and w (V, r)
@@ -38,12 +45,34 @@ def matmul(x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
     return multiply(x, y)
 
 
+def _matmul_forward(
+    x: jax.Array, y: jax.Array, contract: tuple[int, int], precision: str
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return matmul(x, y, contract, precision), (x, y)
+
+
+def _matmul_backward(
+    contract: tuple[int, int], precision: str, factors: tuple[jax.Array, jax.Array], cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, y = factors
+    kept = 1 - contract[0], 1 - contract[1]  # the axes of x and y that the product has, too
+    if contract[0] == 1:
+        dx = matmul(cotangent, y, (1, kept[1]), precision)
+    else:
+        dx = matmul(y, cotangent, (kept[1], 1), precision)
+    if contract[1] == 1:
+        dy = matmul(xla.laid_out(cotangent.T), x, (1, kept[0]), precision)
+    else:
+        dy = matmul(x, cotangent, (kept[0], 0), precision)
+    return dx, dy
+
+
+matmul.defvjp(_matmul_forward, _matmul_backward)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0, 3))
 def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.Array:
-    """Returns jnp.einsum of two arrays, differentiable in both.
-
-    Its gradients are products of the same precision. Autodiff would multiply bf16 with float32 and round the result.
-    """
+    """Returns jnp.einsum of two arrays, differentiable in both."""
 
     def float32(x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.einsum(subscripts, x, y, precision=lax.Precision.HIGHEST)

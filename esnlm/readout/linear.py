@@ -8,7 +8,6 @@ then have one more column, the last one, with the id of the token.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ import numpy as np
 from flax import nnx
 
 from esnlm.errors import require
-from esnlm.ops import xla
 from esnlm.ops.matmul import matmul
 from esnlm.readout import cross_entropy, prior
 from esnlm.readout.scaling import SCALINGS, readout_sigmas
@@ -175,28 +173,5 @@ def _last_layer(
     if "w" in params:
         z, w = features, params["w"]
     else:
-        z, w = _project(features, params["b"], precision), params["a"]
+        z, w = matmul(features, params["b"], (1, 1), precision), params["a"]
     return z, w, params["bias"] if "bias" in params else jnp.zeros(len(w), jnp.float32), added, ids
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _project(features: jax.Array, b: jax.Array, precision: str) -> jax.Array:
-    """Returns z = B h, (C, r)."""
-    return matmul(features, b, (1, 1), precision)
-
-
-def _project_forward(
-    features: jax.Array, b: jax.Array, precision: str
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _project(features, b, precision), (features, b)
-
-
-def _project_backward(
-    precision: str, factors: tuple[jax.Array, jax.Array], dz: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    features, b = factors
-    db = matmul(xla.laid_out(dz.T), features, (1, 0), precision)  # (r, N)
-    return matmul(dz, b, (1, 0), precision), db
-
-
-_project.defvjp(_project_forward, _project_backward)

@@ -3,17 +3,19 @@
 Runs that differ in nothing but their seed can be one row: the mean over seeds and the spread between them.
 """
 
+import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student_t
 
 from esnlm import config_io
-from esnlm.config import as_dict
+from esnlm.config import Experiment, as_dict
 from esnlm.errors import InputError, require
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.reporting.blimp_report import read as read_report
@@ -21,6 +23,7 @@ from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
+from esnlm.runs.small_file import read_small
 from esnlm.training.settings import hash_settings
 
 SUFFIXES = (".md", ".tex", ".csv")  # of a table; each says how it is written
@@ -148,9 +151,9 @@ def identify(run: Path) -> dict:
     """Reads what a run is, finished or not.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, summary}: `settings` has the sections of the configuration that decide
-        the result, `settings_sha256` is their `hash_settings` (training/settings.py), and `summary` is None where the run
-        has not come to its end.
+        {run, model, seed, settings, settings_sha256, all_but_seed, summary}: `settings` has the sections of the configuration
+        that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `all_but_seed` is equal for
+        runs that differ in nothing but their seed, and `summary` is None where the run has not come to its end.
 
     Raises:
         InputError: the directory is not that of a run.
@@ -170,8 +173,30 @@ def identify(run: Path) -> dict:
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
+        "all_but_seed": _all_but_seed(experiment, directory),
         "summary": directory.read_summary(),
     }
+
+
+def _all_but_seed(experiment: Experiment, directory: RunDirectory) -> list[Any]:
+    """Returns what runs must have in common that differ in nothing but their seed: settings, precision, text and parent.
+
+    How a run is logged and saved does not count, and neither does where the text lies. A parent is known by the same of its
+    own, and by its path only where it is no longer there.
+    """
+    parent = experiment.parent
+    own = hash_settings(dataclasses.replace(experiment, parent=dataclasses.replace(parent, run=None)))
+    text, of_parent = None, None
+    if experiment.data.kind != "grammar":  # that of a run is another one for each seed
+        with contextlib.suppress(OSError, ValueError):
+            text = parse_json(read_small(directory.data))
+    if parent.run is not None:
+        theirs = RunDirectory(Path(parent.run))
+        ended = (theirs.read_summary() or {}).get("step")
+        there = theirs.config.exists()
+        known = _all_but_seed(config_io.read_begun(theirs.config), theirs) if there else parent.run
+        of_parent = [known, "its end" if parent.step == ended else parent.step]
+    return [own, text, of_parent]
 
 
 def _train_nll(row: dict) -> float | None:
@@ -323,12 +348,14 @@ def name_group(group: Sequence[dict]) -> str:
 def group_by_seed(rows: list[dict]) -> list[list[dict]]:
     """Returns the runs in groups that differ in nothing but their seed, in the order of each group's first run.
 
+    See `_all_but_seed` for what they have in common.
+
     Raises:
         InputError: two runs of a group have one seed, so that a mean would count it twice.
     """
     groups: list[list[dict]] = []
     for row in rows:
-        group = next((group for group in groups if group[0]["settings"] == row["settings"]), None)
+        group = next((group for group in groups if group[0]["all_but_seed"] == row["all_but_seed"]), None)
         if group is None:
             groups.append([row])
             continue

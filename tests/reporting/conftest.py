@@ -8,6 +8,7 @@ import pytest
 
 from esnlm import config_io
 from esnlm.config import Experiment, TrainingConfig
+from esnlm.data.sources.store import StoreData
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.reporting import blimp_report
@@ -17,13 +18,19 @@ from tests.evaluation.fake_run import fake_run
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Makes the directory of a finished run: `right` of 8 minimal pairs, 4 in each of two paradigms, are right."""
+    """Makes the directory of a finished run: `right` of 8 minimal pairs, 4 in each of two paradigms, are right.
 
-    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3):
+    `others` are other settings of the experiment, and `text` stands for the sha256 of its text, where it has a token store.
+    """
+
+    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3, text=None, **others):
         folder = tmp_path / name
         folder.mkdir()
-        training = TrainingConfig(learning_rate=learning_rate)
-        experiment = dataclasses.replace(Experiment(), run=str(folder), seed=seed, training=training)
+        others.setdefault("training", TrainingConfig(learning_rate=learning_rate))
+        if text is not None:
+            others["data"] = StoreData(train=f"{text}/train", validation=f"{text}/dev")
+            (folder / "data.json").write_text(json.dumps({"train": text, "validation": text, "tokenizer": "words"}))
+        experiment = dataclasses.replace(Experiment(), run=str(folder), seed=seed, **others)
         config_io.write(experiment, folder / "config.yaml")
         (folder / "format.json").write_text(json.dumps({"format": FORMAT}))
         summary = {"status": "finished", "trainable_params": 1200, "total_params": 3000, "words": 100}

@@ -7,6 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from esnlm.compute import ComputeConfig
+from esnlm.config import ParentConfig, TrainingConfig
 from esnlm.errors import InputError
 from esnlm.reporting import run_table
 from esnlm.runs.json_file import seal
@@ -90,6 +92,33 @@ def test_one_seed_counts_once(make_run):
     with pytest.raises(InputError) as error:
         run_table.report([make_run("a"), make_run("b")], seeds=True)
     assert str(error.value) == "a and b: the same settings and the same seed, 0; name one of them"
+
+
+def names_of_groups(*runs):
+    return [run_table.name_group(group) for group in run_table.group_by_seed([run_table.identify(run) for run in runs])]
+
+
+def test_seeds_of_another_precision_or_another_text_are_not_pooled(make_run):
+    first = make_run("a-seed0", text="t")
+    rounded = make_run("b-seed1", seed=1, text="t", compute=ComputeConfig(precision="bf16"))
+    other_text = make_run("c-seed2", seed=2, text="u")
+    assert names_of_groups(first, rounded, other_text) == ["a-seed0", "b-seed1", "c-seed2"]
+
+
+def test_seeds_are_pooled_however_they_were_logged_and_saved(make_run):
+    saved = TrainingConfig(checkpoint_words=(1000,), log_every=5)
+    runs = [make_run("a-seed0", text="t"), make_run("a-seed1", seed=1, text="t", training=saved)]
+    assert names_of_groups(*runs) == ["a (2 seeds)"]
+
+
+def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
+    """But it is one of a run that goes on from another seed of its parent."""
+    parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
+    on = [make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[i]))) for i in (0, 1)]
+    early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
+    assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
+    shutil.rmtree(parents[0])
+    assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
 
 
 def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
