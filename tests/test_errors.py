@@ -208,7 +208,7 @@ TABLE = {
         Row(
             "a record without the field",
             f"{PREPARE} --input text.jsonl --field story",
-            "text.jsonl:2: no field 'story'; there are text: name one of them with --field",
+            "text.jsonl:2: no field 'story'; there are text: `esnlm prepare` takes one of them with --field",
             write("text.jsonl", '{"story": "The cats sleep."}\n{"text": "A dog."}\n'),
         ),
         Row(
@@ -872,7 +872,7 @@ TABLE = {
             "no good checkpoint",
             "python -m esnlm score --run run --input text.txt",
             "run/checkpoints: no intact checkpoint (step 2: metadata.json: changed since it was saved); restore one from a copy, or delete "
-            "this folder to train from the start",
+            "this folder and the summary.json beside it to train from the start",
             damage_checkpoints,
         ),
         Row(
@@ -884,8 +884,19 @@ TABLE = {
         Row(
             "another configuration",
             f"{TRAIN} --run run --seed 7",
-            "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one, or another run "
-            "directory with --run",
+            "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one (--config run/config.yaml), "
+            "or another run directory with --run",
+        ),
+        Row(
+            "a token store in place of a run, trained",
+            f"{TRAIN} --run store",
+            "store: no run directory, and it has tokenizer, manifest.json already; choose another with --run",
+        ),
+        Row(
+            "an empty sentence in a pair",
+            "python eval_blimp.py --run run --data empty.jsonl",
+            "empty.jsonl:1: field 'sentence_bad' is empty: give a sentence",
+            write("empty.jsonl", '{"sentence_good": "the cat sleeps", "sentence_bad": " "}\n'),
         ),
         Row(
             "no run to report",

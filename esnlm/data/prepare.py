@@ -25,10 +25,11 @@ from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
-from esnlm.runs.console import Progress, say, working
+from esnlm.runs.console import Progress, say, warn, working
 from esnlm.runs.remote.results import uploads_store
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
+MUCH = 0.1  # of the tokens, left out where sentences are cut: more is probably text that was not split into sentences
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -85,7 +86,7 @@ def prepare(
     size = sum(source.size for source in sources)
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
-    dropped = cut = 0
+    dropped = cut = left_out = 0
     with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
         with working("reading the text for the first time") if progress else nullcontext():
             share, words_left = _shares(sources, max_words)
@@ -105,6 +106,7 @@ def prepare(
                 writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
                 dropped += int(np.sum(~kept))
                 cut += int(np.sum(encoded.lengths > max_length))
+                left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
             store = writer.finish(
                 dropped_short=dropped,
                 cut_long=cut,
@@ -117,7 +119,7 @@ def prepare(
                 versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences != "line")]},
             )
     if progress:
-        _summarize(store, size, time.monotonic() - began)
+        _summarize(store, left_out, size, time.monotonic() - began)
     return store
 
 
@@ -246,16 +248,26 @@ def _show_progress(size: int, wanted: bool) -> Callable[[int], None]:
     return advance
 
 
-def _summarize(store: TokenStore, size: int, seconds: float) -> None:
+def _summarize(store: TokenStore, left_out: int, size: int, seconds: float) -> None:
+    """Tells what came of it. `left_out` are the tokens that were beyond the end of the sentences that were cut."""
     manifest, counts = store.manifest, store.manifest["counts"]
     filters = manifest["filters"]
     say(f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS")
     say(f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}")
     say(f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens")
-    say(f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens")
+    share = left_out / (counts["tokens"] + left_out)
+    say(
+        f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens"
+        + f": {left_out:,} tokens left out, {100 * share:.1f} % of all" * (left_out > 0)
+    )
     say(f"  sentences  {manifest['sentence_rule']}")
     say(f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids")
     say(f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s")
+    if share > MUCH:
+        warn(
+            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, as they stand beyond {filters['max_length']} tokens of"
+            " their sentence: split the text yourself, a sentence a line, and give --sentences line, or a larger --max-length"
+        )
 
 
 def _megabytes(count: float) -> str:

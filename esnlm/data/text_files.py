@@ -189,7 +189,7 @@ def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
 
 
 def _choice(names: Iterable[str]) -> str:
-    return f"there are {', '.join(names)}: name one of them with --field"
+    return f"there are {', '.join(names)}: `esnlm prepare` takes one of them with --field"
 
 
 class _Watched(io.RawIOBase):

@@ -221,17 +221,24 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     phenomenon = text_of(record, "linguistics_term", where, default="unknown")
     if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
         phenomenon = "argument_structure"
-    good = text_of(record, columns.good, where)
+    good = _sentence(record, columns.good, where)
     bad: list[str] = []
     for name in columns.bad:
         value = record.get(name)
         if isinstance(value, list):
             require(bool(value), f"{where}: field {name!r} is an empty list: give at least one sentence")
-            bad += [text_of({name: each}, name, where) for each in value]
+            bad += [_sentence({name: each}, name, where) for each in value]
         else:
-            bad.append(text_of(record, name, where))
+            bad.append(_sentence(record, name, where))
     field = text_of(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics")
     return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, str(record.get("pairID", "")))
+
+
+def _sentence(record: dict, field: str, where: str) -> str:
+    """Returns a sentence. Raises InputError where it is missing or empty: nothing is more probable than most sentences."""
+    sentence = text_of(record, field, where)
+    require(bool(sentence.strip()), f"{where}: field {field!r} is empty: give a sentence")
+    return sentence
 
 
 def _rows(file: Path, columns: Columns) -> Iterator[tuple[str, dict]]:

@@ -10,6 +10,7 @@ from esnlm.runs.screen import Screen
 
 RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
+GOES_ON = "The run goes on from {parent}: words are those since then, and the n-gram models know nothing of what was read before."
 ONE_POINT = "one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve"
 COLUMNS = 4  # of small pictures, one a phenomenon
 FAR = 1.0  # nats: a model whose NLL is nowhere so near to the run's is named, not drawn, so that the others can be told apart
@@ -20,6 +21,8 @@ def show(result: dict) -> None:
     screen = Screen()
     screen.line(f"{result['run']}: NLL in nats per predicted token; accuracies of minimal pairs in percent")
     screen.table(_header(result), _rows(result), align="r")
+    if result.get("parent"):
+        screen.line(GOES_ON.format(**result))
     if len(result["points"]) == 1:
         screen.line(ONE_POINT)
         return
@@ -40,6 +43,7 @@ def markdown(result: dict) -> str:
         " sentences that the run had read by then.",
         "",
         *markdown_table(_header(result), _rows(result), align="r"),
+        *(["", GOES_ON.format(**result)] if result.get("parent") else []),
         *(["", f"Here is {ONE_POINT}"] if len(result["points"]) == 1 else []),
         "",
         "## From how many words on the run is ahead",

@@ -73,6 +73,12 @@ def report(
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [f"{name}: not all runs were scored on the same pairs" for name in _on_different_pairs(rows)]
+    if whole:
+        notes += [
+            f"{row['run']} goes on from {row['parent']}: its words are those since then"
+            for row in rows
+            if row["parent"]
+        ]
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
@@ -151,9 +157,10 @@ def identify(run: Path) -> dict:
     """Reads what a run is, finished or not.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, all_but_seed, summary}: `settings` has the sections of the configuration
-        that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `all_but_seed` is equal for
-        runs that differ in nothing but their seed, and `summary` is None where the run has not come to its end.
+        {run, model, seed, settings, settings_sha256, parent, all_but_seed, summary}: `settings` has the sections of the
+        configuration that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `parent` is the
+        run that it goes on from, `all_but_seed` is equal for runs that differ in nothing but their seed, and `summary` is None
+        where the run has not come to its end.
 
     Raises:
         InputError: the directory is not that of a run.
@@ -173,6 +180,7 @@ def identify(run: Path) -> dict:
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
+        "parent": experiment.parent.run,
         "all_but_seed": _all_but_seed(experiment, directory),
         "summary": directory.read_summary(),
     }

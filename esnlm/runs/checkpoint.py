@@ -132,7 +132,7 @@ def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warnings.warn) -
         return None
     raise InputError(
         f"{checkpoints}: no intact checkpoint (step {max(problems)}: {problems[max(problems)]}); "
-        "restore one from a copy, or delete this folder to train from the start"
+        "restore one from a copy, or delete this folder and the summary.json beside it to train from the start"
     )
 
 

@@ -126,6 +126,7 @@ class RunDirectory:
         if not group.writes():
             yield
             return
+        self.require_own()
         begun = self.config.exists()
         try:
             if not begun:
@@ -133,23 +134,43 @@ class RunDirectory:
             yield
         except InputError:
             if not begun:
-                with contextlib.suppress(OSError):  # where nothing can be written, nothing was
-                    for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
-                        path.unlink(missing_ok=True)
                 for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial):
                     shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):  # where nothing can be written, nothing was
+                    for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
+                        path.unlink(missing_ok=True)  # the format last: what stands without it is not ours
             raise
+
+    def require_own(self) -> None:
+        """Raises InputError where the folder holds no run, but something of a name that a run would write over or take back."""
+        if self.config.exists() or self.format.exists():
+            return
+        ours = (
+            *self.initial_files,
+            self.manifest_file,
+            self.stores,
+            self.frozen,
+            self.initial,
+            self.checkpoints,
+            self.sums,
+        )
+        found = [path.name for path in (*ours, self.metrics, self.summary) if path.exists()]
+        if found:
+            raise InputError(
+                f"{self.path}: no run directory, and it has {', '.join(found)} already; choose another with --run"
+            )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the run directory against a second training. The lock goes with the process, however it ends.
 
         Raises:
-            InputError: Another process holds it.
+            InputError: Another process holds it, or the folder is another's.
         """
         if not group.writes():  # process 0 of this run holds it
             yield
             return
+        self.require_own()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = open(self.lock, "a")  # noqa: SIM115 (closed below, at the end of the hold)

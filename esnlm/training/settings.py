@@ -89,7 +89,7 @@ def require_same(
     }
     if refused := [key for key in changes if key not in allowed]:
         if advice is None:
-            advice = "give the same one, or another run directory with --run"
+            advice = f"give the same one (--config {directory.config}), or another run directory with --run"
             if all(key in MAY_CHANGE for key in refused):
                 advice += f", or ask for the change with --allow-change {' '.join(refused)}"
         differences = "; ".join(changes[key] for key in refused)

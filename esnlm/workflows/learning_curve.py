@@ -80,6 +80,7 @@ def measure_curve(
     result = {
         **FORMAT,
         "run": newest.name,
+        **({"parent": newest.config.parent.run} if newest.config.parent.run else {}),
         "config_sha256": config_sha256(newest),
         "order": order,
         "validation": {

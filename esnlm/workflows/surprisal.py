@@ -14,7 +14,7 @@ from esnlm.loaded_run import Step
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
 from esnlm.runs.atomic import write_files
-from esnlm.runs.console import working
+from esnlm.runs.console import warn, working
 
 
 def tabulate(
@@ -95,7 +95,13 @@ def _read(
     if column is not None:
         table = read_table(text)
         documents: Sequence[object] = table.column(document) if document else [None] * len(table.rows)
-        return table.column(column), list(documents), table.others([column])
+        cells = table.column(column)
+        if len(cells) > 1 and all(len(cell.split()) < 2 for cell in cells):
+            warn(
+                f"{text or 'standard input'}: each row of column {column!r} has one word, which is scored as a whole sentence; to score"
+                " words in their sentence, join them to one row"
+            )
+        return cells, list(documents), table.others([column])
     lines = read_lines(text)
     ends = 0
     numbers: list[object] = []

@@ -79,7 +79,8 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
     with pytest.raises(
-        InputError, match="^hf:saved: no field 'text'; there are story, id: name one of them with --field$"
+        InputError,
+        match="^hf:saved: no field 'text'; there are story, id: `esnlm prepare` takes one of them with --field$",
     ):
         find_inputs(["hf:saved"])
     with pytest.raises(InputError, match="^hf:split: cannot be loaded: KeyError: "):

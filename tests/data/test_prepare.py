@@ -305,16 +305,19 @@ def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, m
 def test_the_summary(tmp_path, spelling, capfd):
     source = write(tmp_path / "a.txt", "one two three\nno\nfour\n")
     prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", max_length=8)
-    *lines, last = capfd.readouterr().err.splitlines()
+    *lines, last, warned = capfd.readouterr().err.splitlines()
     assert lines == [
         f"{tmp_path}/store: 2 sentences, 14 tokens with BOS and EOS",
         "  text       3 words, 0.0 MB",
         "  dropped    1 sentences of fewer than 6 tokens",
-        "  cut        1 sentences to 8 tokens",
+        "  cut        1 sentences to 8 tokens: 7 tokens left out, 33.3 % of all",
         "  sentences  one per line",
         "  tokenizer  words, 257 ids",
     ]
     assert re.fullmatch(r"  time       \d+\.\d s for 0\.0 MB: \d+\.\d MB/s", last)
+    assert warned.startswith(
+        f"warning: {tmp_path}/store: 33 % of the tokens were left out, as they stand beyond 8 tokens of their sentence:"
+    )
 
 
 def test_progress_without_a_terminal_is_a_line_every_fifteen_seconds(monkeypatch, capfd):

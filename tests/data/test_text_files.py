@@ -162,7 +162,10 @@ def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"id": 1, "body": "x"}', "no field 'text'; there are id, body: name one of them with --field"),
+        (
+            b'{"id": 1, "body": "x"}',
+            "no field 'text'; there are id, body: `esnlm prepare` takes one of them with --field",
+        ),
         (b'{"text": 3}', "its text is a int, not a string; name another field with --field"),
         (b'["text"]', "a JSON list; give one object a line"),
         (b'{"text": "x"', "not JSON (Expecting ',' delimiter: line 1 column 13 (char 12)); give one object a line"),
@@ -190,7 +193,10 @@ def test_parquet(tmp_path):
     seen = []
     assert list(read_chunks(path, seen.append)) == ["One.\nTwo.\n\nThree.\n\n"]
     assert b"".join(seen) == path.read_bytes()
-    assert refused(path, field="body") == ": no field 'body'; there are text, id: name one of them with --field"
+    assert (
+        refused(path, field="body")
+        == ": no field 'body'; there are text, id: `esnlm prepare` takes one of them with --field"
+    )
     assert refused(path, field="id").endswith(
         "record 1: its text is a int, not a string; name another field with --field"
     )

@@ -115,6 +115,7 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     """But it is one of a run that goes on from another seed of its parent."""
     parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
     on = [make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[i]))) for i in (0, 1)]
+    assert f"more-seed1 goes on from {parents[1]}: its words are those since then" in run_table.report(on)
     early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
     assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
     shutil.rmtree(parents[0])

@@ -342,7 +342,7 @@ def test_nothing_good_left(checkpoints):
             newest(checkpoints, lines.append)
         assert str(caught.value) == (
             f"{checkpoints}: no intact checkpoint (step 200: metadata.json: 8 bytes, 16 were saved); "
-            "restore one from a copy, or delete this folder to train from the start"
+            "restore one from a copy, or delete this folder and the summary.json beside it to train from the start"
         )
     assert len(lines) == 4
 

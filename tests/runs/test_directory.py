@@ -35,6 +35,29 @@ def test_a_run_has_a_number_from_the_start(tmp_path):
     assert json.loads(RunDirectory(begun(tmp_path / "run")).format.read_text()) == {"format": FORMAT}
 
 
+@pytest.mark.parametrize(
+    "name", ["stores/train/tokens.bin", "tokenizer/tokenizer.json", "manifest.json", "metrics.jsonl"]
+)
+def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_path, name):
+    theirs = tmp_path / name
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_text("of another")
+    directory, first = RunDirectory(tmp_path), name.split("/")[0]
+    for enter in (directory.begin, directory.locked):
+        with (
+            pytest.raises(InputError, match=f"no run directory, and it has {first} already; choose another with --run"),
+            enter(),
+        ):
+            raise InputError("bad input")
+    assert theirs.read_text() == "of another" and [path.name for path in tmp_path.iterdir()] == [first]
+
+
+def test_files_of_other_names_may_be_there(tmp_path):
+    (tmp_path / "job.out").write_text("what a queue writes")
+    with RunDirectory(tmp_path).locked():
+        pass
+
+
 def test_a_start_that_fails_leaves_nothing(tmp_path):
     directory = RunDirectory(tmp_path)
     with pytest.raises(InputError), directory.begin():

@@ -203,8 +203,8 @@ def test_a_change_is_shown_and_refused_unless_asked_for(stopped, originals):
     with pytest.raises(InputError) as caught:
         train(stopped, "--compute.chunk_tokens", "512")
     assert str(caught.value) == (
-        f"{stopped / 'config.yaml'}: the run was begun with another configuration (compute.chunk_tokens 1024 -> 512); give the same one,"
-        " or another run directory with --run, or ask for the change with --allow-change compute.chunk_tokens"
+        f"{stopped / 'config.yaml'}: the run was begun with another configuration (compute.chunk_tokens 1024 -> 512); give the same one"
+        f" (--config {stopped / 'config.yaml'}), or another run directory with --run, or ask for the change with --allow-change compute.chunk_tokens"
     )
     assert train(stopped, "--compute.chunk_tokens", "512", allowed=["compute.chunk_tokens"]) == 0
     summary = json.loads((stopped / "summary.json").read_text())

@@ -49,6 +49,12 @@ def test_a_column_of_a_table_keeps_the_others(here, capsys):
     assert [row["token"] for row in rows] == ["The", " cats", ",", " that", " run", "The", " cat"]
 
 
+def test_a_row_a_word_is_told_of(here, capsys):
+    (here / "words.csv").write_text("word,rt\nThe,300\ncats,320\nsleep.,310\n")
+    assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--column", "word"]) == 0
+    assert "each row of column 'word' has one word, which is scored as a whole sentence" in capsys.readouterr().err
+
+
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):
     sentences = ["The cats", "The cat", "that run"]
     (here / "text.txt").write_text("The cats\n\nThe cat\nthat run\n")
