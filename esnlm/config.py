@@ -152,11 +152,6 @@ class Experiment:
         if isinstance(self.training, Fitter):
             self._check_regression(self.training)
         self.compute.check()
-        require(
-            self.compute.state_precision == "float32" or self.model.reservoir_units > 0,
-            f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"
-            " is about; leave it out",
-        )
         self.parent.check()
 
     def _check_regression(self, fitter: Fitter) -> None:

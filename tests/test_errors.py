@@ -400,6 +400,7 @@ TABLE = {
             TRAIN,
             "compute.state_precision is bf16: LSTM 512 has no reservoir, whose states it is about; leave it out",
             write("small.yaml", "model: {family: lstm, width: 512}\ncompute: {state_precision: bf16}"),
+            begins_a_run=True,
         ),
         Row(
             "an unknown precision",
@@ -884,7 +885,7 @@ TABLE = {
         Row(
             "another configuration",
             f"{TRAIN} --run run --seed 7",
-            "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one (--config run/config.yaml), "
+            "run/config.yaml: the run was begun with another configuration (seed 0 -> 7); give the same one (--config run/config.yaml --run run), "
             "or another run directory with --run",
         ),
         Row(

@@ -24,13 +24,12 @@ class TokenHistory(nnx.Module):
     def advance(self, state: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.concatenate([x, state[:-1]])
 
-    def through_time(self, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-        """Returns the last tokens after each token, (T, K, B), of tokens and their positions, both (T, B).
+    def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+        """Returns the last tokens after each token, (T, K, B), of what `embed` gave, (T, 1, B), and the positions (T, B).
 
         They are shifts of the tokens, so that no loop over time is needed.
         """
-        x = (tokens + 1).astype(jnp.float32)
-        shifts = [jnp.where(positions >= k, jnp.roll(x, k, axis=0), 0) for k in range(self.output_size)]
+        shifts = [jnp.where(positions >= k, jnp.roll(x[:, 0], k, axis=0), 0) for k in range(self.output_size)]
         return jnp.stack(shifts, axis=1)
 
     def step(self, state: jax.Array, tokens: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a page of everything that is known of the runs, in place of a table",
     )
-    plot = "draw the losses by words read and by minutes of training, too, also those of runs that are not finished"
+    plot = "also draw the losses by words read and by minutes of training; runs that are not finished are drawn, too"
     add("--plot", type=Path, metavar="FILE.png", help=plot)
     add("--overwrite", action="store_true", help="replace FILE.png if it is there")
     add("--seeds", action="store_true", help="make one row of runs that differ in nothing but their seed")
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     drawn = plot_losses(runs, options.plot, options.seeds, options.overwrite)
     if finished:
         print(report(finished, options.out, options.seeds, options.by, scoring))
-    for run in runs:
+    for named, run in zip(options.runs, runs, strict=True):
         if run not in finished:
-            print(f"{run}: not finished, and in the picture only")
+            print(f"{named}: not finished, and not in the table")
     print(drawn)

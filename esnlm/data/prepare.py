@@ -265,8 +265,8 @@ def _summarize(store: TokenStore, left_out: int, size: int, seconds: float) -> N
     say(f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s")
     if share > MUCH:
         warn(
-            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, as they stand beyond {filters['max_length']} tokens of"
-            " their sentence: split the text yourself, a sentence a line, and give --sentences line, or a larger --max-length"
+            f"{store.folder}: {100 * share:.0f} % of the tokens were left out, because their sentences are longer than"
+            f" {filters['max_length']} tokens: give a larger --max-length, or a text with one sentence a line and --sentences line"
         )
 
 

@@ -39,6 +39,7 @@ MOST_SENTENCES = 1 << 29  # half a billion: their order in an epoch takes 4 GB
 # Bytes of a file in a row that take no room on the disk, and are read as zeros. Nothing that a StoreWriter writes has
 # any. A copy may have some, where the same byte stands there for long.
 LONGEST_HOLE = 1 << 20
+NAMES = {"manifest.json", "tokens.bin", "offsets.npy", "words.npy", "bytes.npy", "tokenizer"}  # what a store holds
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
 
 
@@ -237,6 +238,11 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
         return
     if not (folder / "manifest.json").is_file():
         raise InputError(f"{folder}: exists and is not a token store; name another place for the store")
+    others = sorted({path.name for path in folder.iterdir()} - NAMES)
+    if others:
+        raise InputError(
+            f"{folder}: has {others[0]}, which is not of a token store, and would be lost; name another place for the store"
+        )
     if not overwrite:
         raise InputError(f"{folder}: exists; name another place for the store, or ask to overwrite it (--overwrite)")
 

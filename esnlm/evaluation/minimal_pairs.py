@@ -235,7 +235,7 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
 
 
 def _sentence(record: dict, field: str, where: str) -> str:
-    """Returns a sentence. Raises InputError where it is missing or empty: nothing is more probable than most sentences."""
+    """Returns a sentence. Raises InputError where it is missing or empty: an empty one is more probable than most others."""
     sentence = text_of(record, field, where)
     require(bool(sentence.strip()), f"{where}: field {field!r} is empty: give a sentence")
     return sentence

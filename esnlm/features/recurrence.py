@@ -118,8 +118,8 @@ def run(
 def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
     """Returns every output of sentences that follow each other in slots, (T, B, F), differentiable in the cell's arrays.
 
-    A cell may have a method `through_time(tokens, positions, keep)`, which then takes the place of the scan: it returns the same outputs,
-    (T, F, B), with a faster gradient (features/through_time.py).
+    A cell may have a method `through_time(x, positions)`, which then takes the place of the scan: it returns the same outputs, (T, F, B),
+    with a faster gradient (features/through_time.py).
 
     Args:
         cell: ready for the device.
@@ -127,10 +127,14 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
         positions: (T, B) int32, of each token in its sentence; at 0 the state begins anew.
         keep: dropout's mask on the input, (T, B, E).
     """
+    # All tokens at once: inside `jax.vmap` a matrix of the cell would have a gradient for each time step (ops/matmul.py).
+    every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
+    x = jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], *tokens.shape), -2, 0), every
+    )  # (T, units, B)
     through_time = getattr(cell, "through_time", None)
     if through_time is not None:
-        return through_time(tokens, positions, keep).mT
-    x = jax.vmap(cell.embed)(tokens, None if keep is None else keep.mT)  # (T, units, B)
+        return through_time(x, positions).mT
 
     def advance(state: State, x: Any) -> tuple[State, jax.Array]:
         state = cell.advance(state, x)

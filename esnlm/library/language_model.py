@@ -205,6 +205,7 @@ class LanguageModel:
 
     def _put_frozen(self, directory: RunDirectory) -> None:
         """Saves the reservoir where a run keeps it, so that the training takes it and draws none."""
+        directory.claim()
         arrays = self.reservoir.cell.arrays()
         layers = self.reservoir.cell.layers
         nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)

@@ -147,10 +147,7 @@ class Lstm(RecurrentModel):
     def initial_state(self, slots: int, length: int | None = None) -> State:
         return _zeros(self.output_size, slots)
 
-    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
-        return self._gates(tokens, keep)
-
-    def _gates(self, tokens: jax.Array, keep: jax.Array | None) -> jax.Array:
+    def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> jax.Array:
         """Returns W_ih x + b_ih + b_hh, (4 H, B), for tokens (B,) and dropout's mask (H, B)."""
         x = self.config.embedding_scale * self.embedding[...][tokens]  # (B, H)
         x = x if keep is None else x * keep.T
@@ -159,11 +156,9 @@ class Lstm(RecurrentModel):
     def advance(self, state: State, x: jax.Array) -> State:
         return _advance(lambda h: matmul(self.w_hh[...], h, (1, 0), self.precision), state, x)[0]
 
-    def through_time(self, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-        """Returns h after each token, (T, H, B), of tokens and their positions, (T, B), and dropout's mask (T, B, H)."""
-        x = self._gates(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (4 H, T B)
-        x = x.reshape(len(x), *tokens.shape).swapaxes(0, 1)  # (T, 4 H, B)
-        start = _zeros(self.output_size, tokens.shape[1])  # `initial_state` of a subclass may hold more
+    def through_time(self, x: jax.Array, positions: jax.Array) -> jax.Array:
+        """Returns h after each token, (T, H, B), of what `embed` gave, (T, 4 H, B), and the positions (T, B)."""
+        start = _zeros(self.output_size, x.shape[2])  # `initial_state` of a subclass may hold more
         return through_time.outputs(_advance, self.w_hh[...], start, x, positions, self.precision)
 
     def step(self, state: State, tokens: jax.Array) -> State:
@@ -199,16 +194,16 @@ class LstmWithNgrams(Lstm):
 
     def embed(self, tokens: jax.Array, keep: jax.Array | None = None) -> Any:
         """Returns what the LSTM's `embed` gives, (4 H, B), and what TokenHistory's does, (1, B)."""
-        return self._gates(tokens, keep), self.history.embed(tokens)
+        return super().embed(tokens, keep), self.history.embed(tokens)
 
     def advance(self, state: Any, x: Any) -> Any:
         return super().advance(state[0], x[0]), self.history.advance(state[1], x[1])
 
-    def through_time(self, tokens: jax.Array, positions: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-        """Returns z after each token, (T, H, B), of tokens and their positions, (T, B), and dropout's mask (T, B, H)."""
-        history = self.history.through_time(tokens, positions)  # (T, K, B)
+    def through_time(self, x: Any, positions: jax.Array) -> jax.Array:
+        """Returns z after each token, (T, H, B), of what `embed` gave, with T in front, and the positions (T, B)."""
+        history = self.history.through_time(x[1], positions)  # (T, K, B)
         added = self.ngrams(ids_of(history.mT.reshape(-1, history.shape[1])), self.precision)  # (T B, H)
-        return super().through_time(tokens, positions, keep) + added.reshape(*positions.shape, -1).mT
+        return super().through_time(x[0], positions) + added.reshape(*positions.shape, -1).mT
 
     def output(self, state: Any) -> jax.Array:
         (h, _), history = state

@@ -56,7 +56,7 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     rows = [identify(run) for run in runs]
     curves = {found["run"]: read_curves(run) for found, run in zip(rows, runs, strict=True)}
     require(len(curves) == len(runs), "two of the runs have the same name: rename one of their directories")
-    groups = group_by_seed(rows) if seeds else [[found] for found in rows]
+    groups = group_by_seed(rows, runs) if seeds else [[found] for found in rows]
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     devices = _devices(rows)
     shown = [read] if len(devices) > 1 else [read, "minutes"]
@@ -78,8 +78,12 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     figure.legend(handles, labels, loc="outside lower center", **style)
     figure.suptitle("lines: training. dots: validation", x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
-    without = f"no minutes: the runs had different devices, {' and '.join(devices)}\n" if len(devices) > 1 else ""
-    return f"{without}written: {out}"
+    notes = []
+    if len(devices) > 1:
+        notes = [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
+    elif len(rows) > 1 and any(found["summary"] is None for found in rows):
+        notes = ["minutes: the device of a run is known when it is finished; compare them only where all have the same"]
+    return "\n".join([*notes, f"written: {out}"])
 
 
 def read_curves(run: Path) -> Curves:
@@ -91,7 +95,10 @@ def read_curves(run: Path) -> Curves:
     Raises:
         InputError: metrics.jsonl is missing or damaged, or no loss in it is finite.
     """
-    file = RunDirectory(run).metrics
+    directory = RunDirectory(run)
+    file = directory.metrics
+    begins = not file.exists() and directory.read_summary() is None
+    require(not begins, f"{file}: not there yet: this run has only begun; leave it out")
     try:
         text = file.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]  # A training that goes on may have written half of its last line.
@@ -110,7 +117,7 @@ def read_curves(run: Path) -> Curves:
 
 
 def _devices(rows: Iterable[dict]) -> list[str]:
-    """Returns the devices of finished runs, each once. What a run that goes on has is not known: its summary comes last."""
+    """Returns the devices of finished runs, each once. Where a run is not finished, its device is not known."""
     devices = [found["summary"].get("device") for found in rows if found["summary"] is not None]
     names = [
         f"{device.get('count')} {device.get('kind')}"

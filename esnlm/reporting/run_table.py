@@ -5,6 +5,7 @@ Runs that differ in nothing but their seed can be one row: the mean over seeds a
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from esnlm import config_io
-from esnlm.config import Experiment, as_dict
+from esnlm.config import as_dict
 from esnlm.errors import InputError, require
 from esnlm.evaluation.statistics import LEVEL
 from esnlm.reporting.blimp_report import read as read_report
@@ -62,7 +63,7 @@ def report(
     if out is not None:
         _require_place(out)
     rows = [row(Path(run)) for run in runs]
-    groups = group_by_seed(rows) if seeds else [[row] for row in rows]
+    groups = group_by_seed(rows, runs) if seeds else [[row] for row in rows]
     whole = by == "run"
     align = "llr" if whole else "lr"
     scores = score_table(groups)
@@ -72,7 +73,7 @@ def report(
         tables = [accuracy_table(groups, by, f"blimp-{scoring}")]
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
-    notes += [f"{name}: not all runs were scored on the same pairs" for name in _on_different_pairs(rows)]
+    notes += [*on_different_pairs(rows), *of_other_steps(rows)]
     if whole:
         notes += [
             f"{row['run']} goes on from {row['parent']}: its words are those since then"
@@ -157,10 +158,9 @@ def identify(run: Path) -> dict:
     """Reads what a run is, finished or not.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, parent, all_but_seed, summary}: `settings` has the sections of the
-        configuration that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `parent` is the
-        run that it goes on from, `all_but_seed` is equal for runs that differ in nothing but their seed, and `summary` is None
-        where the run has not come to its end.
+        {run, model, seed, settings, settings_sha256, parent, summary}: `settings` has the sections of the configuration that
+        decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `parent` is the run that it goes on
+        from, and `summary` is None where the run has not come to its end.
 
     Raises:
         InputError: the directory is not that of a run.
@@ -181,29 +181,34 @@ def identify(run: Path) -> dict:
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
         "parent": experiment.parent.run,
-        "all_but_seed": _all_but_seed(experiment, directory),
         "summary": directory.read_summary(),
     }
 
 
-def _all_but_seed(experiment: Experiment, directory: RunDirectory) -> list[Any]:
-    """Returns what runs must have in common that differ in nothing but their seed: settings, precision, text and parent.
+def all_but_seed(run: Path) -> list[Any]:
+    """Returns what runs have in common that differ in nothing but their seed: settings, precision, text and parent.
 
-    How a run is logged and saved does not count, and neither does where the text lies. A parent is known by the same of its
-    own, and by its path only where it is no longer there.
+    How a run was logged and saved does not count, and neither does where its text lies. A parent is known by the same of its own
+    as long as it is there, and else by its path.
+
+    Raises:
+        InputError: the configuration of the run cannot be read.
     """
-    parent = experiment.parent
+    directory = RunDirectory(run)
+    experiment = config_io.read_begun(directory.config)
+    parent, text = experiment.parent, None
+    of_parent: list[Any] | None = None
     own = hash_settings(dataclasses.replace(experiment, parent=dataclasses.replace(parent, run=None)))
-    text, of_parent = None, None
-    if experiment.data.kind != "grammar":  # that of a run is another one for each seed
+    if not experiment.data.depends_on_seed:
         with contextlib.suppress(OSError, ValueError):
             text = parse_json(read_small(directory.data))
     if parent.run is not None:
-        theirs = RunDirectory(Path(parent.run))
-        ended = (theirs.read_summary() or {}).get("step")
-        there = theirs.config.exists()
-        known = _all_but_seed(config_io.read_begun(theirs.config), theirs) if there else parent.run
-        of_parent = [known, "its end" if parent.step == ended else parent.step]
+        of_parent = [parent.run, parent.step]
+        with contextlib.suppress(InputError, OSError):
+            summary = RunDirectory(Path(parent.run)).read_summary() or {}
+            if summary.get("config_sha256") == parent.config_sha256:  # else another run lies there now
+                ended = summary.get("step") == parent.step
+                of_parent = [all_but_seed(Path(parent.run)), "its end" if ended else parent.step]
     return [own, text, of_parent]
 
 
@@ -353,27 +358,31 @@ def name_group(group: Sequence[dict]) -> str:
     return names[0] if len(names) == 1 else f"{common or names[0]} ({len(names)} seeds)"
 
 
-def group_by_seed(rows: list[dict]) -> list[list[dict]]:
-    """Returns the runs in groups that differ in nothing but their seed, in the order of each group's first run.
+def group_by_seed(rows: Sequence[dict], runs: Sequence[Path]) -> list[list[dict]]:
+    """Returns the rows of runs in groups that differ in nothing but their seed, in the order of each group's first run.
 
-    See `_all_but_seed` for what they have in common.
+    See `all_but_seed` for what they have in common.
 
     Raises:
         InputError: two runs of a group have one seed, so that a mean would count it twice.
     """
-    groups: list[list[dict]] = []
-    for row in rows:
-        group = next((group for group in groups if group[0]["all_but_seed"] == row["all_but_seed"]), None)
-        if group is None:
-            groups.append([row])
-            continue
+    groups: dict[str, list[dict]] = {}
+    for row, run in zip(rows, runs, strict=True):
+        group = groups.setdefault(json.dumps(all_but_seed(run)), [])
         for other in group:
             require(
                 other["seed"] != row["seed"],
                 f"{other['run']} and {row['run']}: the same settings and the same seed, {row['seed']}; name one of them",
             )
         group.append(row)
-    return groups
+    return list(groups.values())
+
+
+def continued(rows: Iterable[dict]) -> list[str]:
+    """Returns a line for each run that goes on from another one: its words are not all that its arrays have seen."""
+    return [
+        f"{row['run']} goes on from {row['parent']}: its words are those since then" for row in rows if row["parent"]
+    ]
 
 
 def _reports_of_all(group: list[dict]) -> list[str]:
@@ -381,13 +390,25 @@ def _reports_of_all(group: list[dict]) -> list[str]:
     return [name for name in group[0]["minimal_pairs"] if all(name in row["minimal_pairs"] for row in group)]
 
 
-def _on_different_pairs(rows: list[dict]) -> list[str]:
-    """Returns the names of the reports for which runs were not scored on the same pairs."""
+def of_other_steps(rows: Iterable[dict]) -> list[str]:
+    """Returns a line for each report that is not of a run's last update."""
+    return [
+        f"{row['run']}: {name} is of update {score['step']:,}, and the run ended at {row['summary']['step']:,}"
+        for row in rows
+        for name, score in row["minimal_pairs"].items()
+        if score["step"] != row["summary"].get("step", score["step"])
+    ]
+
+
+def on_different_pairs(rows: Iterable[dict]) -> list[str]:
+    """Returns a line for each name of reports that are not all of the same pairs."""
     pairs: dict[str, set[str]] = {}
     for run in rows:
         for name, score in run["minimal_pairs"].items():
             pairs.setdefault(name, set()).add(score["data_sha256"])
-    return [name for name, digests in pairs.items() if len(digests) > 1]
+    return [
+        f"{name}: not all runs were scored on the same pairs" for name, digests in pairs.items() if len(digests) > 1
+    ]
 
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:

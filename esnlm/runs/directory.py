@@ -126,20 +126,28 @@ class RunDirectory:
         if not group.writes():
             yield
             return
-        self.require_own()
         begun = self.config.exists()
+        self.claim()
         try:
-            if not begun:
-                write_json(self.format, {"format": FORMAT})
             yield
         except InputError:
             if not begun:
-                for path in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial):
+                folders = (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial)
+                for path in folders:
                     shutil.rmtree(path, ignore_errors=True)
                 with contextlib.suppress(OSError):  # where nothing can be written, nothing was
-                    for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
-                        path.unlink(missing_ok=True)  # the format last: what stands without it is not ours
+                    for path in (self.config, self.data, self.unigram, self.manifest_file):
+                        path.unlink(missing_ok=True)
+                    if not any(path.exists() for path in folders):  # A file that is still open keeps its folder on NFS.
+                        self.format.unlink(missing_ok=True)  # It says that what stands here is ours, so it goes last.
             raise
+
+    def claim(self) -> None:
+        """Says that the folder is a run's, before anything else is written there. Raises InputError where it is another's."""
+        self.require_own()
+        if not self.config.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(self.format, {"format": FORMAT})
 
     def require_own(self) -> None:
         """Raises InputError where the folder holds no run, but something of a name that a run would write over or take back."""
@@ -154,7 +162,8 @@ class RunDirectory:
             self.checkpoints,
             self.sums,
         )
-        found = [path.name for path in (*ours, self.metrics, self.summary) if path.exists()]
+        results = (self.metrics, self.metrics_table, self.summary, self.plots, self.evaluation)
+        found = [path.name for path in (*ours, *results) if path.exists()]
         if found:
             raise InputError(
                 f"{self.path}: no run directory, and it has {', '.join(found)} already; choose another with --run"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.memory import free_memory
@@ -12,6 +13,7 @@ from esnlm.process import OUTPUT_LOST
 from esnlm.runs.console import clock, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder
+from esnlm.studies.comparable import require_pairs, require_texts
 from esnlm.studies.jobs import Job, Pool
 from esnlm.studies.one_run import train_and_score
 from esnlm.studies.progress import StudyProgress
@@ -51,12 +53,14 @@ def run_search(
     """
     search = parse_search(tree, file, overrides)
     require_optuna()
-    if search.blimp is not None:
-        if search.experiment.data.has_minimal_pairs:
-            message = "the base generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
-            raise InputError(f"{search.blimp}: {message}")
-        minimal_pairs.load(search.blimp)
+    if search.blimp is not None and search.experiment.data.has_minimal_pairs:
+        message = "the base generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
+        raise InputError(f"{search.blimp}: {message}")
     folder.require_own(search.out, search.name)
+    begun = [trial for trial in sorted((search.out / "runs").glob("trial-*")) if RunDirectory(trial).config.exists()]
+    require_texts((trial, config_io.read_begun(RunDirectory(trial).config).data) for trial in begun)
+    if search.blimp is not None:
+        require_pairs(begun, minimal_pairs.digest(minimal_pairs.load(search.blimp)), search.blimp)
     flops = plan.flops(search.experiment)  # It reads the token store, and notices here one that cannot be used.
     if only_plan:
         _show_plan(search, flops)

@@ -16,6 +16,7 @@ from esnlm.runs.console import clock, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import elsewhere, folder
+from esnlm.studies.comparable import require_pairs, require_texts
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid
 from esnlm.studies.grid_plot import plot_grid
 from esnlm.studies.grid_table import collect_cells, known_figures, write_table
@@ -102,7 +103,11 @@ def run_study(
     ours = runs if part is None else runs[part.first :: part.step]
     if status := _check_begun(ours):
         return status
-    digest = None if grid.blimp is None else minimal_pairs.digest(minimal_pairs.load(grid.blimp))
+    require_texts((run.directory, run.experiment.data) for run in runs)
+    digest = None
+    if grid.blimp is not None:
+        digest = minimal_pairs.digest(minimal_pairs.load(grid.blimp))
+        require_pairs([run.directory for run in runs], digest, grid.blimp)
     known = {
         directory: figures
         for directory, figures in elsewhere.read(finished, grid, runs).items()
@@ -266,7 +271,7 @@ def _require_same_pairs(runs: Sequence[GridRun], known: Mapping[Path, dict[str, 
 def _find_unfinished(
     grid: Grid, runs: list[GridRun], digest: str | None, known: Mapping[Path, dict[str, Any]]
 ) -> list[GridRun]:
-    """Returns the runs that are not done. Raises InputError where one was scored on other minimal pairs."""
+    """Returns the runs that are not done. Raises InputError where minimal pairs are given to one that has its own."""
     unfinished = []
     for run in runs:
         if digest and run.experiment.data.has_minimal_pairs:
@@ -275,9 +280,6 @@ def _find_unfinished(
         directory = RunDirectory(run.directory)
         scores = directory.evaluation / "blimp-paper.json"
         scored = blimp_report.read(scores) if digest and scores.exists() else None
-        if scored and scored["data"]["sha256"] != digest:
-            message = f"is of other minimal pairs than {grid.blimp}: give those, or another folder with --out"
-            raise InputError(f"{scores}: {message}")
         summary = directory.read_summary()
         if summary is None and run.directory in known:
             continue

@@ -11,6 +11,7 @@ from esnlm.config import Experiment, TrainingConfig, as_dict, flatten
 from esnlm.data.corpus import Corpus
 from esnlm.errors import InputError, require
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.address import is_url
 from esnlm.training import parent
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
@@ -46,10 +47,17 @@ def resolve(
         (experiment, changes): the changes are a text for each setting that differs, `key old -> new`.
 
     Raises:
-        InputError: the run was begun with another configuration, or it cannot go on from the parent that is named.
+        InputError: the run was begun with another configuration, it cannot go on from the parent that is named, or a setting
+            is about what the model has not.
     """
     if directory.config.exists():
         return require_same(experiment, directory, allowed)
+    rounds_states = experiment.compute.state_precision != "float32"
+    require(
+        not rounds_states or experiment.model.reservoir_units > 0,
+        f"compute.state_precision is {experiment.compute.state_precision}: {experiment.model.title} has no reservoir, whose states it"
+        " is about; leave it out",
+    )
     experiment = parent.resolve(_with_device_choices(experiment))
     config_io.write(experiment, directory.config)
     return experiment, []
@@ -89,7 +97,8 @@ def require_same(
     }
     if refused := [key for key in changes if key not in allowed]:
         if advice is None:
-            advice = f"give the same one (--config {directory.config}), or another run directory with --run"
+            again = "" if is_url(experiment.run) else f" (--config {directory.config} --run {experiment.run})"
+            advice = f"give the same one{again}, or another run directory with --run"
             if all(key in MAY_CHANGE for key in refused):
                 advice += f", or ask for the change with --allow-change {' '.join(refused)}"
         differences = "; ".join(changes[key] for key in refused)

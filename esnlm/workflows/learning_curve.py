@@ -80,7 +80,6 @@ def measure_curve(
     result = {
         **FORMAT,
         "run": newest.name,
-        **({"parent": newest.config.parent.run} if newest.config.parent.run else {}),
         "config_sha256": config_sha256(newest),
         "order": order,
         "validation": {
@@ -93,6 +92,8 @@ def measure_curve(
         "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
     }
     known = _known_points(path, result, overwrite)
+    if newest.config.parent.run is not None:
+        result["parent"] = newest.config.parent.run
     result["points"] = points = [point for point in known if point["step"] in words]
     for step, count in words.items():
         if step not in {point["step"] for point in points}:
@@ -155,7 +156,11 @@ def _known_points(path: Path, header: dict, overwrite: bool) -> list[dict]:
     require(
         path.suffix == ".json" and not path.is_dir(), f"{path}: no name for a JSON file; give one such as curve.json"
     )
-    if not os.path.lexists(path) or overwrite:
+    if overwrite:
+        return []
+    if not os.path.lexists(path):
+        for beside in (path.with_suffix(".md"), path.with_suffix(".png")):
+            require(not os.path.lexists(beside), f"{beside}: exists; name another file with --out, or give --overwrite")
         return []
     try:
         found = parse_json(path.read_bytes())

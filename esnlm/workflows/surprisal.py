@@ -96,7 +96,8 @@ def _read(
         table = read_table(text)
         documents: Sequence[object] = table.column(document) if document else [None] * len(table.rows)
         cells = table.column(column)
-        if len(cells) > 1 and all(len(cell.split()) < 2 for cell in cells):
+        words_only = all(len(cell.split()) < 2 for cell in cells)  # or sentences of a language without spaces
+        if len(cells) > 1 and words_only and sum(map(len, cells)) < 10 * len(cells):
             warn(
                 f"{text or 'standard input'}: each row of column {column!r} has one word, which is scored as a whole sentence; to score"
                 " words in their sentence, join them to one row"

@@ -316,7 +316,7 @@ def test_the_summary(tmp_path, spelling, capfd):
     ]
     assert re.fullmatch(r"  time       \d+\.\d s for 0\.0 MB: \d+\.\d MB/s", last)
     assert warned.startswith(
-        f"warning: {tmp_path}/store: 33 % of the tokens were left out, as they stand beyond 8 tokens of their sentence:"
+        f"warning: {tmp_path}/store: 33 % of the tokens were left out, because their sentences are longer than 8 tokens:"
     )
 
 

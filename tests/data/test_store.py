@@ -236,6 +236,22 @@ def test_what_is_no_store_is_never_replaced(tmp_path, overwrite):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "notes.txt", "checkpoints/20/metadata.json"])
+def test_a_store_with_other_files_beside_it_is_not_replaced(tmp_path, name):
+    """As a run directory, which has a manifest, too."""
+    write_store(tmp_path / "store")
+    other = tmp_path / "store" / name
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.write_text("important")
+    before = contents(tmp_path)
+    line = (
+        f"has {name.split('/')[0]}, which is not of a token store, and would be lost; name another place for the store"
+    )
+    with pytest.raises(InputError, match=line):
+        write_store(tmp_path / "store", overwrite=True)
+    assert contents(tmp_path) == before
+
+
 def test_an_empty_folder_or_one_not_yet_there_becomes_the_store(tmp_path):
     (tmp_path / "empty").mkdir()
     assert len(write_store(tmp_path / "empty")) == 3

@@ -95,7 +95,8 @@ def test_one_seed_counts_once(make_run):
 
 
 def names_of_groups(*runs):
-    return [run_table.name_group(group) for group in run_table.group_by_seed([run_table.identify(run) for run in runs])]
+    groups = run_table.group_by_seed([run_table.identify(run) for run in runs], runs)
+    return [run_table.name_group(group) for group in groups]
 
 
 def test_seeds_of_another_precision_or_another_text_are_not_pooled(make_run):
@@ -120,6 +121,15 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
     shutil.rmtree(parents[0])
     assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
+
+
+def test_a_report_of_an_earlier_update_is_told_of(make_run):
+    run = make_run("a")
+    summary = json.loads((run / "summary.json").read_text())
+    step = json.loads((run / "evaluation" / "blimp-paper.json").read_text())["step"]
+    (run / "summary.json").write_text(json.dumps(summary | {"step": step + 1000}))
+    line = f"a: blimp-paper is of update {step:,}, and the run ended at {step + 1000:,}"
+    assert line in run_table.report([run]) and line in run_table.report([run], by="phenomenon")
 
 
 def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):

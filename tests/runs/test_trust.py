@@ -204,7 +204,7 @@ def test_a_change_is_shown_and_refused_unless_asked_for(stopped, originals):
         train(stopped, "--compute.chunk_tokens", "512")
     assert str(caught.value) == (
         f"{stopped / 'config.yaml'}: the run was begun with another configuration (compute.chunk_tokens 1024 -> 512); give the same one"
-        f" (--config {stopped / 'config.yaml'}), or another run directory with --run, or ask for the change with --allow-change compute.chunk_tokens"
+        f" (--config {stopped / 'config.yaml'} --run {stopped}), or another run directory with --run, or ask for the change with --allow-change compute.chunk_tokens"
     )
     assert train(stopped, "--compute.chunk_tokens", "512", allowed=["compute.chunk_tokens"]) == 0
     summary = json.loads((stopped / "summary.json").read_text())

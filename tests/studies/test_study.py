@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from esnlm.data.sources.store import StoreData
 from esnlm.errors import InputError
-from esnlm.studies import grid, grid_plot, grid_table, shares, study
+from esnlm.studies import comparable, grid, grid_plot, grid_table, shares, study
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
 from tests.studies.cells import grid_cell
@@ -213,6 +214,10 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
     ), "what was scored at an earlier update is scored again"
     with pytest.raises(InputError, match="one-seed0/evaluation/blimp-paper.json: is of other minimal pairs than"):
         study.run_study(file, tmp_path / "out", blimp=run / "minimal_pairs")
+    other = StoreData(train=str(run / "stores" / "validation"))
+    line = "one-seed0: was trained with another train text than lies here; name the same stores, or another folder"
+    with pytest.raises(InputError, match=line):
+        comparable.require_texts([(tmp_path / "out" / "runs" / "one-seed0", other)])
 
 
 GRID = "{model.reservoir.spectral_radius: [0.5, 0.9]}"

@@ -139,7 +139,7 @@ def test_another_configuration_in_the_same_run_directory_is_refused(finished):
         train_run(config_io.read(path, ["--training.learning_rate", "0.02"]))
     assert str(caught.value) == (
         f"{run / 'config.yaml'}: the run was begun with another configuration (training.learning_rate 0.01 -> 0.02);"
-        f" give the same one (--config {run / 'config.yaml'}), or another run directory with --run"
+        f" give the same one (--config {run / 'config.yaml'} --run {run}), or another run directory with --run"
     )
 
 

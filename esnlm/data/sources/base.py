@@ -31,6 +31,7 @@ class DataSource(ABC):
     kind: str
 
     has_corpus: ClassVar[bool] = True  # False: there is nothing to train on
+    depends_on_seed: ClassVar[bool] = False  # whether the text is another one for each seed of a run
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
 
     @abstractmethod

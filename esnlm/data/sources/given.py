@@ -58,9 +58,10 @@ def put_sentences(
     """Writes the token stores of a run; where they are there already, they must hold the same sentences.
 
     Raises:
-        InputError: there are no sentences, or the run was begun with others.
+        InputError: there are no sentences, the run was begun with others, or the folder is another's.
     """
     begun = directory.config.exists()
+    directory.claim()
     for name, given in (("train", sentences), ("validation", validation)):
         folder = directory.stores / name
         if not begun and given is not None:

@@ -24,6 +24,7 @@ class GrammarData(DataSource):
     validation_sentences: int = 4_000  # sentences of the validation corpus
     pairs: int = 500  # minimal pairs of each paradigm
 
+    depends_on_seed: ClassVar[bool] = True
     has_minimal_pairs: ClassVar[bool] = True
 
     def check(self) -> None:

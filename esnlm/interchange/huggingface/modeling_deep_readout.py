@@ -14,8 +14,8 @@ h is all they give, one below the other, and e(w) an embedding, or sqrt(r) times
     z = z + W_down (silu(W_gate n(z)) * W_up n(z)),  once a block, and after the last block z = n(z)
     o = A z + b_out
 
-m(h) is h, or h less its mean and divided by its deviation where `normalize` is set. n(z) is z divided by the root of the mean of its
-squares, and times trained gains: sqrt(mean z^2 + 1e-6). A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngram_multiplier`.
+m(h) is h, or h less its mean and divided by its deviation where `normalize` is set. n(z) is z / sqrt(mean(z^2) + 1e-6) times
+trained gains. A sum of decay^i e(w_(t-i)) is divided by the root of the sum of decay^(2i). c is `ngram_multiplier`.
 """
 
 from typing import Any

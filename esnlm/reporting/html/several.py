@@ -26,7 +26,7 @@ def render(runs: Sequence[Material], by_seed: bool) -> list[Section]:
         by_seed: whether runs that differ in nothing but their seed are one row of the table.
     """
     rows = [run.row for run in runs]
-    groups = run_table.group_by_seed(rows) if by_seed else [[row] for row in rows]
+    groups = run_table.group_by_seed(rows, [run.directory.path for run in runs]) if by_seed else [[row] for row in rows]
     sections: list[tuple[str, Html | None]] = [
         ("Side by side", _table(groups)),
         ("Losses", _curves(runs)),
@@ -99,6 +99,9 @@ def _table(groups: list[list[dict]]) -> Html:
     told = [f"{run_table.SEEDS_NOTE}."] if any(len(group) > 1 for group in groups) else []
     if len({str(row["summary"].get("data_sha256", {}).get("tokenizer")) for group in groups for row in group}) > 1:
         told.append("The runs are of different tokenizers: only bits per byte and nats per word compare their losses.")
+    every = [row for group in groups for row in group]
+    for find in (run_table.continued, run_table.on_different_pairs, run_table.of_other_steps):
+        told += [f"{line}." for line in find(every)]
     return join(tables, [note(line) for line in told])
 
 
@@ -112,7 +115,7 @@ def _sortable(text: str) -> Child | Cell:
 
 def _curves(runs: Sequence[Material]) -> Html | None:
     """Returns the losses in one picture: runs that differ in their seed only have one colour."""
-    kinds = [json.dumps(run.row["settings"], sort_keys=True) for run in runs]
+    kinds = [json.dumps(run_table.all_but_seed(run.directory.path)) for run in runs]
     several_seeds = len(set(kinds)) < len(kinds)
     keys = kinds if several_seeds else [run.name for run in runs]
     colour_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}

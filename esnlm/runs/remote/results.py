@@ -15,8 +15,7 @@ from esnlm.runs.remote.copies import RESULTS, named, note, read_notes, results_c
 from esnlm.runs.sealed_folder import MANIFEST
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# What a store has before its manifest.
-UNFINISHED = ("tokens.bin", "offsets.npy", "words.npy", "bytes.npy", "tokenizer/")
+ARRAYS = {"tokens.bin", "offsets.npy", "words.npy", "bytes.npy"}  # of a store, beside its tokenizer and its manifest
 
 
 def uploads_results(work: Function) -> Function:
@@ -62,12 +61,16 @@ def uploads_store(work: Function) -> Function:
 
 
 def _require_free(bucket: Bucket, overwrite: bool) -> None:
-    names = bucket.entries().keys()
-    if not names or all(name.startswith(UNFINISHED) for name in names):
+    names, url = bucket.entries().keys(), bucket.address.url
+    others = sorted(name for name in names if name not in ARRAYS | {MANIFEST} and not name.startswith("tokenizer/"))
+    if not names or (not others and ARRAYS & set(names) and MANIFEST not in names):
         return  # nothing, or what an upload that was cut short has left
-    url = bucket.address.url
     if MANIFEST not in names or "tokens.bin" not in names:
         raise InputError(f"{url}: exists and is not a token store; name another place for the store")
+    if others:
+        raise InputError(
+            f"{url}: has {others[0]}, which is not of a token store, and would be lost; name another place for the store"
+        )
     if not overwrite:
         raise InputError(f"{url}: exists; name another place for the store, or ask to overwrite it (--overwrite)")
 
@@ -79,7 +82,10 @@ def _upload_store(bucket: Bucket) -> None:
     there, names = bucket.entries().keys(), sizes.keys() - {MANIFEST}
     bucket.delete([MANIFEST] if MANIFEST in there else [])
     bucket.delete(there - sizes.keys())
-    bucket.upload({name: place.copy / name for name in names})
+    arrays_first = sorted(
+        names, key=lambda name: (name not in ARRAYS, name)
+    )  # by them the next command knows what was cut short
+    bucket.upload({name: place.copy / name for name in arrays_first})
     bucket.upload({MANIFEST: place.copy / MANIFEST})
 
 

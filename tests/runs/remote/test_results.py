@@ -86,6 +86,13 @@ def test_a_store_is_prepared_in_the_cloud(s3, text):
         make(text, s3.url("photos"), overwrite=True)
     line = f"{s3.url('photos')}: exists and is not a token store; name another place for the store"
     assert str(caught.value) == line and s3.listing("photos") == ["cat.png"]
+    s3.put("stores/new/notes.txt", b"important")
+    with pytest.raises(InputError, match="has notes.txt, which is not of a token store, and would be lost"):
+        make(text, url, overwrite=True)
+    s3.put("mine/tokenizer/tokenizer.json", b"{}")
+    with pytest.raises(InputError, match="mine: exists and is not a token store"):
+        make(text, s3.url("mine"))
+    assert s3.listing("mine/tokenizer") == ["tokenizer.json"]
 
 
 def test_an_upload_that_was_cut_short_is_no_store_and_is_done_again(s3, text, monkeypatch):
