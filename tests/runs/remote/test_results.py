@@ -9,7 +9,6 @@ from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.remote import results
 from esnlm.runs.remote.address import parse
 from esnlm.runs.remote.bucket import Bucket, CloudError
 from esnlm.runs.remote.results import uploads_results
