@@ -145,16 +145,19 @@ def _rows(grid: Grid, cells: list[dict[str, Any]]) -> tuple[list[str], list[list
 
 
 def _csv(grid: Grid, cells: list[dict[str, Any]]) -> str:
-    """Returns a row for each cell, with all digits: settings, runs, and mean and standard error of each measure."""
+    """Returns a row for each cell, with all digits: settings, runs, and mean, standard error and number of runs of each measure.
+
+    A collapsed model has no accuracy, so that a mean may be of fewer runs than the cell has.
+    """
     varied = list(dict.fromkeys(key for cell in cells for key in cell["values"]))
     header = ["cell", "case", *varied, "runs"]
     for name in grid.columns:
-        header += [name, f"{name}, se"]
+        header += [name, f"{name}, se", f"{name}, n"]
     lines = []
     for cell in cells:
         line = [cell["cell"], cell["case"], *(cell["values"].get(key) for key in varied), len(cell["runs"])]
         for name in grid.columns:
-            line += [cell["means"][name]["mean"], cell["means"][name]["se"]]
+            line += [cell["means"][name][part] for part in ("mean", "se", "n")]
         lines.append(line)
     return csv_table(header, lines)
 

@@ -425,6 +425,7 @@ def test_the_table_is_latex_and_csv_too(diverged):
     assert lines[0] == "% radius (out). Mean over runs that differ in their seed (one standard error)."
     assert any(line.startswith("spectral\\_radius=0.9 & 3, 2 diverged & ") for line in lines)
     [first, second] = csv.DictReader((its.out / "table.csv").read_text().splitlines())
+    assert (second["runs"], second["blimp"], second["blimp, n"]) == ("3", "54.0", "2")
     assert (first["cell"], first["radius"], first["runs"]) == ("spectral_radius=0.5", "0.5", "2")
     assert (first["val_nll"], first["val_nll, se"], second["blimp"]) == ("5.0", "0.0", "54.0")
     assert float(second["blimp, se"]) == pytest.approx(3)

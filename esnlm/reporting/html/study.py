@@ -54,7 +54,8 @@ def _grid(tree: dict[str, Any]) -> Html:
     for cell in [*cells, *(name for name in published if name not in cells)]:
         row: list[Any] = [cell, len(cells[cell]["runs"]) if cell in cells else "published"]
         for name, column in columns.items():
-            row.append(_cell(cells[cell]["means"][name] if cell in cells else {}, column["digits"]))
+            its_runs = len(cells[cell]["runs"]) if cell in cells else 0
+            row.append(_cell(cells[cell]["means"][name] if cell in cells else {}, column["digits"], its_runs))
             if name in compared:
                 mean, error = published.get(cell, {}).get(name) or (None, None)
                 row.append(_cell({"mean": mean, "se": error}, column["digits"]))
@@ -103,11 +104,12 @@ def _setting(value: Any) -> Cell:
     return Cell("" if value is None else str(value), None)
 
 
-def _cell(found: dict[str, Any], digits: int) -> Cell:
-    """Returns a mean with its standard error."""
+def _cell(found: dict[str, Any], digits: int, runs: int = 0) -> Cell:
+    """Returns a mean with its standard error, and of how many runs it is where a cell has more: a collapsed model has no accuracy."""
     mean, error = found.get("mean"), found.get("se")
     if mean is None:
         return Cell("", None)
     text = f"{float(mean):,.{digits}f}"
     exact = error is None or (digits == 0 and float(error) == 0)
-    return Cell(text if exact else f"{text} ({float(error or 0):,.{digits}f})", float(mean))
+    fewer = f" of {found['n']}" if 0 < found.get("n", runs) < runs else ""
+    return Cell((text if exact else f"{text} ({float(error or 0):,.{digits}f})") + fewer, float(mean))
