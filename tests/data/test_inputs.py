@@ -80,7 +80,7 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
     with pytest.raises(
         InputError,
-        match="^hf:saved: no field 'text'; there are story, id: `esnlm prepare` takes one of them with --field$",
+        match="^hf:saved: no field 'text'; there are story, id: name one of them with --field$",
     ):
         find_inputs(["hf:saved"])
     with pytest.raises(InputError, match="^hf:split: cannot be loaded: KeyError: "):

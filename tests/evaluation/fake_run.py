@@ -1,10 +1,11 @@
 """A run whose answers a test chooses, with all that `evaluate` asks of a run."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 
-from esnlm.runs.directory import RunDirectory
+from esnlm.runs.directory import FORMAT
 
 
 def no_unigram(ids):
@@ -24,8 +25,9 @@ def fake_run(directory, token_log_probs_of, unigram=no_unigram, encode=character
         unigram: log-probabilities of ids, (T - 1,).
     """
     if not (directory / "config.yaml").exists():
-        with RunDirectory(directory).begin():
-            (directory / "config.yaml").write_text("seed: 0\n")
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "format.json").write_text(json.dumps({"format": FORMAT}))
+        (directory / "config.yaml").write_text("seed: 0\n")
     return SimpleNamespace(
         name=name,
         step=step,
