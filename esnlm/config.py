@@ -154,6 +154,14 @@ class Experiment:
         self.compute.check()
         self.parent.check()
 
+    def check_new(self) -> None:
+        """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
+        require(
+            self.compute.state_precision == "float32" or self.model.reservoir_units > 0,
+            f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"
+            " is about; leave it out",
+        )
+
     def _check_regression(self, fitter: Fitter) -> None:
         """Raises InputError for a model whose readout no regression can fit."""
         kind = fitter.kind

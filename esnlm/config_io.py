@@ -35,14 +35,14 @@ def read(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     Raises:
         InputError: the file is missing or not YAML, a key is unknown, or a value has the wrong type or range.
     """
-    experiment = read_begun(file, overrides)
-    for name in experiment.tracking:
-        find_tracker(name)
-    return experiment
+    return _to_begin(read_begun(file, overrides))
 
 
 def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Does what `read` does for the config.yaml of a run, whose trackers need not be installed where it is read."""
+    """Does what `read` does for the config.yaml of a run, whose trackers need not be installed where it is read.
+
+    What only a new run is refused (`Experiment.check_new`) may stand in it.
+    """
     length = sum(map(len, overrides))
     line = f"command line: {length:,} characters of settings: give at most {LARGEST_FILE:,}, as a file may have"
     require(length <= LARGEST_FILE, line)
@@ -55,7 +55,12 @@ def from_dict(tree: dict[str, Any]) -> Experiment:
     Example:
         from_dict({"run": "runs/small", "model": {"reservoir": {"state_size": 256}}})
     """
-    experiment = _parse("experiment", _checked("experiment", _plain(tree)), ())
+    return _to_begin(_parse("experiment", _checked("experiment", _plain(tree)), ()))
+
+
+def _to_begin(experiment: Experiment) -> Experiment:
+    """Returns an experiment that can be begun. Raises InputError where it cannot, or a tracker of it is not installed."""
+    experiment.check_new()
     for name in experiment.tracking:
         find_tracker(name)
     return experiment

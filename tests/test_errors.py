@@ -400,7 +400,6 @@ TABLE = {
             TRAIN,
             "compute.state_precision is bf16: LSTM 512 has no reservoir, whose states it is about; leave it out",
             write("small.yaml", "model: {family: lstm, width: 512}\ncompute: {state_precision: bf16}"),
-            begins_a_run=True,
         ),
         Row(
             "an unknown precision",

@@ -39,8 +39,8 @@ MOST_SENTENCES = 1 << 29  # half a billion: their order in an epoch takes 4 GB
 # Bytes of a file in a row that take no room on the disk, and are read as zeros. Nothing that a StoreWriter writes has
 # any. A copy may have some, where the same byte stands there for long.
 LONGEST_HOLE = 1 << 20
-NAMES = {"manifest.json", "tokens.bin", "offsets.npy", "words.npy", "bytes.npy", "tokenizer"}  # what a store holds
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
+NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # of all that a store holds
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,9 +129,11 @@ def unroll(cell: Cell, tokens: jax.Array, positions: jax.Array, keep: jax.Array 
     """
     # All tokens at once: inside `jax.vmap` a matrix of the cell would have a gradient for each time step (ops/matmul.py).
     every = cell.embed(tokens.reshape(-1), None if keep is None else keep.reshape(-1, keep.shape[2]).T)  # (units, T B)
-    x = jax.tree.map(
-        lambda leaf: jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], *tokens.shape), -2, 0), every
-    )  # (T, units, B)
+
+    def by_step(leaf: jax.Array) -> jax.Array:
+        return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], *tokens.shape), -2, 0)  # (T, units, B)
+
+    x = jax.tree.map(by_step, every)
     through_time = getattr(cell, "through_time", None)
     if through_time is not None:
         return through_time(x, positions).mT

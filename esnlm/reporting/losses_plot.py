@@ -10,7 +10,7 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_table import group_by_seed, identify, name_group
+from esnlm.reporting.run_table import group_by_seed, identify, machine, name_group
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 
@@ -97,8 +97,8 @@ def read_curves(run: Path) -> Curves:
     """
     directory = RunDirectory(run)
     file = directory.metrics
-    begins = not file.exists() and directory.read_summary() is None
-    require(not begins, f"{file}: not there yet: this run has only begun; leave it out")
+    only_begun = not file.exists() and directory.read_summary() is None
+    require(not only_begun, f"{file}: not there yet: this run has only begun; leave it out")
     try:
         text = file.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]  # A training that goes on may have written half of its last line.
@@ -119,13 +119,7 @@ def read_curves(run: Path) -> Curves:
 def _devices(rows: Iterable[dict]) -> list[str]:
     """Returns the devices of finished runs, each once. Where a run is not finished, its device is not known."""
     devices = [found["summary"].get("device") for found in rows if found["summary"] is not None]
-    names = [
-        f"{device.get('count')} {device.get('kind')}"
-        + (f" of {device.get('cores')} cores" if device.get("platform") == "cpu" else "")
-        for device in devices
-        if isinstance(device, dict)
-    ]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(machine(device) for device in devices if device is not None))
 
 
 def _label(group: Sequence[dict]) -> str:

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from esnlm.evaluation.statistics import LEVEL
 from esnlm.reporting.blimp_report import read as read_report
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
+from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.small_file import read_small
@@ -74,12 +75,7 @@ def report(
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [*on_different_pairs(rows), *of_other_steps(rows)]
-    if whole:
-        notes += [
-            f"{row['run']} goes on from {row['parent']}: its words are those since then"
-            for row in rows
-            if row["parent"]
-        ]
+    notes += continued(rows) if whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
@@ -376,6 +372,16 @@ def group_by_seed(rows: Sequence[dict], runs: Sequence[Path]) -> list[list[dict]
             )
         group.append(row)
     return list(groups.values())
+
+
+def machine(device: Mapping[str, Any]) -> str:
+    """Returns the device of a summary as a text.
+
+    Example:
+        >>> machine({"platform": "cpu", "kind": "cpu", "count": 1, "cores": 2})
+        'cpu x 1, 2 cores'
+    """
+    return f"{device['kind']} x {device['count']}, {counted(device['cores'], 'core')}"
 
 
 def continued(rows: Iterable[dict]) -> list[str]:

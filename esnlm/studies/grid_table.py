@@ -10,7 +10,6 @@ import numpy as np
 from esnlm.reporting import run_table
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
-from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.studies import made_from
@@ -99,8 +98,9 @@ def read_measures(run: GridRun) -> dict[str, Any]:
     pairs = row["minimal_pairs"].get("blimp-paper", {})
     numbers["blimp"] = pairs.get("accuracy") if pairs.get("step") == summary["step"] else None
     device, versions = summary["device"], summary["versions"]
-    machine = f"{device['kind']} x {device['count']}, {counted(device['cores'], 'core')}"
-    origin = f"{machine}; " + ", ".join(f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy"))
+    origin = f"{run_table.machine(device)}; " + ", ".join(
+        f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")
+    )
     # float also reads "inf" and "nan", which are texts in JSON.
     measures = {name: None if number is None else float(number) for name, number in numbers.items()}
     made_from = {

@@ -107,6 +107,7 @@ def run_study(
     digest = None
     if grid.blimp is not None:
         digest = minimal_pairs.digest(minimal_pairs.load(grid.blimp))
+        _require_no_own_pairs(runs, grid.blimp)
         require_pairs([run.directory for run in runs], digest, grid.blimp)
     known = {
         directory: figures
@@ -115,7 +116,7 @@ def run_study(
     }
     if digest is None:
         _require_same_pairs(runs, known)
-    unfinished = _find_unfinished(grid, ours, digest, known)
+    unfinished = _find_unfinished(ours, digest, known)
     # Computed for all runs: this reads their token stores, and notices here one that cannot be used.
     flops = {run.directory: plan.flops(run.experiment) for run in runs}
     if only_plan:
@@ -252,6 +253,13 @@ def require_all_same(begun: list[Experiment]) -> None:
         require_same(experiment, RunDirectory(Path(experiment.run)), advice=advice)
 
 
+def _require_no_own_pairs(runs: Sequence[GridRun], given: Path) -> None:
+    """Raises InputError where minimal pairs are given to a run that has its own."""
+    for run in runs:
+        message = "generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
+        require(not run.experiment.data.has_minimal_pairs, f"{given}: {run.cell} {message}")
+
+
 def _require_same_pairs(runs: Sequence[GridRun], known: Mapping[Path, dict[str, Any]]) -> None:
     """Raises InputError where the table would set accuracies on different minimal pairs side by side.
 
@@ -268,15 +276,10 @@ def _require_same_pairs(runs: Sequence[GridRun], known: Mapping[Path, dict[str, 
         require(figures["pairs_sha256"] == first["pairs_sha256"], f"{run.directory.name} {message}: {advice}")
 
 
-def _find_unfinished(
-    grid: Grid, runs: list[GridRun], digest: str | None, known: Mapping[Path, dict[str, Any]]
-) -> list[GridRun]:
-    """Returns the runs that are not done. Raises InputError where minimal pairs are given to one that has its own."""
+def _find_unfinished(runs: list[GridRun], digest: str | None, known: Mapping[Path, dict[str, Any]]) -> list[GridRun]:
+    """Returns the runs that are not done."""
     unfinished = []
     for run in runs:
-        if digest and run.experiment.data.has_minimal_pairs:
-            message = "generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
-            raise InputError(f"{grid.blimp}: {run.cell} {message}")
         directory = RunDirectory(run.directory)
         scores = directory.evaluation / "blimp-paper.json"
         scored = blimp_report.read(scores) if digest and scores.exists() else None

@@ -47,17 +47,10 @@ def resolve(
         (experiment, changes): the changes are a text for each setting that differs, `key old -> new`.
 
     Raises:
-        InputError: the run was begun with another configuration, it cannot go on from the parent that is named, or a setting
-            is about what the model has not.
+        InputError: the run was begun with another configuration, or it cannot go on from the parent that is named.
     """
     if directory.config.exists():
         return require_same(experiment, directory, allowed)
-    rounds_states = experiment.compute.state_precision != "float32"
-    require(
-        not rounds_states or experiment.model.reservoir_units > 0,
-        f"compute.state_precision is {experiment.compute.state_precision}: {experiment.model.title} has no reservoir, whose states it"
-        " is about; leave it out",
-    )
     experiment = parent.resolve(_with_device_choices(experiment))
     config_io.write(experiment, directory.config)
     return experiment, []

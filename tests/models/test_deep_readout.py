@@ -14,6 +14,7 @@ from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
 from esnlm.compute import ComputeConfig, choose_compute
+from esnlm.config import Experiment
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
@@ -297,7 +298,8 @@ def test_settings_of_a_reservoir_that_is_not_there_do_not_matter():
     with pytest.raises(InputError, match=r"model.reservoir.mean_degree"):
         DeepReadoutConfig(reservoir=config.reservoir).check("model")
     config.check("model")
-    assert config.reservoir_units == 0, "so that compute.state_precision is refused"
+    with pytest.raises(InputError, match="GRU 16,384.* has no reservoir, whose states it is about; leave it out$"):
+        Experiment(model=config, compute=ComputeConfig(state_precision="bf16")).check_new()
     assert config.kernel("gpu") == "fused", "by the GRU's matrices"
     assert DeepReadoutConfig(reservoir=config.reservoir, diagonal=DiagonalConfig(units=8)).kernel("gpu") == "dense"
 

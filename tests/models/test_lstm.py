@@ -2,13 +2,17 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from esnlm.compute import ComputeConfig
 from esnlm.config import flatten
 from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
+from esnlm.features.recurrence import unroll
 from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.models.lstm import LstmConfig
 from esnlm.training import batches
@@ -336,3 +340,15 @@ def test_what_an_lstm_with_ngrams_cannot_do_is_refused(with_ngrams):
     )
     with pytest.raises(InputError, match="^x.ngrams.buckets is 0: it must be at least 1$"):
         dataclasses.replace(CONFIG, ngrams=HashedNgramsConfig(orders=(2,), buckets=0)).check("x")
+
+
+def test_the_gradient_of_w_ih_is_one_product_not_one_for_each_time_step(model):
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+    tokens = jnp.zeros((LONGEST, 3), jnp.int32)
+
+    def total(params):
+        return unroll(nnx.merge(graphdef, params, rest), tokens, tokens).sum()
+
+    program = str(jax.make_jaxpr(jax.grad(total))(params))
+    assert f"f32[{4 * CONFIG.width},{CONFIG.width}]" in program
+    assert f"f32[{LONGEST},{4 * CONFIG.width},{CONFIG.width}]" not in program

@@ -119,6 +119,10 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     assert f"more-seed1 goes on from {parents[1]}: its words are those since then" in run_table.report(on)
     early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
     assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
+    summary = (parents[0] / "summary.json").read_text()
+    (parents[0] / "summary.json").write_text(json.dumps(json.loads(summary) | {"config_sha256": "of another run"}))
+    assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "another run lies there now"
+    (parents[0] / "summary.json").write_text(summary)
     shutil.rmtree(parents[0])
     assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
 

@@ -33,7 +33,7 @@ class Material:
         """
         self.directory, self.scoring = RunDirectory(folder), scoring
         self.row: dict[str, Any] = run_table.row(folder)
-        self.experiment: Experiment = config_io.read(self.directory.config)
+        self.experiment: Experiment = config_io.read_begun(self.directory.config)
         self.name: str = self.row["run"] or folder.resolve().name
         self.may_load = True  # whether the page has the time to load the model
 

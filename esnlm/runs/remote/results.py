@@ -82,9 +82,8 @@ def _upload_store(bucket: Bucket) -> None:
     there, names = bucket.entries().keys(), sizes.keys() - {MANIFEST}
     bucket.delete([MANIFEST] if MANIFEST in there else [])
     bucket.delete(there - sizes.keys())
-    arrays_first = sorted(
-        names, key=lambda name: (name not in ARRAYS, name)
-    )  # by them the next command knows what was cut short
+    # The arrays come first: by them the next command knows an upload that was cut short.
+    arrays_first = sorted(names, key=lambda name: (name not in ARRAYS, name))
     bucket.upload({name: place.copy / name for name in arrays_first})
     bucket.upload({MANIFEST: place.copy / MANIFEST})
 
