@@ -237,6 +237,10 @@ def test_pairs_of_any_sentences_are_scored_or_the_first_bad_one_is_named(run, tm
     with pytest.raises(InputError) as error:
         minimal_pairs.load(file)
     assert str(error.value) == f"{file}:2: field 'sentence_bad' has half a surrogate pair, which is no text"
+    for blank in (text for text in SENTENCES.values() if not text.strip()):
+        file.write_text(json.dumps(pairs[0] | {"sentence_good": blank}))
+        with pytest.raises(InputError, match=":1: field 'sentence_good' is empty: give a sentence$"):
+            minimal_pairs.load(file)
 
 
 def test_any_text_is_prepared_or_refused(run, tmp_path):

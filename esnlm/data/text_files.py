@@ -118,7 +118,7 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
     for where, text in documents:
         if not isinstance(text, str):
             raise InputError(
-                f"{where}: its text is a {type(text).__name__}, not a string; name another field with --field"
+                f"{where}: its text is a {type(text).__name__}, not a string; `esnlm prepare` takes another field with --field"
             )
         if "\0" in text:
             raise InputError(f"{where}: not a text: it has a character 0x00; give plain text")

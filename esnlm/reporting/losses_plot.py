@@ -82,7 +82,9 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     if len(devices) > 1:
         notes = [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
     elif len(rows) > 1 and any(found["summary"] is None for found in rows):
-        notes = ["minutes: the device of a run is known when it is finished; compare them only where all have the same"]
+        notes = [
+            "minutes: the device of a run is known when it is finished; compare them only where all runs have the same device"
+        ]
     return "\n".join([*notes, f"written: {out}"])
 
 
@@ -97,12 +99,13 @@ def read_curves(run: Path) -> Curves:
     """
     directory = RunDirectory(run)
     file = directory.metrics
-    only_begun = not file.exists() and directory.read_summary() is None
-    require(not only_begun, f"{file}: not there yet: this run has only begun; leave it out")
+    goes_on = directory.read_summary() is None
+    require(file.exists() or not goes_on, f"{file}: not there yet: this run has only begun; leave it out")
     try:
         text = file.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]  # A training that goes on may have written half of its last line.
-        lines = [parse_json(line) for line in whole.splitlines()]
+        if goes_on:  # It may have written half of its last line.
+            text = text[: text.rfind(b"\n") + 1]
+        lines = [parse_json(line) for line in text.splitlines()]
         logged = [line for line in lines if "tokens" in line]
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
@@ -119,7 +122,7 @@ def read_curves(run: Path) -> Curves:
 def _devices(rows: Iterable[dict]) -> list[str]:
     """Returns the devices of finished runs, each once. Where a run is not finished, its device is not known."""
     devices = [found["summary"].get("device") for found in rows if found["summary"] is not None]
-    return list(dict.fromkeys(machine(device) for device in devices if device is not None))
+    return list(dict.fromkeys(machine(device) for device in devices if isinstance(device, dict)))
 
 
 def _label(group: Sequence[dict]) -> str:

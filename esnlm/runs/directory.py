@@ -146,7 +146,8 @@ class RunDirectory:
         """Says that the folder is a run's, before anything else is written there. Raises InputError where it is another's."""
         self.require_own()
         if not self.config.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
+            with self._told():
+                self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.format, {"format": FORMAT})
 
     def require_own(self) -> None:
@@ -180,13 +181,9 @@ class RunDirectory:
             yield
             return
         self.require_own()
-        try:
+        with self._told():
             self.path.mkdir(parents=True, exist_ok=True)
             handle = open(self.lock, "a")  # noqa: SIM115 (closed below, at the end of the hold)
-        except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run"
-            ) from None
         with handle:
             taken = f"{self.path}: another training is writing to this run directory; choose another with --run"
             if (missing := file_lock.lock(handle, taken)) is not None:
@@ -195,6 +192,16 @@ class RunDirectory:
                     stacklevel=3,
                 )
             yield
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tells in one line why the run directory cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run"
+            ) from None
 
     def _read_format(self) -> int | None:
         """Returns the number of the format, 1 for a run without one, or None where no run was begun."""

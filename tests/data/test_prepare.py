@@ -320,6 +320,13 @@ def test_the_summary(tmp_path, spelling, capfd):
     )
 
 
+def test_a_few_tokens_that_are_cut_off_are_told_of_without_a_warning(tmp_path, spelling, capfd):
+    source = write(tmp_path / "a.txt", "one two three\n" * 9 + "one two three four\n")
+    prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", max_length=16)
+    told = capfd.readouterr().err
+    assert "cut        1 sentences to 16 tokens: 4 tokens left out, 2.6 % of all" in told and "warning" not in told
+
+
 def test_progress_without_a_terminal_is_a_line_every_fifteen_seconds(monkeypatch, capfd):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -126,6 +126,7 @@ def test_losses_that_are_not_finite_leave_no_gap_in_the_picture_s_range(make_log
     [
         (None, "missing or damaged; restore it"),
         ("{", "missing or damaged; restore it"),
+        ('{"step": 1, "tokens": 5, "tokens_per_second": 9, "train_nll": 3}\n{"ste', "missing or damaged; restore it"),
         ('{"step": 1, "tokens": 5, "tokens_per_second": 0, "train_nll": 3}', "missing or damaged; restore it"),
         ('{"step": 1, "tokens": 5, "tokens_per_second": 9, "train_nll": "nan"}', "no training loss in it is finite"),
         ("", "no training loss in it is finite, or none yet"),

@@ -52,6 +52,15 @@ def test_what_is_there_of_another_is_neither_written_over_nor_taken_back(tmp_pat
     assert theirs.read_text() == "of another" and [path.name for path in tmp_path.iterdir()] == [first]
 
 
+def test_a_file_in_its_place_is_one_line(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    for begin in (RunDirectory(tmp_path / "run").claim, RunDirectory(tmp_path / "run").locked().__enter__):
+        with pytest.raises(
+            InputError, match="run: cannot write the run directory: File exists; choose another with --run"
+        ):
+            begin()
+
+
 def test_files_of_other_names_may_be_there(tmp_path):
     (tmp_path / "job.out").write_text("what a queue writes")
     with RunDirectory(tmp_path).locked():

@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from esnlm.data.sources.store import StoreData
 from esnlm.errors import InputError
-from esnlm.studies import comparable, grid, grid_plot, grid_table, shares, study
+from esnlm.studies import grid, grid_plot, grid_table, shares, study
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
 from tests.studies.cells import grid_cell
@@ -196,7 +195,7 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
     run = finished[1] / "runs" / "spectral_radius=0.5-seed0"
     file = write(tmp_path, "{kind: grid, base: base.yaml, runs: {cases: {one: {}}}}")
     (tmp_path / "base.yaml").write_text(
-        f"data: {{kind: store, train: {run / 'stores' / 'train'}, validation: {run / 'stores' / 'validation'}}}\n"
+        f"data: {{kind: store, train: {shutil.copytree(run / 'stores' / 'train', tmp_path / 'train')}, validation: {run / 'stores' / 'validation'}}}\n"
         "model: {reservoir: {state_size: 24, mean_degree: 4}, readout: {rank: 4}}"
     )
     pairs = next((run / "minimal_pairs").glob("*.jsonl"))
@@ -214,10 +213,11 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
     ), "what was scored at an earlier update is scored again"
     with pytest.raises(InputError, match="one-seed0/evaluation/blimp-paper.json: is of other minimal pairs than"):
         study.run_study(file, tmp_path / "out", blimp=run / "minimal_pairs")
-    other = StoreData(train=str(run / "stores" / "validation"))
+    shutil.rmtree(tmp_path / "train")
+    shutil.copytree(run / "stores" / "validation", tmp_path / "train")
     line = "one-seed0: was trained with another train text than lies here; name the same stores, or another folder"
     with pytest.raises(InputError, match=line):
-        comparable.require_texts([(tmp_path / "out" / "runs" / "one-seed0", other)])
+        study.run_study(file, tmp_path / "out", blimp=pairs)
 
 
 GRID = "{model.reservoir.spectral_radius: [0.5, 0.9]}"

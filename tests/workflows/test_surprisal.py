@@ -44,7 +44,10 @@ def test_words_in_bits_are_the_default(here, capsys, small):
 
 def test_a_column_of_a_table_keeps_the_others(here, capsys):
     (here / "items.csv").write_text('item,cond,text\n7,a,"The cats, that run"\n7,b,The cat\n')
-    rows = score(capsys, "--input", "items.csv", "--column", "text", "--by", "token", "--unit", "nats", "--no-eos")
+    words = ["--input", "items.csv", "--column", "text", "--by", "token", "--unit", "nats", "--no-eos"]
+    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
+    assert "has one word" not in capsys.readouterr().err
+    rows = score(capsys, *words)
     assert {(row["sentence"], row["item"], row["cond"]) for row in rows} == {("0", "7", "a"), ("1", "7", "b")}
     assert [row["token"] for row in rows] == ["The", " cats", ",", " that", " run", "The", " cat"]
 

@@ -83,8 +83,8 @@ def _upload_store(bucket: Bucket) -> None:
     bucket.delete([MANIFEST] if MANIFEST in there else [])
     bucket.delete(there - sizes.keys())
     # The arrays come first: by them the next command knows an upload that was cut short.
-    arrays_first = sorted(names, key=lambda name: (name not in ARRAYS, name))
-    bucket.upload({name: place.copy / name for name in arrays_first})
+    for part in (names & ARRAYS, names - ARRAYS):
+        bucket.upload({name: place.copy / name for name in part})
     bucket.upload({MANIFEST: place.copy / MANIFEST})
 
 

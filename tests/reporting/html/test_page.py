@@ -8,6 +8,7 @@ from importlib import resources
 import pytest
 
 from esnlm import commands
+from esnlm.config import ParentConfig
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import mcnemar
 from esnlm.reporting.html import several, study
@@ -108,12 +109,15 @@ def test_a_study(make_run, tmp_path):
         "study": f"sizes {WORSE}",
         "note": "Does it grow?",
         "command": "esnlm study sizes.yaml",
-        "columns": {"val_nll": {"title": "val NLL", "digits": 3}},
+        "columns": {"val_nll": {"title": "val NLL", "digits": 3}, "blimp": {"title": "minimal pairs, %", "digits": 1}},
         "cells": [
             {
                 "cell": "esn",
                 "runs": [{"run": f"esn-seed{seed}"} for seed in (0, 1)],
-                "means": {"val_nll": {"mean": 5.0625, "se": 0.0625}},
+                "means": {
+                    "val_nll": {"mean": 5.0625, "se": 0.0625, "n": 2},
+                    "blimp": {"mean": 54.0, "se": None, "n": 1},
+                },
             }
         ],
         "reference": {
@@ -124,9 +128,22 @@ def test_a_study(make_run, tmp_path):
     (folder / "table.json").write_text(json.dumps(tree))
     write_page([folder], tmp_path / "page.html")
     page = Reader((tmp_path / "page.html").read_text())
+    assert "54.0 of 1" in page.text and "5.062 (0.062) of" not in page.text
     for part in ("A study of 2 finished runs", "5.062 (0.062)", "5.250 (0.125)", "people", "esn (2 seeds)", WORSE):
         assert part in page.text
     assert study.read(tmp_path) is None and page.elements.count("script") == 1
+
+
+def test_the_page_says_what_keeps_runs_apart(make_run, tmp_path):
+    runs = [make_run("a"), make_run("b", seed=1, parent=ParentConfig(run="gone"))]
+    for run, ended in zip(runs, (0, 1000), strict=True):
+        step = json.loads((run / "evaluation" / "blimp-paper.json").read_text())["step"]
+        summary = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps(summary | {"step": step + ended}))
+    write_page(runs, tmp_path / "page.html", True)
+    page = Reader((tmp_path / "page.html").read_text()).text
+    assert "b goes on from gone: its words are those since then." in page and "(2 seeds)" not in page
+    assert "b: blimp-paper is of update 7, and the run ended at 1,007." in page and "a: blimp-paper is of" not in page
 
 
 def test_only_pages_are_replaced(make_run, tmp_path):
