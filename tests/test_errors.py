@@ -787,6 +787,12 @@ TABLE = {
             "python -m esnlm diagnose",
             "nothing to diagnose: give a run directory (--run), a configuration (--config) or both",
         ),
+        Row(
+            "a diagnosis that would replace something else",
+            "python -m esnlm diagnose --run run --out report",
+            "report: has a report of another reservoir or text; name another folder with --out, or give --overwrite",
+            lambda: (Path("report").mkdir(), Path("report/diagnostics.md").write_text("mine")),
+        ),
     ],
     "Signals, in Python": [
         Row(
@@ -1029,7 +1035,7 @@ TABLE = {
         Row(
             "a page of a damaged diagnosis",
             "python -m esnlm report run --html page.html",
-            "run/diagnostics/diagnostics.json: damaged; make it again with esnlm diagnose --run run",
+            "run/diagnostics/diagnostics.json: damaged; make it again with esnlm diagnose --run run --overwrite",
             damage_diagnosis,
         ),
         Row("no command", "python -m esnlm", "the following arguments are required: COMMAND (see --help)"),

@@ -14,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help="a configuration, which needs no training; --section.key value wins over it")
     add("--data", type=Path, metavar="FILE", help="text that drives it, one sentence a line (default: the run's own)")
     add("--out", type=Path, metavar="DIR", help="where the report goes (default: diagnostics/ in the run directory)")
+    add("--overwrite", action="store_true", help="replace a report of another reservoir or text")
     accept_settings(parser)
 
 
@@ -26,5 +27,6 @@ def run(options: argparse.Namespace) -> None:
         data=options.data,
         out=options.out,
         overrides=options.settings,
+        overwrite=options.overwrite,
         command=options.command,
     )

@@ -4,7 +4,9 @@ The reservoir is that of a run, that of a configuration, or both side by side. T
 sentences here, where a model starts each sentence at the state 0: only so is there time to forget.
 """
 
+import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,12 @@ from esnlm.reservoir import weights
 from esnlm.runs.atomic import write_file
 from esnlm.runs.console import stage
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
+from esnlm.runs.json_file import parse_json, spell_nonfinite, write_json
 from esnlm.runs.remote.results import uploads_results
 from esnlm.runs.screen import Screen
 from esnlm.training.summary import describe_device, versions
 
+NAMES = ("diagnostics.json", "diagnostics.md", "contraction.png")  # of the files of a report
 SLOTS = 8  # stretches of text that are read side by side
 STEPS = 300  # tokens that both states of a pair read
 HISTORY = 100  # tokens before them
@@ -46,6 +49,7 @@ def diagnose(
     overrides: Sequence[str] = (),
     data: Path | None = None,
     out: Path | None = None,
+    overwrite: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Diagnoses the reservoir of a run, of a configuration (which needs no training), or of both on one text.
@@ -58,13 +62,14 @@ def diagnose(
         overrides: `--section.key value` of the command line, for `config`.
         data: a text file, one sentence a line; without it the run's or the configuration's own text is read.
         out: the folder for the files; otherwise diagnostics/ in the run directory.
+        overwrite: whether to replace a report of other reservoirs, or of another text.
         command: the command, to stand in the report.
 
     Returns:
         What is written as JSON; distances and rates per token, in nats.
 
     Raises:
-        InputError: the model has no reservoir, or a file cannot be read or written.
+        InputError: the model has no reservoir, the folder has something else, or a file cannot be read or written.
     """
     if config is None and overrides:
         raise InputError(f"{' '.join(overrides)}: settings go with --config; a run has its own")
@@ -80,6 +85,11 @@ def diagnose(
     folder = out or _own_folder(source if loaded is None else loaded)
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, data)
+    named = [(loaded.name, loaded.config)] if loaded else []
+    if experiment and config is not None:
+        named.append((Path(config).name, experiment))
+    if not overwrite:
+        _require_place(folder, named, text)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -110,7 +120,7 @@ def diagnose(
     note = _write(result, curves, folder)
     _show(result)
     beside = f".md{'' if note else ', contraction.png'}"
-    print(f"written: {folder / 'diagnostics.json'} (and {beside} beside it){f'; {note}' if note else ''}")
+    print(f"written: {folder / NAMES[0]} (and {beside} beside it){f'; {note}' if note else ''}")
     return result
 
 
@@ -149,6 +159,25 @@ def _own_folder(diagnosed: Run | Experiment) -> Path:
         message = "there is a run already: diagnose it with --run, or name another folder with --out"
         raise InputError(f"{directory.path}: {message}")
     return directory.diagnostics
+
+
+def _require_place(folder: Path, reservoirs: Sequence[tuple[str, Experiment]], text: Text) -> None:
+    """Raises InputError where a folder has a report of other reservoirs than these, or of another text."""
+    if not any(os.path.lexists(folder / name) for name in NAMES):
+        return
+    here = [
+        {"name": name, "seed": experiment.seed, "settings": asdict(_echo_state_config(experiment, name).reservoir)}
+        for name, experiment in reservoirs
+    ]
+    try:
+        tree = parse_json((folder / NAMES[0]).read_bytes())
+        there = [{key: found[key] for key in ("name", "seed", "settings")} for found in tree["reservoirs"]]
+        same = tree["text"] == text.name and there == spell_nonfinite(here)
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        message = "has a report of another reservoir or text; name another folder with --out, or give --overwrite"
+        raise InputError(f"{folder}: {message}")
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
@@ -205,13 +234,13 @@ def _render(result: dict[str, Any], note: str | None) -> str:
 
 def _write(result: dict[str, Any], curves: dict[str, DistanceCurve], folder: Path) -> str | None:
     """Writes the three files, and returns the line that says why there is no plot, or None."""
-    picture = folder / "contraction.png"
+    figures, page, picture = (folder / name for name in NAMES)
     try:
         note = contraction.plot_contraction(curves, picture)
         if note:
             picture.unlink(missing_ok=True)  # it belongs to an earlier report
-        write_file(folder / "diagnostics.md", _render(result, note))
-        write_json(folder / "diagnostics.json", result)
+        write_file(page, _render(result, note))
+        write_json(figures, result)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     return note

@@ -1,7 +1,7 @@
 """Says of each part of a claim what a study has found: our numbers, and a verdict."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from esnlm.runs.console import counted
@@ -20,7 +20,7 @@ class Finding(NamedTuple):
     part: Part
     verdict: Verdict
     here: tuple[str, ...]  # our numbers, a text for each cell
-    reason: str  # why it was not tested, or not resolved; "" where the numbers say so
+    reason: str  # why it was not tested or not resolved, and which runs are left out; "" where the numbers say all
     differences: tuple[Difference, ...]
 
 
@@ -34,7 +34,7 @@ def examine(part: Part, outcome: Outcome | None) -> Finding:
         return _test_slopes(part, outcome)
     chosen = [_select(selection, outcome) for selection in part.selections]
     cells = [cell for cells in chosen for cell in cells]
-    here = tuple(f"{_label(part, cell)}: {_summarize(cell.measured(part.measure), part.measure)}" for cell in cells)
+    here = tuple(f"{_label(part, cell)}: {_summarize(cell, part.measure)}" for cell in cells)
     if missing := _find_missing(part, chosen, outcome):
         return Finding(part, Verdict.NOT_TESTED, here, missing, ())
     if part.check in ("under", "over"):
@@ -53,7 +53,7 @@ def examine(part: Part, outcome: Outcome | None) -> Finding:
         )
         for one, other in pairs
     )
-    return Finding(part, verdict.judge_differences(differences), here, _too_few(cells, part), differences)
+    return Finding(part, verdict.judge_differences(differences), here, _reservations(cells, part), differences)
 
 
 def _test_limit(part: Part, cells: Sequence[Cell]) -> Finding:
@@ -64,7 +64,7 @@ def _test_limit(part: Part, cells: Sequence[Cell]) -> Finding:
         over = sum(not (math.isfinite(value) and value <= part.limit) for value in values)
         counts.append(Count(cell.name, over if part.check == "over" else len(values) - over, len(values)))
         here.append(f"{_label(part, cell)}: {over} of {len(values)} over {part.limit:g}, {_range(values)}")
-    return Finding(part, verdict.judge_counts(counts), tuple(here), _too_few(cells, part), ())
+    return Finding(part, verdict.judge_counts(counts), tuple(here), _reservations(cells, part), ())
 
 
 def _test_slopes(part: Part, outcome: Outcome) -> Finding:
@@ -113,9 +113,16 @@ def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome
     return ""
 
 
-def _too_few(cells: Sequence[Cell], part: Part) -> str:
-    few = any(len(cell.measured(part.measure)) < verdict.FEWEST_SEEDS for cell in cells)
-    return f"fewer than {verdict.FEWEST_SEEDS} seeds" if few else ""
+def _reservations(cells: Sequence[Cell], part: Part) -> str:
+    """Returns what a reader of the verdict has to know of the runs: too few seeds, and runs that are left out; or ""."""
+    found = []
+    if any(len(cell.measured(part.measure)) < verdict.FEWEST_SEEDS for cell in cells):
+        found.append(f"fewer than {verdict.FEWEST_SEEDS} seeds")
+    lacking = sum(len(cell.runs) - len(cell.measured(part.measure)) for cell in cells)
+    if lacking:  # such as the accuracy of a model that has collapsed
+        left_out = "run without this measure is" if lacking == 1 else "runs without this measure are"
+        found.append(f"{lacking} {left_out} left out")
+    return "; ".join(found)
 
 
 def _label(part: Part, cell: Cell) -> str:
@@ -130,13 +137,14 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) or float(value).is_integer() else f"{value:.10g}"
 
 
-def _summarize(values: Mapping[int, float], measure: str) -> str:
-    """Returns mean and standard error of the seeds' values."""
+def _summarize(cell: Cell, measure: str) -> str:
+    """Returns mean and standard error of the seeds' values, and of how many runs they are where not all have the measure."""
+    values = list(cell.measured(measure).values())
     if not values:
         return "none"
-    digits = digits_of(measure)
-    found = mean_and_error(list(values.values()))
-    return format_mean(found["mean"], found["se"], digits)
+    found = mean_and_error(values)
+    text = format_mean(found["mean"], found["se"], digits_of(measure))
+    return text if len(values) == len(cell.runs) else f"{text} ({len(values)} of {counted(len(cell.runs), 'run')})"
 
 
 def digits_of(measure: str) -> int:

@@ -24,7 +24,9 @@ from esnlm.runs.atomic import write_file
 from esnlm.runs.console import stage, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
+from esnlm.runs.manifest import file_sha256
 from esnlm.runs.remote.address import is_url
+from esnlm.runs.sealed_folder import MANIFEST
 from esnlm.training import batches
 from esnlm.workflows.provenance import provenance
 
@@ -91,13 +93,15 @@ def measure_curve(
         "pairs": {"scoring": scoring, "pairs": len(pairs), "sha256": minimal_pairs.digest(pairs)} if pairs else None,
         "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
     }
-    known = _known_points(path, result, overwrite)
+    saved = {step: _digest(directory.checkpoints / str(step)) for step in words}
+    known = _known_points(path, result, saved, overwrite)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
     result["points"] = points = [point for point in known if point["step"] in words]
     for step, count in words.items():
         if step not in {point["step"] for point in points}:
-            points.append(_measure(newest, step, count, validation, text, pairs, scoring, order))
+            point = _measure(newest, step, count, validation, text, pairs, scoring, order)
+            points.append(point | {"checkpoint_sha256": saved[step]})
             points.sort(key=lambda point: point["words"])
             result["provenance"] = provenance(command)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,8 +155,27 @@ def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
     return words
 
 
-def _known_points(path: Path, header: dict, overwrite: bool) -> list[dict]:
-    """Returns the points that a file has of the same measurement. Raises InputError where it has something else, unasked."""
+def _digest(folder: Path) -> str:
+    """Returns the sha256 of a checkpoint's manifest, which tells two checkpoints of one update apart."""
+    try:
+        return file_sha256(folder / MANIFEST)
+    except OSError as error:
+        found = f"{folder / MANIFEST}: {error.strerror}"
+        raise InputError(f"{found}; delete this checkpoint, or restore it from a copy") from None
+
+
+def _known_points(path: Path, header: dict, saved: Mapping[int, str], overwrite: bool) -> list[dict]:
+    """Returns the points that a file has of the same measurement of the same checkpoints.
+
+    Args:
+        path: the file, which need not exist.
+        header: what the file has of the measurement.
+        saved: the sha256 of each checkpoint's manifest, by step.
+        overwrite: whether to go on without what is there.
+
+    Raises:
+        InputError: The file holds something else, and is not to be overwritten.
+    """
     require(
         path.suffix == ".json" and not path.is_dir(), f"{path}: no name for a JSON file; give one such as curve.json"
     )
@@ -166,11 +189,17 @@ def _known_points(path: Path, header: dict, overwrite: bool) -> list[dict]:
         found = parse_json(path.read_bytes())
         same = {key: found[key] for key in header} == json.loads(json.dumps(header))
         points = [_with_numbers(point) for point in found["points"]]
+        changed = [p["step"] for p in points if p["step"] in saved and p["checkpoint_sha256"] != saved[p["step"]]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         same = False
     if not same:
         raise InputError(
             f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
+        )
+    if changed:  # A run that was trained again under its name has checkpoints of the same steps.
+        raise InputError(
+            f"{path}: was measured on another checkpoint of update {min(changed)} than the run has now; name another file with"
+            " --out, or give --overwrite"
         )
     return points
 

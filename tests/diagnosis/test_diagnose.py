@@ -76,6 +76,26 @@ def test_a_text_of_one_s_own(folder, tmp_path):
     assert result["text"] == str(tmp_path / "text.txt")
 
 
+def test_a_report_of_something_else_is_not_replaced_unasked(folder, tmp_path):
+    (tmp_path / "text.txt").write_text("The cats sleep in the garden.\n" * 60)
+    diagnose(folder / "trained", out=tmp_path / "report")
+    diagnose(folder / "trained", out=tmp_path / "report")  # The same report again needs no question.
+    before = (tmp_path / "report" / "diagnostics.json").read_bytes()
+    line = "has a report of another reservoir or text; name another folder with --out, or give --overwrite"
+    ring = ["--model.reservoir.topology.kind", "ring"]
+    for options in (
+        {"run": folder / "trained", "data": tmp_path / "text.txt"},
+        {"config": folder / "other.yaml"},
+        {"config": folder / "other.yaml", "overrides": ring},
+    ):
+        assert refusal(out=tmp_path / "report", **options) == f"{tmp_path / 'report'}: {line}"
+    assert (tmp_path / "report" / "diagnostics.json").read_bytes() == before
+    diagnose(folder / "trained", data=tmp_path / "text.txt", out=tmp_path / "report", overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diagnostics.md").write_text("my own")
+    assert refusal(folder / "trained", out=tmp_path / "mine") == f"{tmp_path / 'mine'}: {line}"
+
+
 def test_a_deep_reservoir_of_membranes(folder, tmp_path, capsys):
     settings = [
         "--model.reservoir.layers",

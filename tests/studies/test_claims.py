@@ -137,6 +137,14 @@ def test_missing_cells_and_measures_are_not_tested(claims, tmp_path):
     assert (found.verdict, found.reason) == (Verdict.NOT_TESTED, "no minimal pairs, % of state_size=2048")
 
 
+def test_runs_that_are_left_out_of_a_verdict_are_told(claims, tmp_path):
+    accuracies = [[50.0, 50.1, 50.2, 50.3], [52.0, 52.1, 52.2, 52.3], [54.0, None, 54.2, 54.3]]
+    found = verdict_of(parts(claims)[1], tmp_path, sizes(*[[5.0] * 4] * 3, blimp=accuracies))
+    assert found.verdict == Verdict.HOLDS and found.reason == "1 run without this measure is left out"
+    assert [" of " in text for text in found.here] == [False, True] and "(3 of 4 runs)" in found.here[-1]
+    assert [len(each.values) for each in found.differences] == [3]
+
+
 def test_cells_are_compared_with_one_of_another_family(claims, tmp_path):
     found = verdict_of(parts(claims)[2], tmp_path, [*sizes(*FALLING), cell({}, "LSTM", val_nll=[4.1, 4.2, 4.0])])
     assert found.verdict == Verdict.HOLDS and len(found.differences) == 3

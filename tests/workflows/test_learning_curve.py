@@ -170,6 +170,29 @@ def test_figures_of_something_else_are_not_replaced_unasked(run, tmp_path):
     assert page.read_text() == "mine"
 
 
+def test_points_of_an_earlier_training_under_the_same_name_are_not_kept(run, curve, tmp_path):
+    again = tmp_path / "small"
+    shutil.copytree(run, again)
+    out, validation = again / "evaluation" / "curve" / "curve.json", again / "stores" / "validation"
+    arguments = {"store": validation, "data": [again / "minimal_pairs"], "order": 3}
+    figures = json.loads(out.read_text())
+    figures["validation"]["path"] = str(validation)
+    write_json(out, figures)
+    assert measure_curve(again, **arguments)["points"] == curve["points"]  # a copy's checkpoints are the same
+
+    last = curve["points"][-1]["step"]
+    shutil.rmtree(again / "checkpoints" / str(last))
+    shutil.copytree(run / "checkpoints" / "13", again / "checkpoints" / str(last))
+    with pytest.raises(InputError) as error:
+        measure_curve(again, **arguments)
+    line = f"was measured on another checkpoint of update {last} than the run has now"
+    assert str(error.value) == f"{out}: {line}; name another file with --out, or give --overwrite"
+    assert (
+        measure_curve(again, overwrite=True, **arguments)["points"][-1]["nll"]["model"]
+        == curve["points"][-2]["nll"]["model"]
+    )
+
+
 def test_a_run_without_a_curve_is_refused(run, tmp_path):
     (tmp_path / "ridge.yaml").write_text(
         f"run: {tmp_path / 'ridge'}\n{SMALL}".replace(SMALL.splitlines()[3], "training: {kind: ridge}")

@@ -102,7 +102,9 @@ class Material:
                 return found
         except (ValueError, KeyError, TypeError):
             pass
-        raise InputError(f"{self.diagnostics_file}: damaged; make it again with esnlm diagnose --run {self.path}")
+        raise InputError(
+            f"{self.diagnostics_file}: damaged; make it again with esnlm diagnose --run {self.path} --overwrite"
+        )
 
     @cached_property
     def loaded(self) -> Run | Html:

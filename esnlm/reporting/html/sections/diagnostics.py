@@ -24,7 +24,7 @@ def render(run: Material) -> Html | None:
     try:
         return join(map(_reservoir, run.diagnostics["reservoirs"]))
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{run.diagnostics_file}: damaged; make it again with {command}") from None
+        raise InputError(f"{run.diagnostics_file}: damaged; make it again with {command} --overwrite") from None
 
 
 def _reservoir(found: dict[str, Any]) -> Html:
