@@ -17,7 +17,7 @@ from esnlm.reporting.html import study as html_study
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder, search, search_plot, search_run, search_table, search_trials, study
 from esnlm.studies.search_trials import NO_OPTUNA, Trial, Trials
-from esnlm.workflows.train import INTERRUPTED
+from esnlm.workflows.train import INTERRUPTED, train_run
 from tests.studies.pool import PoolHere
 
 BASE = """
@@ -113,6 +113,30 @@ def test_three_trials_are_ranked_and_the_best_settings_can_be_trained(optuna, tm
     before = (out / "table.json").read_text()
     assert study.run_study(file, out, command="the command") == 0, "a finished search is shown"
     assert (out / "table.json").read_text() == before
+
+
+def test_all_trials_are_of_one_text_and_one_set_of_pairs(optuna, tmp_path):
+    base = f"run: {tmp_path / 'made'}\n{BASE}"
+    made = RunDirectory(tmp_path / "made")
+    (tmp_path / "made.yaml").write_text(base)
+    assert train_run(config_io.read(tmp_path / "made.yaml")) == 0
+    for name in ("train", "validation"):
+        shutil.copytree(made.stores / name, tmp_path / "stores" / name)
+    file, out = write(tmp_path / "study", SEARCH.replace("trials: 3", "trials: 1")), tmp_path / "out"
+    stores = f"data: {{kind: store, train: {tmp_path}/stores/train, validation: {tmp_path}/stores/validation}}"
+    (tmp_path / "study" / "base.yaml").write_text(BASE.replace(BASE.splitlines()[1], stores))
+    pairs = sorted(made.minimal_pairs.glob("*.jsonl"))
+    assert study.run_study(file, out, blimp=pairs[0]) == 0
+
+    more = write(tmp_path / "study", SEARCH)
+    (tmp_path / "study" / "base.yaml").write_text(BASE.replace(BASE.splitlines()[1], stores))
+    with pytest.raises(InputError, match="trial-0000/evaluation/blimp-paper.json: is of other minimal pairs than"):
+        study.run_study(more, out, blimp=pairs[1])
+    shutil.rmtree(tmp_path / "stores" / "train")
+    shutil.copytree(tmp_path / "stores" / "validation", tmp_path / "stores" / "train")
+    with pytest.raises(InputError, match="trial-0000: was trained with another train text than lies here; "):
+        study.run_study(more, out, blimp=pairs[0])
+    assert len(json.loads((out / "table.json").read_text())["trials"]) == 1
 
 
 def test_a_search_that_was_stopped_asks_for_the_same_trials(fake, monkeypatch, tmp_path, capsys):
