@@ -207,7 +207,7 @@ class Run:
     @in_float32
     def surprisal(
         self,
-        sentences: list[str],
+        sentences: Sequence[str | Sequence[str]],
         by: str = "word",
         unit: str = "bits",
         *,
@@ -226,8 +226,8 @@ class Run:
         -log p of it. docs/surprisal.md says how white space, punctuation and documents are treated.
 
         Args:
-            sentences: n texts.
-            by: "word" (what stands between white space) or "token".
+            sentences: n texts, or lists of words. The words of a list are joined by spaces, and are what has a row then.
+            by: "word" (of a text: what stands between white space) or "token".
             unit: "bits" or "nats".
             context: "sentence" begins each sentence with a fresh state; "document" carries the state from one sentence to
                 the next one of its document.
@@ -239,10 +239,12 @@ class Run:
             progress: whether to show how far the scoring is, on stderr.
 
         Raises:
-            InputError: an argument is unknown, or a sentence or document is too long for the memory.
+            InputError: an argument is unknown, a sentence or document is too long for the memory, a word of a list is empty, or
+                a token stands in two of them.
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
+            rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these words
         """
         groups = _documents(sentences, context, documents)
         options = surprisal.Options(
@@ -528,7 +530,9 @@ def _require_choices(*, count: int, length: int, temperature: float, top_k: int 
     require(seed >= 0, f"seed is {seed}: it must be at least 0")
 
 
-def _documents(sentences: list[str], context: str, documents: Sequence | None) -> list[list[str]]:
+def _documents(
+    sentences: Sequence[str | Sequence[str]], context: str, documents: Sequence | None
+) -> list[list[str | Sequence[str]]]:
     """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
     require(context in ("sentence", "document"), f"context is {context!r}: choose sentence or document")
     if context == "sentence":

@@ -1182,6 +1182,34 @@ TABLE = {
             write("items.tsv", "word\ttext\n1\tThe cats sleep.\n"),
         ),
         Row(
+            "a row without a word",
+            f"{TOKENS} --input words.csv --word word --sentence item",
+            "words.csv:3: no word in column 'word': leave the row out",
+            write("words.csv", "item,word\n1,The\n1,\n"),
+        ),
+        Row(
+            "words and sentences",
+            f"{TOKENS} --input words.csv --word word --column word",
+            "--column has whole sentences and --word has words: give one of them",
+            write("words.csv", "item,word\n1,The\n"),
+        ),
+        Row(
+            "sentences of no words",
+            f"{TOKENS} --input text.txt --sentence item",
+            "--sentence: for a table with a row a word, so give --word too",
+        ),
+        Row(
+            "words by tokens",
+            f"{TOKENS} --input words.csv --word word --sentence item --by token",
+            "by is 'token': with --word, a row is what a row of the table is; leave it out",
+        ),
+        Row(
+            "a column of surprisals",
+            f"{TOKENS} --input words.csv --word word --sentence item",
+            "words.csv: has a column 'surprisal_bits' already: give it another name",
+            write("words.csv", "item,word,surprisal_bits\n1,The,2\n"),
+        ),
+        Row(
             "documents without a table",
             f"{TOKENS} --input text.txt --document story",
             "--document names a column that tells documents apart: give --column and --context document with it",

@@ -5,6 +5,7 @@ With --tokens it makes a table of the surprisal of each word or token instead; d
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from esnlm.commands.base import STEP, step
 from esnlm.errors import require
@@ -25,6 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--by", choices=("word", "token"), help="a row a word, or a row a token (default: word)")
     add("--unit", choices=("bits", "nats"), help="of surprisals (default: bits)")
     add("--column", metavar="NAME", help="read sentences from this column of a TSV or CSV, and repeat the others")
+    add(
+        "--word",
+        metavar="NAME",
+        help="a row of the TSV or CSV is a word, in this column: write it again with surprisals",
+    )
+    add(
+        "--sentence",
+        nargs="+",
+        metavar="NAME",
+        help="with --word: the columns that tell sentences apart (default: Punkt splits the words)",
+    )
+    add("--language", metavar="NAME", help="with --word: of Punkt (default: english)")
+    add("--no-quotes", action="store_const", const=False, dest="quotes", help="quotation marks are a part of cells")
     add("--context", choices=("sentence", "document"), help="begin each with a fresh state (default: sentence)")
     add(
         "--document",
@@ -44,23 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_const", const=True, help="replace these files")
 
 
-# The options that --tokens alone takes: each is None where it is not given. Those of ROWS say what a row of the table is.
-ROWS = ["by", "unit", "punctuation", "whitespace", "eos"]
-TABLE = ["by", "unit", "column", "context", "document", "punctuation", "whitespace", "eos"]
-TABLE += ["out", "format", "plot", "overwrite"]
+# The options that --tokens alone takes: each is None where it is not given.
+ROWS = ["by", "unit", "punctuation", "whitespace", "eos"]  # what a row of the table is
+FILES = ["out", "format", "plot", "overwrite"]
+WORDS = ["word", "sentence", "language"]  # of a table with a row a word
+READ = ["column", "context", "document", "quotes"]
 
 
 def run(options: argparse.Namespace) -> None:
-    given = {name: getattr(options, name) for name in TABLE if getattr(options, name) is not None}
+    given = {name: value for name in ROWS + FILES + WORDS + READ if (value := getattr(options, name)) is not None}
     if options.tokens:
-        from esnlm.evaluation.surprisal import Options
-        from esnlm.workflows.surprisal import tabulate
-
-        rows = Options(scoring=options.scoring, **{name: given.pop(name) for name in ROWS if name in given})
-        table = tabulate(options.run, options.input, rows, step=options.step, **given)
-        print(table or "", end="")
+        print(_tabulate(options, given) or "", end="")
         return
-    names = ["--no-eos" if name == "eos" else f"--{name}" for name in given]
+    flags = {"eos": "--no-eos", "quotes": "--no-quotes"}
+    names = [flags.get(name, f"--{name}") for name in given]
     require(not given, f"{', '.join(names)}: for the table of surprisals, so give --tokens too")
     from esnlm.data.text_files import read_lines
     from esnlm.loaded_run import load
@@ -73,3 +84,28 @@ def run(options: argparse.Namespace) -> None:
     log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")
     for sentence, log_prob in zip(sentences, log_probs, strict=True):
         print(f"{log_prob:.6f}\t{sentence}")
+
+
+def _tabulate(options: argparse.Namespace, given: dict[str, Any]) -> str | None:
+    """Returns the table that was asked for, or None where it went to a file.
+
+    Args:
+        options: the command's.
+        given: those of the table that were given.
+    """
+    from esnlm.evaluation.surprisal import Options
+    from esnlm.workflows.surprisal import tabulate
+    from esnlm.workflows.surprisal_files import TableFiles
+    from esnlm.workflows.word_surprisal import WordColumns, tabulate_words
+
+    def take(names: list[str]) -> dict[str, Any]:
+        return {name: given.pop(name) for name in names if name in given}
+
+    rows, files = Options(scoring=options.scoring, **take(ROWS)), TableFiles(**take(FILES))
+    if "word" not in given:
+        alone = [f"--{name}" for name in WORDS if name in given]
+        require(not alone, f"{', '.join(alone)}: for a table with a row a word, so give --word too")
+        return tabulate(options.run, options.input, rows, files, step=options.step, **given)
+    require("column" not in given, "--column has whole sentences and --word has words: give one of them")
+    columns = WordColumns(**take([*WORDS, "document", "quotes"]))
+    return tabulate_words(options.run, options.input, columns, rows, files, step=options.step, **given)

@@ -33,11 +33,15 @@ class Table:
         return [{name: row[place] for place, name in kept} for row in self.rows]
 
 
-def read_table(path: Path | None) -> Table:
+def read_table(path: Path | None, quotes: bool = True) -> Table:
     """Reads a table: CSV where the name ends in .csv, else TSV. None is standard input, and TSV.
 
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled,
     as spreadsheets and pandas write it. Blank lines are left out.
+
+    Args:
+        path: the file.
+        quotes: False takes quotation marks as characters like others, as R writes tables with quote=FALSE.
 
     Raises:
         InputError: the file cannot be read, is not UTF-8 text, names no columns or one of them twice, has no row, has a row
@@ -47,7 +51,11 @@ def read_table(path: Path | None) -> Table:
     text = read_text(path)
     separator = "," if path and path.suffix.lower() == ".csv" else "\t"
     csv.field_size_limit(LONGEST_CELL)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    lines = io.StringIO(text, newline="")
+    if quotes:
+        reader = csv.reader(lines, delimiter=separator, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
     found: list[tuple[int, list[str]]] = []
     line = 1
     try:

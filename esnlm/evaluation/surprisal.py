@@ -7,6 +7,7 @@ docs/surprisal.md says how words, white space and documents are treated, and why
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,7 +88,7 @@ class Sentence:
 
 def surprisals(
     run: Reader,
-    documents: Sequence[Sequence[str]],
+    documents: Sequence[Sequence[str | Sequence[str]]],
     options: Options,
     progress: Shown = False,
 ) -> list[dict]:
@@ -95,18 +96,24 @@ def surprisals(
 
     Args:
         run: as from `esnlm.load`.
-        documents: sentences; those of one document are read one after another. Sentences are counted across all of them.
+        documents: sentences, each a text or its words; those of one document are read one after another. Sentences are counted
+            across all of them.
         options: what the rows are.
         progress: whether to show how far the scoring is.
 
     Raises:
-        InputError: an option is unknown, or a sequence is too long for the model or for the memory.
+        InputError: an option is unknown, a sequence is too long for the model or for the memory, a word is empty, or a token
+            stands in two words that were given.
     """
     options.check()
-    sentences = read(run, documents, options.scoring, progress=progress, trailing=options.whitespace == "trailing")
+    given = [[_text_and_words(sentence, options) for sentence in document] for document in documents]
+    texts = [[text for text, _ in document] for document in given]
+    sentences = read(run, texts, options.scoring, progress=progress, trailing=options.whitespace == "trailing")
+    its_words = [words for document in given for _, words in document]
     rows, names = [], options.columns()
-    for number, sentence in enumerate(sentences):
-        for position, (text, (start, end), nats) in enumerate(_parts(sentence, options)):
+    for number, (sentence, words) in enumerate(zip(sentences, its_words, strict=True)):
+        spans = None if words is None or options.by == "token" else _given_spans(sentence, words)
+        for position, (text, (start, end), nats) in enumerate(_parts(sentence, options, spans)):
             row = (number, position, text, start, end, nats / UNITS[options.unit])
             rows.append(dict(zip(names, row, strict=True)))
     return rows
@@ -238,15 +245,45 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
     return moved
 
 
-def _parts(sentence: Sentence, options: Options) -> Iterator[tuple[str, Span, float]]:
-    """Yields text, span and surprisal in nats of each word or token of a sentence, and of its end."""
+def _text_and_words(sentence: str | Sequence[str], options: Options) -> tuple[str, list[str] | None]:
+    """Returns a sentence as a text, and its words where these were given. Raises InputError where one of them is empty."""
+    if isinstance(sentence, str):
+        return sentence, None
+    words = [word.strip() for word in sentence]
+    require(all(words), f"the sentence {sentence!r} has an empty word: leave it out")
+    require(
+        options.punctuation == "attached",
+        f"punctuation is {options.punctuation!r}: the words of a sentence are given, so leave it out",
+    )
+    return " ".join(words), words
+
+
+def _given_spans(sentence: Sentence, words: Sequence[str]) -> list[Span]:
+    """Returns the characters of each word that was given. Raises InputError where a token stands in two of them."""
+    ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
+    spans = [(end - len(word), end) for word, end in zip(words, ends, strict=True)]
+    joined = set(alignment.join_words(sentence.spans, spans)) - set(spans)
+    both = "".join(repr(sentence.text[start:end]) for start, end in sorted(joined)[:1])
+    require(not both, f"{both}: a token stands in more than one of these words; give them as one word")
+    return spans
+
+
+def _parts(sentence: Sentence, options: Options, words: list[Span] | None = None) -> Iterator[tuple[str, Span, float]]:
+    """Yields text, span and surprisal in nats of each word or token of a sentence, and of its end.
+
+    Args:
+        sentence: a sentence.
+        options: what the rows are.
+        words: the words, which have no token in common; None: what stands between white space.
+    """
     tokens = sentence.nats[: len(sentence.ids)]
     if options.by == "token":
         for (start, end), nats in zip(sentence.spans, tokens, strict=True):
             yield sentence.text[start:end], (start, end), float(nats)
     elif len(tokens):
-        words = alignment.word_spans(sentence.text, options.punctuation) or [(0, len(sentence.text))]
-        words = alignment.join_words(sentence.spans, words)
+        if words is None:
+            words = alignment.word_spans(sentence.text, options.punctuation) or [(0, len(sentence.text))]
+            words = alignment.join_words(sentence.spans, words)
         owner = np.array(alignment.owners(sentence.spans, words))
         for number, (start, end) in enumerate(words):
             yield sentence.text[start:end], (start, end), sum_nats(tokens[owner == number])

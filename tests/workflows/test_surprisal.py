@@ -7,6 +7,7 @@ import json
 import pytest
 
 from esnlm import commands, loaded_run
+from esnlm.workflows import word_surprisal
 from tests.evaluation import small_run
 
 
@@ -56,6 +57,64 @@ def test_a_row_a_word_is_told_of(here, capsys):
     (here / "words.csv").write_text("word,rt\nThe,300\ncats,320\nsleep.,310\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--column", "word"]) == 0
     assert "each row of column 'word' has one word, which is scored as a whole sentence" in capsys.readouterr().err
+
+
+WORDS = """item,word,rt,sentence
+7,The,300,1
+7,cats,320,1
+7,sleep.,310,1
+7,The,290,2
+7,cat,305,2
+8,that,280,2
+8,run,333,2
+"""
+SENTENCES = ["The cats sleep.", "The cat", "that run"]
+
+
+@pytest.mark.parametrize("options", [[], ["--context", "document"], ["--whitespace", "trailing", "--unit", "nats"]])
+def test_a_table_of_words_is_written_again_with_their_surprisals(here, capsys, small, options):
+    (here / "words.csv").write_text(WORDS)
+    given = dict(zip([word.removeprefix("--") for word in options[::2]], options[1::2], strict=True))
+    value = f"surprisal_{given.get('unit', 'bits')}"
+    columns = ["--word", "word", "--sentence", "sentence", "--document", "item"]
+    rows = score(capsys, "--input", "words.csv", *columns, *options, "--format", "tsv")
+    before = list(csv.DictReader(io.StringIO(WORDS)))
+    assert [{name: row[name] for name in row if name != value} for row in rows] == before
+    expected = [row[value] for row in small.surprisal(SENTENCES, **given, documents=[7, 7, 8], eos=False)]
+    assert [float(row[value]) for row in rows] == pytest.approx(expected, abs=1e-6)
+
+
+def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeypatch):
+    (here / "words.csv").write_text(WORDS)
+    monkeypatch.setattr(word_surprisal, "load_punkt", lambda language: language)
+    split = {"The cats sleep. The cat": ["The cats sleep.", "The cat"], "that run": ["that run"]}
+    monkeypatch.setattr(word_surprisal, "punkt_splitter", lambda language: split.__getitem__)
+    assert (
+        commands.main(
+            ["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word", "--document", "item"]
+        )
+        == 0
+    )
+    printed, told = capsys.readouterr()
+    assert told == "7 words in 3 sentences, the longest of 3\n"
+    expected = [row["surprisal_bits"] for row in small.surprisal(SENTENCES, eos=False)]
+    found = [float(line.split("\t")[-1]) for line in printed.splitlines()[1:]]
+    assert found == pytest.approx(expected, abs=1e-6)
+    monkeypatch.setattr(word_surprisal, "load_punkt", lambda language: None)
+    assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
+    assert "no pretrained Punkt data for english found" in capsys.readouterr().err
+
+
+def test_words_are_drawn_and_doubts_told(here, capsys):
+    (here / "words.csv").write_text(WORDS)
+    words = ["--input", "words.csv", "--word", "word", "--sentence", "item", "sentence", "--plot", "words.png"]
+    assert commands.main(["score", "--run", "small", "--tokens", *words, "--out", "words.jsonl"]) == 0
+    told = capsys.readouterr().err
+    assert told == "7 words in 3 sentences, the longest of 3\nwritten: words.jsonl, words.png\n"
+    assert (here / "words.png").read_bytes()[:4] == b"\x89PNG"
+    words = ["--input", "words.csv", "--word", "word", "--sentence", "rt"]
+    assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
+    assert "warning: words.csv: each row is a sentence of its own" in capsys.readouterr().err
 
 
 def test_blank_lines_and_columns_tell_documents_apart(here, capsys, small):

@@ -1,0 +1,97 @@
+"""Tables with a row a word, as reading times are published: which neighbouring rows make a sentence."""
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import groupby
+
+from esnlm.data.tables import Table
+from esnlm.errors import require
+from esnlm.runs.console import counted
+
+MARKS = set(".,;:!?")  # what stands behind a word without a space, in English and many other languages
+OFTEN = 0.05  # [ours] of the words, the same as the one before it in its sentence: far more than in any text
+
+
+def read_words(table: Table, column: str) -> list[str]:
+    """Returns the word of each row, without white space at its ends.
+
+    Raises:
+        InputError: There is no such column, a row has no word, or a cell goes over several lines.
+    """
+    words = [cell.strip() for cell in table.column(column)]
+    for line, word in zip(table.lines, words, strict=True):
+        require(bool(word), f"{table.name}:{line}: no word in column {column!r}: leave the row out")
+        require(
+            not any(mark in word for mark in "\n\r\t"),
+            f"{table.name}:{line}: a line end or a tab in the word {word[:40]!r}: where quotation marks are a part of words, give"
+            " --no-quotes",
+        )
+    return words
+
+
+def group_rows(keys: Sequence[Hashable]) -> list[range]:
+    """Returns the rows of each sentence, or document: neighbours with one key.
+
+    Args:
+        keys: n values, one a row.
+    """
+    found: list[range] = []
+    for _, rows in groupby(range(len(keys)), lambda row: keys[row]):
+        first, *others = rows
+        found.append(range(first, first + 1 + len(others)))
+    return found
+
+
+def split_rows(words: Sequence[str], documents: Sequence[range], split: Callable[[str], list[str]]) -> list[range]:
+    """Returns the rows of each sentence of documents. A word belongs to the sentence that its first character is in.
+
+    Args:
+        words: n words, one a row.
+        documents: the rows of each document.
+        split: from a text to its sentences, in order; between them is white space only.
+    """
+    found: list[range] = []
+    for document in documents:
+        text, end, ends = " ".join(words[row] for row in document), 0, []
+        for sentence in split(text):
+            end = text.index(sentence, end) + len(sentence)
+            ends.append(end)
+        number, position, numbers = 0, 0, []  # of the sentence; of the word's first character; of each word's sentence
+        for row in document:
+            while position >= ends[number]:
+                number += 1
+            numbers.append(number)
+            position += len(words[row]) + 1
+        found += [range(document.start + rows.start, document.start + rows.stop) for rows in group_rows(numbers)]
+    return found
+
+
+def find_doubts(words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None) -> list[str]:
+    """Returns a line for each thing about the rows that may not be as it was meant.
+
+    Args:
+        words: n words.
+        sentences: the rows of each sentence.
+        keys: what told the sentences apart, one a row; None: they were split.
+    """
+    found = []
+    marks = [word for word in words if set(word) <= MARKS]
+    if marks:
+        found.append(
+            f"{counted(len(marks), 'row')} with a punctuation mark alone, such as {marks[0]!r}: it is scored with a space before it, which running"
+            " text does not have; to score it as running text, put it at the end of the word before"
+        )
+    again = sum(words[row] == words[row - 1] for rows in sentences for row in rows[1:])
+    if again > OFTEN * len(words):
+        found.append(
+            f"{counted(again, 'word')} the same as the one before: a table with a row for each reader of a word is scored as if all were one"
+            " text; keep one row a word"
+        )
+    if keys is not None:
+        if len(sentences) == len(words) > 1:
+            found.append("each row is a sentence of its own: name with --sentence what all words of a sentence share")
+        elif more := len(sentences) - len({keys[rows.start] for rows in sentences}):
+            found.append(
+                f"{counted(more, 'sentence')} with the name of an earlier one, from which other rows part them: where names begin anew in each"
+                " document, name its column too (--sentence DOCUMENT SENTENCE); else sort the rows in the order of reading"
+            )
+    return found

@@ -1,0 +1,55 @@
+"""The files of a table of surprisals: where they go, in which form, and that they replace nothing unasked."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from esnlm.errors import InputError, require
+from esnlm.reporting import surprisal_plot
+from esnlm.reporting.row_table import table_format, table_text
+from esnlm.runs.atomic import write_files
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFiles:
+    """Where a table goes."""
+
+    out: Path | None = None  # the table's file; None: the table is returned
+    format: str | None = None  # "tsv", "csv" or "jsonl"; None: by the suffix of `out`
+    plot: Path | None = None  # a PNG file to draw the surprisals in
+    overwrite: bool = False  # whether to replace files
+
+    def check(self) -> None:
+        """Raises InputError where a name does not say what to write, or a file is there that is not to be replaced."""
+        table_format(self.out, self.format)
+        require(
+            self.plot is None or self.plot.suffix.lower() == ".png", f"{self.plot}: the plot's name must end in .png"
+        )
+        for file in (self.out, self.plot):
+            if file is not None and file.exists() and not self.overwrite:
+                raise InputError(f"{file}: exists: name another file, or replace it with --overwrite")
+
+    def write(self, table: Sequence[dict], rows: Sequence[dict], title: str) -> str | None:
+        """Writes the files and says so. Returns the text of the table where it goes to no file.
+
+        Args:
+            table: the rows of the table.
+            rows: of `Run.surprisal`, to draw.
+            title: of the plot.
+        """
+        text = table_text(table, table_format(self.out, self.format))
+        contents: dict[Path, str | bytes | None] = {}
+        if self.out is not None:
+            contents[self.out] = text
+        notes = []
+        if self.plot is not None:
+            picture, note = surprisal_plot.plot(rows, title)
+            notes += [note] if note else []
+            if picture is not None:
+                contents[self.plot] = picture
+        write_files(contents)
+        if contents or notes:
+            notes = [f"written: {', '.join(map(str, contents))}"] * bool(contents) + notes
+            print("; ".join(notes), file=sys.stderr)
+        return text if self.out is None else None
