@@ -70,6 +70,7 @@ def fit_ids(
     window = Window(jnp.asarray(h), rows, y[np.concatenate(rows)])
     for _ in range(rule.epochs):
         rule.accumulate(accumulators, window, PRECISION)
+    rule.finish(accumulators, PRECISION)
     log_p = UnigramModel.from_counts(np.bincount(window.targets, minlength=classes)).log_p
     return rule.solve(accumulators, rank, HeldOut(h[held], y[held]), log_p)[0]
 
@@ -117,7 +118,7 @@ def _best_ridge(rule: Ridge, h: np.ndarray, y: np.ndarray, seed: int) -> tuple[n
 
 def _run_lms(rule: LeastMeanSquares, h: np.ndarray, y: np.ndarray, lengths: list[int]) -> Arrays:
     """Runs the delta rule, batch_size sequences side by side."""
-    step, slot = side_by_side(lengths, rule.batch_size)
+    step, slot = side_by_side(lengths, np.zeros(rule.batch_size, np.int64))
     steps = int(step.max()) + 1
     rows = np.full((steps, rule.batch_size), -1, np.int32)
     targets = np.zeros((*rows.shape, y.shape[1]), np.float32)
@@ -126,7 +127,7 @@ def _run_lms(rule: LeastMeanSquares, h: np.ndarray, y: np.ndarray, lengths: list
     w: Any = jnp.zeros((y.shape[1], h.shape[1]), jnp.float32)
     bias: Any = jnp.zeros(y.shape[1], jnp.float32)
     for _ in range(rule.epochs):
-        w, bias = run_delta_rule(w, bias, h, rows, targets, steps, rates, precision=PRECISION)
+        w, bias = run_delta_rule(w, bias, h, h[:1], rows, targets, steps, rates, precision=PRECISION)
     return {"w": np.asarray(w), "bias": np.asarray(bias)}
 
 

@@ -68,6 +68,10 @@ class Fitter(ABC):
             How many updates this was.
         """
 
+    def finish(self, accumulators: Accumulators, precision: str) -> int:
+        """Takes in what has waited for the next window, after the last one. Returns how many updates this was."""
+        return 0
+
     @abstractmethod
     def solve(
         self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray

@@ -4,7 +4,8 @@
 
 (Fujimaki 2026). One time step makes one update, over the B sentences k; d is the one-hot next token and r the features.
 With `intercept` a 1 is appended to r [ours]. B sentences are always under way, since a new one begins in a batch slot
-as soon as one ends there.
+as soon as one ends there. So that the windows in which the text comes decide nothing, the time steps in which a sentence of the
+next window may be read wait for it.
 """
 
 from dataclasses import dataclass
@@ -48,35 +49,85 @@ class LeastMeanSquares(Fitter):
         """Returns W_out(0) = 0, and the sums that tell each token's mean features.
 
         Returns:
-            {"w" (V, F), "bias" (V,)} float32 and {"cross" (V, F), "counts" (V,)} float64.
+            {"w" (V, F), "bias" (V,)} float32, {"cross" (V, F), "counts" (V,)} float64, and what waits for the next window:
+            "waiting" (n, F) float32, features, and "waiting_for" (n, 3) int32, the time step, slot and target of each.
         """
         weights = {"w": np.zeros((vocab_size, features), np.float32), "bias": np.zeros(vocab_size, np.float32)}
-        return weights | {"cross": np.zeros((vocab_size, features)), "counts": np.zeros(vocab_size)}
+        sums = {"cross": np.zeros((vocab_size, features)), "counts": np.zeros(vocab_size)}
+        return (
+            weights | sums | {"waiting": np.zeros((0, features), np.float32), "waiting_for": np.zeros((0, 3), np.int32)}
+        )
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
-        """Updates W_out with sentences, once a time step."""
+        """Updates W_out with sentences, once a time step, up to the step in which a sentence of the next window begins."""
         features, rows, targets = window
-        step, slot = side_by_side([len(row) for row in rows], self.batch_size)
-        steps, row = int(step.max()) + 1, np.concatenate(rows)
-        shape = 1 << (steps - 1).bit_length(), self.batch_size  # few shapes, so few compilations
-        laid_rows, laid_targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
-        laid_rows[step, slot], laid_targets[step, slot] = row, targets
+        waiting, waiting_for = accumulators["waiting"], accumulators["waiting_for"]
+        free = np.zeros(self.batch_size, np.int64)
+        np.maximum.at(free, waiting_for[:, 1], waiting_for[:, 0] + 1)
+        step, slot = side_by_side([len(row) for row in rows], free)
+        row, steps = np.concatenate(rows), int(free.min())
+
+        # The features that wait have the numbers -2, -3, ...; those of the window have the numbers of their rows.
+        numbers = np.concatenate([-2 - np.arange(len(waiting)), row])
+        places = np.concatenate([waiting_for, np.column_stack([step, slot, targets]).astype(np.int32)])
+        now = places[:, 0] < steps
+        self._run(accumulators, features, numbers[now], places[now], steps, precision)
+
+        host, later = np.asarray(features), numbers[~now]
+        kept = np.concatenate([waiting[-2 - later[later < 0]], host[later[later >= 0]]])
+        accumulators["waiting"], accumulators["waiting_for"] = kept, places[~now] - np.array([steps, 0, 0], np.int32)
+        for part in row_blocks(len(row), host.shape[1]):
+            add_by_target(accumulators["cross"], host[row[part]].astype(np.float64), targets[part])
+        accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
+        return steps
+
+    def finish(self, accumulators: Accumulators, precision: str) -> int:
+        """Updates W_out with what waits."""
+        waiting, places = accumulators["waiting"], accumulators["waiting_for"]
+        steps = int(places[:, 0].max(initial=-1)) + 1
+        self._run(accumulators, jnp.asarray(waiting), np.arange(len(waiting)), places, steps, precision)
+        accumulators["waiting"], accumulators["waiting_for"] = waiting[:0], places[:0]
+        return steps
+
+    def _run(
+        self,
+        accumulators: Accumulators,
+        features: jax.Array,
+        numbers: np.ndarray,
+        places: np.ndarray,
+        steps: int,
+        precision: str,
+    ) -> None:
+        """Runs time steps.
+
+        Args:
+            accumulators: whose "w" and "bias" are changed, and whose "waiting" is read.
+            features: (rows, F).
+            numbers: of the features of each place, as `run_delta_rule` has them, (n,).
+            places: time step, slot and target, (n, 3).
+            steps: how many there are.
+            precision: of the products.
+        """
+        if steps == 0:
+            return
+        shape = _few(steps), self.batch_size
+        laid, targets = np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        laid[places[:, 0], places[:, 1]], targets[places[:, 0], places[:, 1]] = numbers, places[:, 2]
+        waiting = accumulators["waiting"]
+        padded = np.zeros((_few(max(1, len(waiting))), waiting.shape[1]), np.float32)
+        padded[: len(waiting)] = waiting
         rates = np.array([1, self.intercept], np.float32) * np.float32(self.learning_rate / self.batch_size)
         accumulators["w"], accumulators["bias"] = run_delta_rule(
             accumulators["w"],
             accumulators["bias"],
             features,
-            laid_rows,
-            laid_targets,
+            padded,
+            laid,
+            targets,
             steps,
             rates,
             precision=precision,
         )
-        host = np.asarray(features)
-        for part in row_blocks(len(row), host.shape[1]):
-            add_by_target(accumulators["cross"], host[row[part]].astype(np.float64), targets[part])
-        accumulators["counts"] += np.bincount(targets, minlength=len(accumulators["counts"]))
-        return steps
 
     def solve(
         self, accumulators: Accumulators, rank: int | None, held_out: HeldOut, log_p: np.ndarray
@@ -95,17 +146,17 @@ class LeastMeanSquares(Fitter):
         return 4 * features * vocab_size * tokens
 
 
-def side_by_side(lengths: list[int], slots: int) -> tuple[np.ndarray, np.ndarray]:
+def side_by_side(lengths: list[int], free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Decides where each token of some sentences is read: each sentence, in order, begins in the slot that is free first.
 
     Args:
         lengths: tokens of each sentence.
-        slots: B.
+        free: the time step from which on each slot is free, (B,) int64; changed to what it is after the sentences.
 
     Returns:
         (steps, slots): the time step and the batch slot of every token of all sentences, (tokens,) each.
     """
-    free, begins, slot_of = np.zeros(slots, np.int64), [], []
+    begins, slot_of = [], []
     for length in lengths:
         slot = int(free.argmin())
         begins.append(free[slot])
@@ -115,11 +166,17 @@ def side_by_side(lengths: list[int], slots: int) -> tuple[np.ndarray, np.ndarray
     return np.concatenate(steps), np.repeat(slot_of, lengths)
 
 
+def _few(n: int) -> int:
+    """Returns the power of 2 from n on: few sizes, so few compilations."""
+    return 1 << (n - 1).bit_length()
+
+
 @partial(jax.jit, static_argnames="precision", donate_argnames=("w", "bias"))
 def run_delta_rule(
     w: jax.Array,
     bias: jax.Array,
     features: jax.Array,
+    waiting: jax.Array,
     rows: jax.Array,
     targets: jax.Array,
     steps: int,
@@ -132,7 +189,8 @@ def run_delta_rule(
     Args:
         w, bias: W_out (V, F) and (V,), overwritten.
         features: (rows, F).
-        rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle.
+        waiting: further features, (one or more, F).
+        rows: of the features of each step and slot, (T, B) int32; -1 where a slot is idle; row n of `waiting` is -2 - n.
         targets: (T, B) int32; or numbers (T, B, V), of which any may be a target in place of 0 and 1.
         steps: how many of the T to run.
         rates: mu / B, of w and of bias, (2,); the latter is 0 where there is no intercept.
@@ -141,8 +199,10 @@ def run_delta_rule(
 
     def step(t: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         w, bias = carry
-        running = (rows[t] >= 0)[:, None]
-        r = jnp.where(running, features[rows[t]], 0)  # (B, F)
+        row = rows[t][:, None]  # (B, 1)
+        running = row != -1
+        given = jnp.where(row < -1, waiting[-2 - rows[t]], features[rows[t]])
+        r = jnp.where(running, given, 0)  # (B, F)
         y = matmul(r, w, (1, 1), precision) + bias  # (B, V)
         e = targets[t] - y if targets.ndim == 3 else (-y).at[jnp.arange(len(r)), targets[t]].add(1)
         e = jnp.where(running, e, 0)

@@ -110,6 +110,7 @@ class ReadoutRegression:
             return
         began = time.monotonic() - state.seconds
         say(f"{self.fitter.kind}: making the readout")
+        state.step += self.fitter.finish(state.accumulators, self.precision)
         readout, state.regression = self._solve(state.accumulators, held_out)
         state.params, state.accumulators = {"readout": jax.tree.map(jax.numpy.asarray, readout)}, {}
         state.step += 1
@@ -140,10 +141,13 @@ class ReadoutRegression:
         for epoch in range(fitter.epochs):
             order = generator(self.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
             for window in batches.split_windows(lengths[order], self.window_tokens):
-                sentences = order[window.start : window.stop]
-                seen, number = seen + int(lengths[sentences].sum()), number + 1
-                if seen <= state.tokens:
-                    continue  # it was taken in before the run was stopped
+                sentences, number = order[window.start : window.stop], number + 1
+                ends = seen + np.cumsum(lengths[sentences])
+                seen = int(ends[-1])
+                # What was taken in before the run was stopped is left out, also where the windows were others then.
+                sentences = sentences[ends > state.tokens]
+                if len(sentences) == 0:
+                    continue
                 state.step += fitter.accumulate(state.accumulators, self._read(sentences), self.precision)
                 state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
                 state.seconds = time.monotonic() - began

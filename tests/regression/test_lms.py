@@ -8,9 +8,12 @@ from esnlm.regression.base import Window
 from esnlm.regression.lms import LeastMeanSquares
 from tests.regression.regression_problem import N, V, problem
 
+WINDOWS = ([range(40)], [range(0, 25), range(25, 40)], [range(s, s + 1) for s in range(40)])
 
+
+@pytest.mark.parametrize("windows", WINDOWS, ids=["one window", "two", "forty"])
 @pytest.mark.parametrize("slots", [1, 4, 50])
-def test_the_weights_are_those_of_the_delta_rule(slots):
+def test_the_weights_are_those_of_the_delta_rule(slots, windows):
     """W(t + 1) = W(t) + mu / B sum_k e_k r_k^T, over sentences of which each begins where a slot is free first."""
     features, targets = problem()
     lengths = np.random.default_rng(2).integers(3, 12, 40)
@@ -21,24 +24,25 @@ def test_the_weights_are_those_of_the_delta_rule(slots):
     buffer = np.empty_like(features)
     buffer[place] = features
     sums, updates = config.start(N, V), 0
-    for window in (range(0, 25), range(25, 40)):  # nothing but the weights is carried over
+    for window in windows:  # a slot goes on from one to the next
         rows = [place[bounds[s] : bounds[s + 1]] for s in window]
         part = targets[bounds[window.start] : bounds[window.stop]]
         updates += config.accumulate(sums, Window(jnp.asarray(buffer), rows, part), "float32")
+    updates += config.finish(sums, "float32")
+    assert sums["waiting"].shape == (0, N) and config.finish(sums, "float32") == 0
 
     w, c, steps = np.zeros((V, N)), np.zeros(V), 0
-    for window in (range(0, 25), range(25, 40)):
-        waiting, slot = list(window), [[] for _ in range(slots)]
-        while waiting or any(slot):
-            for k in range(slots):
-                if not slot[k] and waiting:
-                    s = waiting.pop(0)
-                    slot[k] = list(range(bounds[s], bounds[s + 1]))
-            now = [queue.pop(0) for queue in slot if queue]
-            errors = [np.eye(V)[targets[t]] - w @ features[t] - c for t in now]
-            w = w + 0.001 / slots * sum(np.outer(e, features[t]) for e, t in zip(errors, now, strict=True))
-            c = c + 0.001 / slots * sum(errors)
-            steps += 1
+    waiting, slot = list(range(40)), [[] for _ in range(slots)]
+    while waiting or any(slot):
+        for k in range(slots):
+            if not slot[k] and waiting:
+                s = waiting.pop(0)
+                slot[k] = list(range(bounds[s], bounds[s + 1]))
+        now = [queue.pop(0) for queue in slot if queue]
+        errors = [np.eye(V)[targets[t]] - w @ features[t] - c for t in now]
+        w = w + 0.001 / slots * sum(np.outer(e, features[t]) for e, t in zip(errors, now, strict=True))
+        c = c + 0.001 / slots * sum(errors)
+        steps += 1
     assert updates == steps
     # Some hundred updates in float32, each with a few roundings.
     np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())
@@ -54,6 +58,7 @@ def test_without_an_intercept_it_is_the_papers_own_readout():
     sums = LeastMeanSquares().start(N, V)
     fitter = LeastMeanSquares(batch_size=1, learning_rate=0.01, intercept=False)
     fitter.accumulate(sums, Window(jnp.asarray(features), rows, targets[:12]), "float32")
+    fitter.finish(sums, "float32")
     for r, target in zip(features[:12].astype(np.float64), targets, strict=False):
         w += 0.01 * np.outer(np.eye(V)[target] - w @ r, r)
     np.testing.assert_allclose(sums["w"], w, atol=1e-5 * np.abs(w).max())

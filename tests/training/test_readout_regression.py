@@ -113,6 +113,28 @@ def test_a_stopped_run_resumes_to_the_same_bits(finished, tmp_path, monkeypatch,
     same_run(finished[name], tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["ridge", "rls", "lms"])
+@pytest.mark.parametrize("tokens", [500, 3000])
+def test_a_stopped_run_may_go_on_with_other_windows(finished, tmp_path, monkeypatch, name, tokens):
+    """Every sentence is taken in once, and the readout is what it would have been, up to rounding."""
+    show = Progress.show
+
+    def show_and_stop(self, *arguments, **options):
+        show(self, *arguments, **options)
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "show", show_and_stop)
+        assert train_run(experiment(tmp_path, name)) == 75
+    other = experiment(tmp_path, name, "--compute.window_tokens", str(tokens))
+    assert train_run(other, allowed=["compute.window_tokens"]) == 0
+    found, expected = (json.loads((run / "summary.json").read_text()) for run in (tmp_path / name, finished[name]))
+    assert (found["words"], found["tokens"]) == (expected["words"], expected["tokens"])
+    assert found["val_nll"] == pytest.approx(expected["val_nll"], rel=1e-4)
+    if name == "lms":  # one update a time step, whatever the windows
+        assert found["step"] == expected["step"]
+
+
 def test_an_interrupted_run_has_no_readout_yet(tmp_path, monkeypatch):
     monkeypatch.setattr(Progress, "show", lambda self, *arguments, **options: signal.raise_signal(signal.SIGTERM))
     assert train_run(experiment(tmp_path, "ridge")) == 75
