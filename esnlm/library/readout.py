@@ -22,6 +22,12 @@ from esnlm.errors import InputError, require
 from esnlm.library import readout_fits
 from esnlm.regression.base import Fitter
 
+# What a run does beside its updates, and words of text: a readout in memory has neither. `continue` and `skip` it knows.
+OF_RUNS = {
+    "log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints", "validate_every", "stop_after", "stop_margin",
+    "schedule_by", "schedule_words", "warmup_words",
+}  # fmt: skip
+
 
 class Readout:
     """W (V, F), or A (V, r) and B (r, F), and b (V,), fitted by a rule.
@@ -32,7 +38,8 @@ class Readout:
         classes: V, how many ids there are; None: one more than the largest that is given to `fit`.
         seed: of the rows that are held out, and of adamw's first weights and order.
         settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), epochs=3, ... A batch of
-            adamw or lms is batch_size rows, or batch_size sequences where a list of sequences is given.
+            adamw or lms is batch_size rows, or batch_size sequences where a list of sequences is given. What is about
+            checkpoints, validation, logging and words of text belongs to runs and is refused.
 
     Raises:
         InputError: a setting is unknown or cannot be used.
@@ -51,7 +58,11 @@ class Readout:
         **settings: Any,
     ) -> None:
         self.rule = training_rule(kind, settings)
+        for name in settings:
+            require(name not in OF_RUNS, f"readout {kind} in memory: {name} is a setting of runs; leave it out")
         self.rule.check()
+        stops = isinstance(self.rule, TrainingConfig) and self.rule.on_nonfinite == "stop"
+        require(not stops, "on_nonfinite is 'stop': a readout in memory cannot be stopped; choose continue or skip")
         low = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
         wrong = f"rank is {rank}: {kind} makes a readout of full rank; leave it out"
         require(rank is None or (low and rank >= 1), wrong)
@@ -79,6 +90,9 @@ class Readout:
         h, y, lengths = _rows(states, targets)
         if y.dtype.kind in "iu":
             classes = int(y.max()) + 1 if self.classes is None else self.classes
+            by_gradients = isinstance(self.rule, TrainingConfig)
+            fits = self.rank is None or by_gradients or self.rank <= h.shape[1]
+            require(fits, f"rank is {self.rank}: of {h.shape[1]} features ridge makes at most that rank; lower it")
             require(y.ndim == 1 and y.min() >= 0 and y.max() < classes, f"ids must be (n,) of 0 .. {classes - 1}")
             fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, classes, self.rank, self.seed)
         else:
@@ -112,12 +126,17 @@ class Readout:
         """Returns the mean log p of the ids, in nats, or R^2 of the numbers, over all columns: more is better.
 
         Raises:
-            InputError: it is not fitted, or the shapes do not fit.
+            InputError: it is not fitted, the targets have another shape than those of the fit, or an id is none of its classes.
         """
         h, y, _ = _rows(states, targets)
         self._require_fitted(h)
+        outputs = len(self.arrays["bias"])
         if self._of_ids:
+            inside = y.ndim == 1 and y.dtype.kind in "iu" and y.min() >= 0 and y.max() < outputs
+            require(inside, f"ids must be (n,) of 0 .. {outputs - 1}")
             return float(self._log_probs(h)[np.arange(len(y)), y].mean())
+        shape = (len(h),) if self._flat else (len(h), outputs)
+        require(y.shape == shape, f"targets have the shape {y.shape}: it must be {shape}, as in the fit")
         return float(1 - np.sum((y - self._numbers(h)) ** 2) / np.sum((y - y.mean(axis=0)) ** 2))
 
     def _each(self, states: Any, compute: Callable[[np.ndarray], np.ndarray]) -> Any:

@@ -21,6 +21,7 @@ from esnlm.regression.ridge import Ridge
 from esnlm.regression.rls import RecursiveLeastSquares
 from esnlm.regression.solvers import solve_centred
 from esnlm.rng import Stream, generator
+from esnlm.training.average import evaluated
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.update import make_optimizer, make_step
 
@@ -140,7 +141,7 @@ def _descend(
     lengths: list[int],
     seed: int,
 ) -> Arrays:
-    """Takes the steps of an optimizer on the mean loss of each batch's rows, in an order of the seed for each epoch."""
+    """Takes the steps of an optimizer on the mean loss of each batch's rows. Returns the arrays, or with `ema` their average."""
     sequences = _sequences(lengths)
     size = rule.batch_size
     updates = rule.epochs * -(-len(sequences) // size)
@@ -155,7 +156,9 @@ def _descend(
     tree: dict = {"readout": {name: jnp.asarray(array, jnp.float32) for name, array in params.items()}}
     state = optimizer.init(tree)
     for epoch in range(rule.epochs):
-        order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(sequences))
+        order = np.arange(len(sequences))
+        if rule.order == "shuffled":
+            order = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(order)
         for first in range(0, len(order), size):
             rows = np.concatenate([sequences[i] for i in order[first : first + size]])
             padded = 1 << (len(rows) - 1).bit_length()  # few sizes, so few compilations
@@ -163,7 +166,7 @@ def _descend(
             weights[: len(rows)] = 1 / len(rows)
             taken = np.concatenate([rows, np.zeros(padded - len(rows), rows.dtype)])
             tree, state = update(tree, state, h[taken], y[taken], weights)
-    return {name: np.asarray(array) for name, array in tree["readout"].items()}
+    return {name: np.asarray(array) for name, array in evaluated(tree, state)["readout"].items()}
 
 
 def _sequences(lengths: list[int]) -> list[np.ndarray]:

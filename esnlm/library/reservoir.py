@@ -186,7 +186,7 @@ class Reservoir:
 
     @classmethod
     def of(cls, run: Run) -> "Reservoir":
-        """Returns the reservoir of a run that `esnlm.load` has restored.
+        """Returns the reservoir of a run that `esnlm.load` has restored. W_in of an ESN+i is as it was trained, and frozen here.
 
         Raises:
             InputError: the model has none.
@@ -199,7 +199,9 @@ class Reservoir:
             isinstance(config, EchoStateConfig),
             f"{run.name}: a model of family {config.family} is no echo state network",
         )
-        return cls(config.reservoir, run.model.reservoir, True)  # type: ignore[attr-defined]
+        assert isinstance(config, EchoStateConfig)
+        cell = run.model.reservoir  # type: ignore[attr-defined]
+        return cls(config.reservoir, cell.with_frozen_input() if config.train_input else cell, True)
 
     def replace(
         self,
@@ -221,7 +223,8 @@ class Reservoir:
             activation, update_rule: as in `draw`.
 
         Raises:
-            InputError: a shape does not fit, an entry is not finite, or there are several layers.
+            InputError: a shape does not fit, an entry is not finite, there are several layers, or a leak is given to a reservoir
+                of continuous time whose decay is not 1.
 
         Example:
             w = reservoir.w_rec.copy()
@@ -249,6 +252,11 @@ class Reservoir:
                 "input_scale": float(np.sqrt(np.mean(np.square(entries)))),
             }
         if leak is not None:
+            decay = 1.0 if config.continuous is None else config.continuous.decay
+            apart = (
+                f"leak: this reservoir has continuous.decay {decay:g}, and a leak alone would make it 1; draw another"
+            )
+            require(decay == 1, apart)
             a = parts.leaks(leak, old.state_size)
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
             changes |= {"leak_spacing": "uniform", "continuous": None}

@@ -10,9 +10,10 @@ from esnlm import config_io, loaded_run
 from esnlm.config import Experiment, as_dict
 from esnlm.data.sources.given import put_sentences
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import require
+from esnlm.errors import InputError, require
 from esnlm.library import text
 from esnlm.loaded_run import Run
+from esnlm.regression.base import Fitter
 from esnlm.runs.directory import RunDirectory
 from esnlm.workflows.train import INTERRUPTED, train_run
 
@@ -36,7 +37,8 @@ def train(
         experiment: an Experiment, the same as nested dicts, or a YAML file.
         callbacks: functions of the step and of the metrics logged there, a dict such as {"step": 20, "train_nll": 6.1, ...}
             or {"step": 100, "epoch": 1, "val_nll": 5.2, ...}. Where one returns True, the run stops after the updates under
-            way and is saved. What one raises ends the call, and the run can be resumed from its last checkpoint.
+            way and is saved. A regression has no readout before its end, so that to stop it raises InputError; it is saved, too.
+            What one raises ends the call, and the run can be resumed from its last checkpoint.
         sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
         validation: texts to validate on, where there are `sentences`.
         tokenizer: of the sentences: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
@@ -46,7 +48,7 @@ def train(
         The run, restored from its newest checkpoint.
 
     Raises:
-        InputError: the data, the configuration or the run directory cannot be used.
+        InputError: the data, the configuration or the run directory cannot be used, or a callback stopped a regression.
         KeyboardInterrupt: it was interrupted (in a notebook: the stop button). The run is saved by then.
 
     Example:
@@ -77,4 +79,7 @@ def train(
     status = train_run(read, allow_change, listeners=[tell] if callbacks else (), ends_process=False)
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
+    if status == INTERRUPTED and isinstance(read.training, Fitter):
+        message = f"a callback stopped it before {read.training.kind} made the readout; the same call without it resumes the run"
+        raise InputError(f"{read.run}: {message}")
     return loaded_run.load(read.run)

@@ -69,7 +69,8 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
 
 def _losses(summary: dict[str, Any]) -> list[list[str]]:
     """Returns the rows of the table of losses."""
-    of_what = "a sample of it" if "regression" in summary else "mean over the last epoch"
+    of_epoch = summary.get("train_nll_of", "the last epoch")
+    of_what = "a sample of it" if "regression" in summary else f"mean over {of_epoch}"
     rows = [[f"training, {of_what}", *_row(summary["train_nll"], None)]]
     if summary["val_nll"] is not None:
         rows.append(["validation", *_row(summary["val_nll"], None)])

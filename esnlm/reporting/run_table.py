@@ -75,7 +75,7 @@ def report(
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [*on_different_pairs(rows), *of_other_steps(rows)]
-    notes += continued(rows) if whole else []
+    notes += [*continued(rows), *of_unfinished_epochs(rows)] if whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
@@ -388,6 +388,15 @@ def continued(rows: Iterable[dict]) -> list[str]:
     """Returns a line for each run that goes on from another one: its words are not all that its arrays have seen."""
     return [
         f"{row['run']} goes on from {row['parent']}: its words are those since then" for row in rows if row["parent"]
+    ]
+
+
+def of_unfinished_epochs(rows: Iterable[dict]) -> list[str]:
+    """Returns a line for each run that ended within an epoch: its train NLL is of fewer updates than that of others."""
+    return [
+        f"{row['run']}: train NLL is the mean over {row['summary']['train_nll_of']}"
+        for row in rows
+        if "train_nll_of" in row["summary"]
     ]
 
 

@@ -258,6 +258,12 @@ class Reservoir(nnx.Module):
         trained.input = TrainedInput(self.stored_w_in)
         return trained
 
+    def with_frozen_input(self) -> "Reservoir":
+        """Returns the same reservoir with W_in as it is now among what is frozen."""
+        frozen = nnx.merge(*nnx.split(self))
+        frozen.input = FrozenMatrix(self.stored_w_in)
+        return frozen
+
     def read_below(self, below: jax.Array) -> jax.Array:
         """Returns W_in r, (N, B), of the output r of the layer below."""
         return sparse.matmul(self.input.get_value(), below)
@@ -405,6 +411,10 @@ class Stack(nnx.Module):
     def with_trained_input(self) -> "Stack":
         """Returns the same stack with W_in of the first layer among what is trained."""
         return Stack([self.layers[0].with_trained_input(), *self.layers[1:]])
+
+    def with_frozen_input(self) -> "Stack":
+        """Returns the same stack with W_in of the first layer as it is now among what is frozen."""
+        return Stack([self.layers[0].with_frozen_input(), *self.layers[1:]])
 
     def _climb(self, first: jax.Array, states: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Returns the new states of all layers, given that of the first."""

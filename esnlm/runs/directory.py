@@ -44,7 +44,9 @@ class RunDirectory:
     data = Entry("data.json", "The sha256 of the token stores and of the tokenizer that the run was begun with.")
     tokenizer = Entry("tokenizer/", "The tokenizer, a copy of the token store's.")
     unigram = Entry("unigram.npy", "How often each token is predicted in the training text, (V,) int64.")
-    stores = Entry("stores/", "The token stores of a corpus that was generated for the run.")
+    stores = Entry(
+        "stores/", "The token stores of a corpus that was generated for the run, or of sentences given in Python."
+    )
     minimal_pairs = Entry("minimal_pairs/", "The minimal pairs of a corpus that was generated for the run.")
     frozen = Entry("frozen/", "The reservoir, which no optimizer trains, saved once as a checkpoint.")
     initial = Entry("initial/", "The trained arrays that the run began from, where it goes on from another run.")

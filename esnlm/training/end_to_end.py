@@ -86,7 +86,10 @@ class EndToEndUpdates(Updates):
             packed = batches.pack_targets(part, rows, size, predictions=whole.predictions())
             return self.loss_and_gradient(self.frozen, params, batch, packed, self.key)
 
-        return reduce(update.add_trees, map(of_part, batches.split_update(whole, self.compute.chunk_tokens)))
+        def together(total: tuple[jax.Array, dict, jax.Array], more: tuple[jax.Array, dict, jax.Array]) -> Any:
+            return *update.add_trees(total[:2], more[:2]), jnp.maximum(total[2], more[2])
+
+        return reduce(together, map(of_part, batches.split_update(whole, self.compute.chunk_tokens)))
 
 
 def loss_and_gradient(

@@ -129,7 +129,12 @@ def memory(
 
 def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
     """Returns the updates of a whole run; 0 for a regression."""
-    return training.epochs * math.ceil(sentences / training.batch_size) if isinstance(training, TrainingConfig) else 0
+    return training.epochs * updates_per_epoch(training, sentences) if isinstance(training, TrainingConfig) else 0
+
+
+def updates_per_epoch(training: TrainingConfig, sentences: int) -> int:
+    """Returns the updates of one pass over the training text."""
+    return math.ceil(sentences / training.batch_size)
 
 
 def _describe(needed: Memory, optimizer: str) -> str:

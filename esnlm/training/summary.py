@@ -15,6 +15,8 @@ from esnlm.data.corpus import Corpus, fingerprints
 from esnlm.distributed import group
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.parallel import mesh as meshes
+from esnlm.regression.base import Fitter
+from esnlm.training.plan import updates_per_epoch
 from esnlm.training.state import State
 from esnlm.training.usage import usage_of
 from esnlm.versions import version
@@ -46,7 +48,7 @@ def summarize(
     return {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
-        "epochs": training.epochs,
+        "epochs": epochs_made(training, len(corpus.train), state.step),
         "tokens": state.tokens,
         "words": state.words,
         "skipped_updates": state.skipped,
@@ -70,12 +72,22 @@ def summarize(
         "device": describe_device() | {"mesh": meshes.describe(None if placement is None else placement.mesh)},
         "data_sha256": fingerprints(corpus),
         "config_sha256": hash_config(experiment),
-    } | _where_there_is_one(experiment, state)
+    } | _where_there_is_one(experiment, state, len(corpus.train))
 
 
-def _where_there_is_one(experiment: Experiment, state: State) -> dict[str, Any]:
+def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> int | float:
+    """Returns the epochs of a run that ended at update `step`: those asked for, or fewer where it ended early."""
+    if not isinstance(training, TrainingConfig):
+        return training.epochs
+    whole, more = divmod(step, updates_per_epoch(training, sentences))
+    return whole if more == 0 else round(step / updates_per_epoch(training, sentences), 3)
+
+
+def _where_there_is_one(experiment: Experiment, state: State, sentences: int) -> dict[str, Any]:
     """Returns the values that only some runs have: of a regression, of early stopping, and of the run that it goes on from."""
     training, found = experiment.training, dict[str, Any]()
+    if isinstance(training, TrainingConfig) and (more := state.step % updates_per_epoch(training, sentences)):
+        found["train_nll_of"] = f"{more:,} of the {updates_per_epoch(training, sentences):,} updates of an epoch"
     if state.regression:
         found["regression"] = state.regression
     if isinstance(training, TrainingConfig) and training.stop_after is not None:

@@ -92,9 +92,55 @@ def test_sequences_are_given_and_returned_as_lists():
     assert [len(each) for each in listed.predict(cut)] == [50, 10, 140]
 
 
+def test_adamw_keeps_an_average_and_an_order():
+    """The average of the arrays after each update, and rows in the order in which they are given."""
+    settings = {"learning_rate": 0.1, "batch_size": 60, "order": "corpus"}
+    averaged = esnlm.Readout("adamw", epochs=1, ema=0.5, **settings).fit(H, Y)
+    params, after = {"w": np.zeros((2, 6)), "bias": np.zeros(2)}, []
+    optimizer = oracle.AdamW(params, lr=0.1)
+    for first in range(0, 200, 60):
+        h, y = H[first : first + 60], Y[first : first + 60]
+        e = (h @ params["w"].T + params["bias"] - y) / y.size
+        params = optimizer.step(params, {"w": e.T @ h, "bias": e.sum(0)})
+        after.append({name: np.array(array) for name, array in params.items()})
+    weights = 0.5 ** np.arange(len(after) - 1, -1, -1.0)
+    # In float32, 1 - beta2 of AdamW's bias correction is off by 1.3e-5 of itself, and a step by half of that.
+    for name in ("w", "bias"):
+        expected = np.average([each[name] for each in after], axis=0, weights=weights)
+        np.testing.assert_allclose(averaged.arrays[name], expected, rtol=1e-5, atol=1e-6)
+    last = esnlm.Readout("adamw", epochs=1, **settings).fit(H, Y)
+    np.testing.assert_allclose(last.arrays["w"], after[-1]["w"], rtol=1e-5, atol=1e-6)
+
+
+def fitted(targets):
+    return esnlm.Readout(regularizations=(1.0,)).fit(H, targets)
+
+
 @pytest.mark.parametrize(
     "act, line",
     [
+        (
+            lambda: fitted(Y[:, :1]).score(H, Y[:, 0]),
+            "targets have the shape (200,): it must be (200, 1), as in the fit",
+        ),
+        (
+            lambda: fitted(Y[:, 0]).score(H, Y[:, :1]),
+            "targets have the shape (200, 1): it must be (200,), as in the fit",
+        ),
+        (lambda: fitted(IDS).score(H, IDS - 1), "ids must be (n,) of 0 .. 3"),
+        (lambda: fitted(IDS).score(H, IDS + 1), "ids must be (n,) of 0 .. 3"),
+        (
+            lambda: esnlm.Readout("ridge", rank=7).fit(H, IDS),
+            "rank is 7: of 6 features ridge makes at most that rank; lower it",
+        ),
+        (
+            lambda: esnlm.Readout("adamw", schedule="linear", schedule_by="words"),
+            "readout adamw in memory: schedule_by is a setting of runs; leave it out",
+        ),
+        (
+            lambda: esnlm.Readout("adamw", on_nonfinite="stop"),
+            "on_nonfinite is 'stop': a readout in memory cannot be stopped; choose continue or skip",
+        ),
         (lambda: esnlm.Readout("svm"), "readout is 'svm': choose adamw, ridge, rls, lms"),
         (
             lambda: esnlm.Readout("ridge", epochs=3),

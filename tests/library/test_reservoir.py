@@ -1,21 +1,28 @@
 """A reservoir in the hand runs as the equations say, and refuses what it cannot be, in one line."""
 
 import pickle
+from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
 
 import esnlm
+from esnlm.config import ComputeConfig, Experiment
 from esnlm.errors import InputError
 from esnlm.library import parts
 from esnlm.library.reservoir import Reservoir
+from esnlm.loaded_run import Run
+from esnlm.models.echo_state import EchoStateConfig
+from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.topology import TOPOLOGIES
-from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
+from tests.evaluation.small_run import TOKENIZER
 
 U = np.random.default_rng(5).normal(size=(40, 3))
 TOKENS = [np.array([4, 0, 11, 4, 7]), np.array([2]), np.array([11, 11, 3])]
@@ -112,6 +119,33 @@ def test_parts_are_replaced_and_the_settings_say_so(series):
     assert (settings.leak_min, settings.leak_max, settings.input_scale) == (0, 1, 1)
     assert settings.input_connectivity == pytest.approx(3 / 180)
     assert dense(series.w_rec).any() and series.settings.topology.kind == "erdos_renyi"  # the first one is as it was
+
+
+@pytest.mark.parametrize("layers, input_connectivity", [(1, 0.3), (2, 0.3), (1, 1.0)])
+def test_the_reservoir_of_an_esn_plus_i_is_frozen_as_it_was_trained(layers, input_connectivity):
+    settings = ReservoirConfig(state_size=12, mean_degree=4, layers=layers, input_connectivity=input_connectivity)
+    config = EchoStateConfig(reservoir=settings, readout=ReadoutConfig(rank=None), train_input=True)
+    model = config.initialize(TOKENIZER.vocab_size, 0, config.initialize_frozen(TOKENIZER.vocab_size, 0)[0])
+    trained = model.with_params(jax.tree.map(lambda array: 1.5 * array, model.params))
+    compute = ComputeConfig(kernel="csr", batch_slots=8, window_tokens=64, chunk_tokens=16)
+    run = Run(Path("esni"), Experiment(model=config, compute=compute), 3, trained, TOKENIZER)
+    reservoir = esnlm.Reservoir.of(run)
+    again = pickle.loads(pickle.dumps(reservoir))
+    ids = np.array([TOKENIZER.bos, *TOKENIZER.encode("The cats sleep.")])
+    np.testing.assert_allclose(again.states(ids), reservoir.states(ids), rtol=1e-6)
+    expected = run.states(["The cats sleep."])[0]  # behind EOS, too
+    np.testing.assert_allclose(reservoir.states(np.append(ids, TOKENIZER.eos)), expected, atol=1e-6)
+
+
+def test_a_leak_of_continuous_time_is_not_replaced_alone():
+    settings = {"state_size": 12, "mean_degree": 4, "continuous": ContinuousTime(decay=2.0, step=0.3)}
+    drawn = initialize_reservoir(ReservoirConfig(**settings), 12, 0).reservoir
+    reservoir = Reservoir(ReservoirConfig(**settings), drawn, True)
+    with pytest.raises(InputError) as error:
+        reservoir.replace(leak=0.3)
+    line = "leak: this reservoir has continuous.decay 2, and a leak alone would make it 1; draw another"
+    assert str(error.value) == line
+    assert reservoir.replace(spectral_radius=0.5).settings.continuous == settings["continuous"]
 
 
 def test_a_reservoir_of_matrices(registered):

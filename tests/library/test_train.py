@@ -10,7 +10,7 @@ import pytest
 import esnlm
 from esnlm.data import grammar
 from esnlm.errors import InputError
-from esnlm.runs.directory import FORMAT
+from esnlm.runs.directory import FORMAT, RunDirectory
 from esnlm.workflows import train as workflow
 
 SENTENCES = list(grammar.sentences(400, seed=0))
@@ -78,6 +78,25 @@ def test_a_thread_can_train(tmp_path):
     thread.start()
     thread.join()
     assert found[0].step == 13
+
+
+def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp_path):
+    asked = experiment(tmp_path) | {"training": {"kind": "ridge"}, "model": {"reservoir": MODEL["reservoir"]}}
+    asked["model"]["readout"] = {"rank": None}
+    with pytest.raises(
+        InputError, match="a callback stopped it before ridge made the readout; the same call without it"
+    ):
+        esnlm.train(asked, [lambda step, metrics: True], sentences=SENTENCES)
+    assert np.isfinite(esnlm.train(asked, sentences=SENTENCES).log_probs(["The cats sleep."])).all()
+
+
+def test_sentences_of_a_call_that_failed_are_not_those_of_the_next(tmp_path):
+    wrong = experiment(tmp_path) | {"parent": {"run": str(tmp_path / "run")}}
+    with pytest.raises(InputError):
+        esnlm.train(wrong, sentences=SENTENCES, validation=OTHERS)
+    run = esnlm.train(experiment(tmp_path, epochs=1), sentences=SENTENCES)
+    assert RunDirectory(run.directory).read_summary()["val_nll"] is None
+    assert not (run.directory / "stores" / "validation").exists()
 
 
 def test_an_experiment_and_a_file_are_taken_too(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from esnlm import config_io
 from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
 from esnlm.training import learning_rate, loop
 from esnlm.training.state import State
@@ -121,6 +122,17 @@ def test_early_stopping_is_replayed_from_the_validations(stopped_early):
     assert 0 < best_step < ended == summary["step"] < 24
     assert (summary["best_step"], summary["best_val_nll"]) == (best_step, best)
     assert summary["ended_because"] == "3 validations without a new best (training.stop_after)"
+
+
+def test_a_run_that_ends_within_an_epoch_says_what_its_train_nll_is_of(stopped_early, tmp_path):
+    """Its mean is over the updates of that epoch alone, which no other run's figure is."""
+    summary = json.loads((stopped_early / "summary.json").read_text())
+    assert summary["step"] % 12 and summary["epochs"] == round(summary["step"] / 12, 3)
+    of_what = f"{summary['step'] % 12} of the 12 updates of an epoch"
+    assert summary["train_nll_of"] == of_what
+    assert f"early: train NLL is the mean over {of_what}" in report([stopped_early])
+    whole = json.loads((train(tmp_path, "whole") / "summary.json").read_text())
+    assert whole["epochs"] == 2 and "train_nll_of" not in whole
 
 
 def test_a_schedule_by_words_counts_them_in_the_order_of_the_updates(stopped_early, words_of_schedule):

@@ -11,6 +11,7 @@ from esnlm.data.sources.base import CorpusSize, DataSource
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
+from esnlm.runs.atomic import remove_folder
 from esnlm.runs.directory import RunDirectory
 
 
@@ -66,6 +67,8 @@ def put_sentences(
         folder = directory.stores / name
         if not begun and given is not None:
             write_sentences(folder, given, tokenizer, overwrite=True)
+        elif not begun and folder.exists():
+            remove_folder(folder)  # It is of an earlier call, which did not get as far as to begin the run.
         elif begun and not _is_of(folder, given, tokenizer):
             raise InputError(
                 f"{folder}: the run was begun with other sentences; give the same, or name another run directory"

@@ -100,7 +100,12 @@ def _table(groups: list[list[dict]]) -> Html:
     if len({str(row["summary"].get("data_sha256", {}).get("tokenizer")) for group in groups for row in group}) > 1:
         told.append("The runs are of different tokenizers: only bits per byte and nats per word compare their losses.")
     every = [row for group in groups for row in group]
-    for find in (run_table.continued, run_table.on_different_pairs, run_table.of_other_steps):
+    for find in (
+        run_table.continued,
+        run_table.of_unfinished_epochs,
+        run_table.on_different_pairs,
+        run_table.of_other_steps,
+    ):
         told += [f"{line}." for line in find(every)]
     return join(tables, [note(line) for line in told])
 
