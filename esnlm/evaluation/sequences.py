@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from esnlm.errors import require
 from esnlm.evaluation import conventions
 
 
@@ -46,3 +48,19 @@ def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:
 def _sum(terms: np.ndarray) -> float:
     with np.errstate(invalid="ignore"):  # the sum of both infinities is NaN, as it should be
         return math.fsum(terms) if np.isfinite(terms).all() else float(terms.sum())
+
+
+def require_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int) -> None:
+    """Raises InputError where a log-probability is not a number: what another program made of it would look like a result.
+
+    Args:
+        token_log_probs: of n texts.
+        run: the run directory, for the message.
+        step: of the checkpoint, for the message.
+    """
+    undefined = sum(bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs)
+    require(
+        undefined == 0,
+        f"{run}: {undefined} of {len(token_log_probs)} texts have a log-probability that is not a number at step {step}:"
+        " the run has diverged; try another --step",
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.errors import require
-from esnlm.evaluation.sequences import sum_log_probs
+from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.interchange.babylm_data import EYE_TRACKING, PROPERTIES, SELF_PACED, Item, Reading
 from esnlm.loaded_run import Run
 
@@ -164,12 +164,7 @@ def aoa_results(revision: str, word_count: int, contexts: dict[str, list[str]], 
 
 def _token_log_probs(run: Run, sequences: Iterable[list[int]]) -> list[np.ndarray]:
     found = run.token_log_probs_of([np.array(ids, np.int32) for ids in sequences], progress=True)
-    undefined = sum(bool(np.isnan(each).any() or np.isposinf(each).any()) for each in found)
-    require(
-        undefined == 0,
-        f"{run.directory}: {undefined} of {len(found)} texts have a log-probability that is not a number at step {run.step}:"
-        " the run has diverged; try another --step",
-    )
+    require_defined(found, run.directory, run.step)
     return found
 
 

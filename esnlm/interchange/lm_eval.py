@@ -24,7 +24,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from esnlm.errors import require
 from esnlm.evaluation.generation import generate_each
-from esnlm.evaluation.sequences import sum_log_probs
+from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 SLOTS = 64  # continuations that are generated side by side
@@ -69,9 +69,14 @@ class EsnLM(TemplateLM):
                 are scored in one call, on the device that JAX chose.
 
         Raises:
-            InputError: the run cannot be restored, or `max_length` is out of range.
+            InputError: the run cannot be restored, `max_length` is out of range, or a loaded run is given with `step` or
+                `untrained`.
         """
         super().__init__()
+        require(
+            not isinstance(run, Run) or (step is None and not untrained),
+            "step and untrained choose what is loaded: give them with a run directory, and not with a run that is loaded",
+        )
         self.run = run if isinstance(run, Run) else load(run, step=step, untrained=untrained)
         model = self.run.config.model
         most = model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
@@ -112,14 +117,17 @@ class EsnLM(TemplateLM):
         """Scores all requests in one call. A context that is too long loses its beginning."""
         sequences = []
         for (_, text), context, continuation in requests:
+            context = context or [
+                self.prefix_token_id
+            ]  # The harness takes a context of nothing but white space for empty.
             require(
                 len(continuation) <= self.max_length,
                 f"a continuation has {len(continuation)} tokens, and this model reads at most {self.max_length}: {text[:40]!r}...",
             )
             sequences.append(np.array((context + continuation)[-(self.max_length + 1) :], np.int32))
         scored = self.run.token_log_probs_of(sequences, progress=self.progress, with_likeliest=True)
-        # The first id of a sequence is never scored, so an array is shorter than the continuation where there is no context.
-        tails = [found[max(0, len(found) - len(request[2])) :] for found, request in zip(scored, requests, strict=True)]
+        require_defined([found[:, 0] for found in scored], self.run.directory, self.run.step)
+        tails = [found[len(found) - len(request[2]) :] for found, request in zip(scored, requests, strict=True)]
         sums = sum_log_probs(tail[:, 0] for tail in tails)
         return [(float(total), bool(tail[:, 1].all())) for total, tail in zip(sums, tails, strict=True)]
 
@@ -135,6 +143,7 @@ class EsnLM(TemplateLM):
                 lengths.append(len(continuation))
                 owners.append(number)
         scored = self.run.token_log_probs_of(sequences, progress=self.progress)
+        require_defined(scored, self.run.directory, self.run.step)
         parts: list[list[np.ndarray]] = [[np.empty(0)] for _ in requests]
         for number, length, found in zip(owners, lengths, scored, strict=True):
             parts[number].append(found[len(found) - length :])
@@ -147,7 +156,7 @@ class EsnLM(TemplateLM):
         for number, request in enumerate(requests):
             alike.setdefault(repr(request.args[1]), []).append(number)
         for numbers in alike.values():
-            settings = dict(normalize_gen_kwargs(requests[numbers[0]].args[1], self.max_gen_toks))
+            settings = self.generation_settings(requests[numbers[0]].args[1])
             contexts = {number: requests[number].args[0] for number in numbers}
             by_length = sorted(numbers, key=lambda number: len(contexts[number]))
             for first in range(0, len(by_length), SLOTS):
@@ -156,18 +165,35 @@ class EsnLM(TemplateLM):
                     found[number] = text
         return found
 
-    def _continue(self, contexts: list[str], until: list[str], max_gen_toks: int, **sampling: Any) -> list[str]:
-        """Continues contexts that have the same settings."""
-        run, temperature, top_k = self.run, sampling.get("temperature", 0.0), sampling.get("top_k") or None
-        if sampling.get("do_sample"):
-            unknown = sorted(sampling.keys() - SAMPLING)
+    def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Returns the settings of a generation, with what a task leaves open.
+
+        Args:
+            asked: the task's generation_kwargs.
+
+        Raises:
+            InputError: a run cannot generate so.
+        """
+        settings = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
+        most = settings["max_gen_toks"]
+        if settings.get("do_sample"):
+            unknown = sorted(settings.keys() - SAMPLING - {"until", "max_gen_toks"})
             require(
                 not unknown, f"a task samples with {', '.join(unknown)}: a run knows {', '.join(sorted(SAMPLING))} only"
             )
+            require(
+                bool(settings.get("temperature")),
+                "a task samples without a temperature: a run needs one above 0 for it",
+            )
         require(
-            max_gen_toks < self.max_length,
-            f"max_gen_toks is {max_gen_toks}: it must be below the {self.max_length} tokens that this model reads",
+            most < self.max_length,
+            f"max_gen_toks is {most}: it must be below the {self.max_length} tokens that this model reads",
         )
+        return settings
+
+    def _continue(self, contexts: list[str], until: list[str], max_gen_toks: int, **sampling: Any) -> list[str]:
+        """Continues contexts that have the same settings."""
+        run, temperature, top_k = self.run, sampling.get("temperature", 0.0), sampling.get("top_k") or None
         stops = [stop for stop in handle_stop_sequences(list(until), None) if stop]
         prompts = [
             np.array((self.tok_encode(context) or [run.tokenizer.bos])[-(self.max_length - max_gen_toks) :], np.int32)

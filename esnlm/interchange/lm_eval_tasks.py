@@ -24,7 +24,8 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
         pairs: what BLiMP's tasks are to read; None: what the harness downloads.
 
     Raises:
-        InputError: the harness has no such task, two names stand for the same task, a paradigm has no pairs, or there is no network.
+        InputError: the harness has no such task, two names stand for the same task, a paradigm has no pairs, no task reads the
+            pairs, or there is no network.
     """
     import lm_eval.tasks
 
@@ -60,8 +61,11 @@ def _on_local_files(names: Sequence[str], manager: Any, pairs: Sequence[Pair]) -
     group = dict(manager.task_index[GROUP].cfg) if GROUP in names else {"task": []}
     wanted = [*group["task"], *(name for name in names if name.startswith(PREFIX))]
     # Only as the member of a group is a task of the harness completed by settings of ours.
-    members = [{"task": task} | _local_data(task, by_paradigm) for task in wanted if task in manager.task_index]
-    tasks = manager.load([{"group": "local", "task": members}])["tasks"] if members else {}
+    known = [task for task in wanted if task in manager.task_index]
+    none = f"--data has minimal pairs for BLiMP's tasks, and {', '.join(names)} has none of these: leave it out"
+    require(len(known) > 0, none)
+    members = [{"task": task} | _local_data(task, by_paradigm) for task in known]
+    tasks = manager.load([{"group": "local", "task": members}])["tasks"]
 
     def spec(name: str) -> Any:
         if name != GROUP:

@@ -4,10 +4,13 @@ import hashlib
 import json
 import logging
 import os
+import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
@@ -15,7 +18,7 @@ from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.atomic import write_files, writing
-from esnlm.runs.console import working
+from esnlm.runs.console import warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.remote.results import uploads_results
@@ -25,7 +28,11 @@ from esnlm.workflows.provenance import provenance
 FORMAT = "esnlm lm-eval"
 FORMAT_VERSION = 1
 FEW_TASKS = 20  # up to so many tasks of a group are printed too
-FEWSHOT_SEED = 1234  # the harness's own default
+SEEDS = {
+    "random": 0,
+    "numpy": 1234,
+    "fewshot": 1234,
+}  # the harness's own defaults; some tasks shuffle answers as they load
 LONGEST_NAME = 100
 
 
@@ -91,13 +98,21 @@ def evaluate_with_lm_eval(
         "settings": {"num_fewshot": num_fewshot, "limit": limit, "add_bos_token": add_bos_token},
     }
     with working("reading the tasks"):
+        random.seed(SEEDS["random"])
+        np.random.seed(SEEDS["numpy"])
         task_dict = load_tasks(tasks, pairs)
     _require_place(path, asked, overwrite)
-    for task in task_dict["tasks"].values():
+    model = EsnLM(loaded, add_bos_token=add_bos_token, progress=True)
+    for name, task in task_dict["tasks"].items():
         _set_fewshot(task, num_fewshot)
+        if task.get_config("output_type") == "generate_until":
+            try:
+                model.generation_settings(task.get_config("generation_kwargs") or {})
+            except InputError as error:
+                raise InputError(f"task {name}: {error}") from None
 
     began = time.perf_counter()
-    found = lm_eval.evaluate(EsnLM(loaded, add_bos_token=add_bos_token, progress=True), task_dict, limit=limit)
+    found = lm_eval.evaluate(model, task_dict, limit=limit)
     result = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -105,6 +120,8 @@ def evaluate_with_lm_eval(
         "seconds": round(time.perf_counter() - began, 3),
         **{name: found.get(name, {}) for name in ("results", "groups", "versions", "n-shot", "n-samples")},
         "higher_is_better": found.get("higher_is_better", {}),
+        "ties": _count_ties(found["samples"]),
+        "seeds": SEEDS,
         "provenance": provenance(command, "lm_eval"),
     }
     samples = "".join(json.dumps(line) + "\n" for line in _sample_lines(found["samples"])).encode()
@@ -113,6 +130,9 @@ def evaluate_with_lm_eval(
     text = json_text(json.loads(json.dumps(result, default=str)))
     write_files({beside: samples, path: text})
     _show(result)
+    if any(result["ties"].values()):
+        tied = ", ".join(f"{task} {count:,}" for task, count in result["ties"].items() if count)
+        warn(f"documents with more than one likeliest answer, of which the harness takes the first: {tied}")
     print(f"written: {path} (and {beside.name} beside it)")
     return result
 
@@ -160,15 +180,41 @@ def _set_fewshot(task: Any, num_fewshot: int | None) -> None:
     own = task.get_config("num_fewshot")
     if own is None or (num_fewshot is not None and own != 0):
         task.set_config(key="num_fewshot", value=num_fewshot or 0)
-    task.set_fewshot_seed(seed=FEWSHOT_SEED)
+    task.set_fewshot_seed(seed=SEEDS["fewshot"])
 
 
 def _sample_lines(samples: dict[str, list[dict]]) -> Iterator[dict]:
     """Yields an object for each document of each task: its answers and its metrics."""
     for task, documents in samples.items():
         for document in documents:
-            kept = {name: document[name] for name in ("doc_id", "target", "filtered_resps", *document["metrics"])}
+            names = (
+                "doc_id",
+                "filter",
+                "target",
+                "filtered_resps",
+                *document["metrics"],
+            )  # a line for each filter of a task
+            kept = {name: document[name] for name in names if name in document}
             yield {"task": task} | json.loads(json.dumps(kept, default=str))
+
+
+def _count_ties(samples: dict[str, list[dict]]) -> dict[str, int]:
+    """Returns how many documents of each task with a choice of answers have several that are likeliest.
+
+    The harness takes the first of these, which in BLiMP is the right one: a model that finds all alike has 100 percent.
+    """
+    found = {}
+    for task, documents in samples.items():
+        answers = [document["filtered_resps"] for document in documents]
+        scored = [[answer[0] for answer in its] for its in answers if len(its) > 1 and all(map(_is_scored, its))]
+        if scored:
+            found[task] = sum(its.count(max(its)) > 1 for its in scored)
+    return found
+
+
+def _is_scored(answer: Any) -> bool:
+    """Returns whether an answer is a log-probability, and whether it is what greedy decoding gives."""
+    return isinstance(answer, list | tuple) and len(answer) == 2 and isinstance(answer[0], float)
 
 
 def _show(result: dict) -> None:

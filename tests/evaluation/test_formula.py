@@ -1,5 +1,6 @@
 """Formulas over regions: what they mean, and what is none. An oracle evaluates each formula as it is made."""
 
+import math
 import operator
 
 import pytest
@@ -77,6 +78,19 @@ def test_any_formula_has_the_value_of_its_parts(made):
 def test_equal_values_are_above_and_below_each_other_where_one_is_lenient():
     for text in ("(1;%a%) > (1;%b-x_1%)", "(1;%a%) < 3"):
         assert not holds(parse(text), value) and holds(parse(text), value, lenient=True)
+
+
+@pytest.mark.parametrize("lengths", [(3, 2, 2, 1), (4, 3, 2, 1), (2, 1, 3, 2), (5, 3, 3, 1)])
+def test_sums_that_only_rounding_tells_apart_are_equal(lengths):
+    """So many tokens of one nat each, in bits: the differences are the same number."""
+    one, two, three, four = (tokens / math.log(2) for tokens in lengths)
+    bits = {1: one, 2: two, 3: three, 4: four}
+    for text in ("(1;%a%) - (2;%a%) > (3;%a%) - (4;%a%)", "(1;%a%) - (2;%a%) < (3;%a%) - (4;%a%)"):
+        found = [holds(parse(text), lambda region: bits[region.number], lenient=lenient) for lenient in (False, True)]
+        assert found == [False, True]
+    more = bits | {1: one * (1 + 1e-9)}  # as different as no model in float32 can tell, and still told apart
+    assert holds(parse("(1;%a%) - (2;%a%) > (3;%a%) - (4;%a%)"), lambda region: more[region.number])
+    assert not holds(parse("(1;%a%) < 1 + (1;%a%)"), lambda region: math.inf), "inf is not below inf"
 
 
 def test_the_regions_of_a_formula():

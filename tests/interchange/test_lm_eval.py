@@ -1,9 +1,11 @@
 """The adapter for lm-evaluation-harness, against the oracle in float64 and against plain loops."""
 
+import dataclasses
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -126,6 +128,50 @@ def test_sampling_depends_on_seed_and_temperature(run):
     assert first == again != other and len(set(first)) > 1
     with pytest.raises(InputError, match="a task samples with top_p: a run knows do_sample, temperature, top_k only"):
         EsnLM(run).generate_until(requests(("the", {"do_sample": True, "temperature": 1.0, "top_p": 0.9})))
+
+
+def test_sampling_without_a_temperature_is_refused(run):
+    from esnlm.interchange.lm_eval import EsnLM
+
+    with pytest.raises(InputError, match="a task samples without a temperature: a run needs one above 0 for it"):
+        EsnLM(run).generate_until(requests(("the", {"do_sample": True, "until": ["."]})))
+
+
+def test_a_short_model_generates_as_much_as_it_can_read(run):
+    from esnlm.interchange.lm_eval import EsnLM
+
+    short = EsnLM(run, max_length=6)
+    assert short.generation_settings({"until": ["."]})["max_gen_toks"] == 5
+    with pytest.raises(InputError, match="max_gen_toks is 9: it must be below the 6 tokens that this model reads"):
+        short.generation_settings({"until": ["."], "max_gen_toks": 9})
+
+
+def test_a_context_of_white_space_is_an_empty_one(run, adapter):
+    """The harness gives it no tokens; without BOS the first token of the answer would be free."""
+    expected = adapter.loglikelihood(requests(("", "the cats")))
+    assert adapter._loglikelihood_tokens([((" ", "the cats"), [], run.tokenizer.encode("the cats"))]) == expected
+
+
+def test_a_run_that_has_diverged_has_no_scores(run):
+    """The largest of many NaN is the first, which in BLiMP is the right one."""
+    from esnlm.interchange.lm_eval import EsnLM
+
+    model = run.model.with_params(jax.tree.map(lambda array: array * np.nan, run.model.params))
+    diverged = EsnLM(dataclasses.replace(run, model=model))
+    for ask in (
+        lambda: diverged.loglikelihood(requests(("the", " cats"), ("the", " dogs"))),
+        lambda: diverged.loglikelihood_rolling(requests(("the cats",))),
+    ):
+        with pytest.raises(InputError, match="texts have a log-probability that is not a number at step"):
+            ask()
+
+
+def test_a_loaded_run_has_its_step(run):
+    from esnlm.interchange.lm_eval import EsnLM
+
+    for options in ({"step": 2}, {"untrained": True}):
+        with pytest.raises(InputError, match="step and untrained choose what is loaded"):
+            EsnLM(run, **options)
 
 
 def test_the_name_is_known_once_the_module_is_imported(run):

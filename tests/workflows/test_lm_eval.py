@@ -84,6 +84,36 @@ def test_blimp_s_tasks_on_generated_pairs(run, tmp_path, capsys):
     (tmp_path / "pairs").mkdir()
     generated_pairs(tmp_path / "pairs")
     check_pairs(*compare(capsys))
+    found = json.loads(Path("run/evaluation/lm-eval/blimp.json").read_text())
+    expected = dict.fromkeys((f"blimp_{uid}" for uid in paradigms()), 0) | {f"blimp_{paradigms()[0]}": 1}
+    assert found["ties"] == expected, "one pair is of the same sentence twice"
+    assert found["seeds"] == {"random": 0, "numpy": 1234, "fewshot": 1234}
+
+
+def test_ties_and_what_cannot_be_generated_are_told(run, tmp_path, capsys):
+    """What a task asks for is looked at before anything is scored."""
+    (tmp_path / "rows.jsonl").write_text('{"question": "the cats", "answer": "sleep", "label": 0}\n' * 2)
+    shared = "dataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\ndoc_to_text: question\n"
+    choice = "output_type: multiple_choice\ndoc_to_choice: [sleep, sleep]\ndoc_to_target: label\n"
+    (tmp_path / "choice.yaml").write_text(f"task: choice\n{shared}{choice}")
+    sampled = "output_type: generate_until\ndoc_to_target: answer\ngeneration_kwargs: {until: [.], do_sample: true, temperature: 1, top_p: 0.9}\n"
+    (tmp_path / "sampled.yaml").write_text(f"task: sampled\n{shared}{sampled}")
+    words = ["lm-eval", "--run", "run", "--out", "found.json", "--tasks"]
+    assert commands.main([*words, "choice.yaml", "sampled.yaml"]) == 2
+    line = "error: task sampled: a task samples with top_p: a run knows do_sample, temperature, top_k only"
+    assert line in capsys.readouterr().err and not Path("found.json").exists()
+    assert commands.main([*words, "choice.yaml"]) == 0
+    line = "warning: documents with more than one likeliest answer, of which the harness takes the first: choice 2\n"
+    assert line in capsys.readouterr().err
+    assert [line["filter"] for line in read_lines("found.samples.jsonl")] == ["none", "none"]
+
+
+def test_pairs_that_no_task_reads_are_refused(run, tmp_path, capsys):
+    (tmp_path / "pairs").mkdir()
+    generated_pairs(tmp_path / "pairs")
+    assert commands.main(["lm-eval", "--run", "run", "--tasks", "lambada_openai", "--data", "pairs"]) == 2
+    line = "--data has minimal pairs for BLiMP's tasks, and lambada_openai has none of these: leave it out"
+    assert line in capsys.readouterr().err
 
 
 def test_blimp_s_tasks_on_official_pairs(run, blimp_dir, tmp_path, capsys):
