@@ -149,6 +149,11 @@ class _ReservoirEstimator(BaseEstimator):
             wanted = self.n_features_in_ == lone or (not reset and lone == 1 and self.predicts == "sequences")
             require(wanted, f"X has {lone} features, but {type(self).__name__} was fitted with {self.n_features_in_}")
             return sequences, False
+        flat = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 1
+        require(
+            self.predicts == "sequences" or not flat,
+            "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
+        )
         if isinstance(y, str):
             checked = validate_data(self, X, reset=reset, dtype=np.float64)
         else:

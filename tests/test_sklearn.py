@@ -120,6 +120,10 @@ def test_it_is_kept_in_a_pickle():
             lambda: ReservoirRegressor().fit([U, U[:9]], [Y, Y]),
             "y of sequence 1 has the shape (1200, 1): it must fit the 9 steps of X",
         ),
+        (
+            lambda: ReservoirRegressor().fit([U[:, 0]] * 4, [Y] * 4),
+            "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
+        ),
         (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "topology is 'tree': choose "),
     ],
 )

@@ -221,6 +221,8 @@ def _write(folder: Path, name: str, text: str, scores: dict) -> None:
 def _show(loaded: Run, bos: bool, found: list[dict]) -> None:
     """Prints how texts were scored, and a table of the scores."""
     print(f"{loaded.name}: BabyLM's sets, scoring {_scoring(bos)}")
+    if not bos:
+        say("the pipeline reads BOS before each text with a model that esnlm export wrote: --bos predicts as it does")
     rows = []
     for its in found:
         for metric, value in its["scores"].items() or [("", "")]:

@@ -63,7 +63,7 @@ def test_all_sets_of_the_final_model(here, capsys):
     assert 0 < wug["wug_past"]["predictions"][0]["prob"] < 1
     out, err = capsys.readouterr()
     assert "babylm: the sentence alone, without BOS" in out and "written: 8 sets below results/esn" in out
-    assert "aoa: left out" in err
+    assert "aoa: left out" in err and "--bos predicts as it does" in err
 
 
 def test_every_checkpoint_at_a_number_of_words(here, capsys):
