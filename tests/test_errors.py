@@ -1171,7 +1171,7 @@ TABLE = {
             "a quotation mark that is not closed",
             f"{TOKENS} --input items.csv --column text",
             "items.csv:2: not a row of a table (unexpected end of data): a cell that begins with a quotation mark ends with one, and "
-            "marks inside it are doubled",
+            "marks inside it are doubled (esnlm score takes marks as they are with --no-quotes)",
             write("items.csv", 'item,text\n1,"The cats sleep.\n'),
         ),
         Row(

@@ -7,14 +7,26 @@ import sys
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from esnlm.data.text_files import FIELD, Seen, holds_documents, is_plain, join_documents, read_chunks, read_stream
+from esnlm.data.text_files import (
+    COMPRESSIONS,
+    FIELD,
+    Seen,
+    holds_documents,
+    is_compressed,
+    is_plain,
+    join_documents,
+    read_chunks,
+    read_stream,
+)
 from esnlm.errors import InputError, require
+from esnlm.runs.console import warn
+from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import LARGEST
 
 STANDARD_INPUT = "-"
@@ -105,7 +117,7 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
 
     Raises:
-        InputError: there is no such file, or a text is empty or cannot be read.
+        InputError: there is no such file, one is named twice, or a text is empty, cannot be read, or is JSON by another name.
     """
     inputs: list[TextInput] = []
     for each in given:
@@ -118,15 +130,54 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
             inputs += [FileInput(name, path.stat().st_size, path, text_field) for path, name in _files(Path(each))]
     if not inputs:
         raise InputError("no input: name text files, or folders of them")
+    _require_each_once([source.path for source in inputs if isinstance(source, FileInput)])
     room = sum(len(os.fsencode(source.name)) + 170 for source in inputs)  # with size, sha256, keys and indentation
     if room > MOST_NAMES:
         files = f"{len(inputs):,} input files take {room:,} bytes in the manifest"
         raise InputError(f"{files}, and at most {MOST_NAMES:,} are free: join some")
     for source in inputs:
-        if not any(map(str.strip, source.chunks())):
-            path = source.path if isinstance(source, FileInput) else source.name
-            raise InputError(f"{path}: empty, or nothing but white space; leave it out")
+        path = source.path if isinstance(source, FileInput) else source.name
+        beginning = next((text for text in map(str.lstrip, source.chunks()) if text), "")
+        require(bool(beginning), f"{path}: empty, or nothing but white space; leave it out")
+        if not source.has_documents:
+            _require_no_records(path, beginning)
     return inputs
+
+
+def _require_each_once(paths: Sequence[Path]) -> None:
+    """Raises InputError where a file is named twice, as by two patterns. Warns where one lies beside a compressed copy of it."""
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        real = path.resolve()
+        require(real not in seen, f"{path}: named twice, and its text would count twice; name it once")
+        seen[real] = path
+    for real, path in seen.items():
+        if not is_compressed(path) or real.with_suffix("") not in seen:
+            continue
+        warn(
+            f"{path}: {path.with_suffix('').name} lies beside it and is read too; leave one out if they are the same text"
+        )
+
+
+def _require_no_records(path: Path | str, beginning: str) -> None:
+    """Raises InputError where what would be read as plain text is JSON.
+
+    Args:
+        path: what is read, for the message.
+        beginning: of its text, without white space before it.
+    """
+    line = beginning.partition("\n")[0]
+    try:
+        found = parse_json(line) if line.startswith("{") else None
+    except ValueError:
+        found = None
+    name = path.name.lower() if isinstance(path, Path) else ""
+    is_json = isinstance(found, dict) or name.endswith((".json", *(f".json{each}" for each in COMPRESSIONS)))
+    require(
+        not is_json,
+        f"{path}: JSON, which would be read as plain text with all its keys; name a file of JSON lines .jsonl (.jsonl.gz and so on), so"
+        " that the field --field of each is read",
+    )
 
 
 def _files(given: Path) -> list[tuple[Path, str]]:

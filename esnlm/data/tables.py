@@ -27,6 +27,22 @@ class Table:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
+    def texts(self, name: str) -> list[str]:
+        """Returns the cells of a column that are to be read as texts.
+
+        Raises:
+            InputError: There is none of this name, or a cell goes over a line end or a tab. That is how several rows look as one, where
+                a quotation mark that is a part of the text was taken for the beginning of a quoted cell.
+        """
+        cells = self.column(name)
+        for line, cell in zip(self.lines, cells, strict=True):
+            require(
+                not any(mark in cell for mark in "\n\r\t"),
+                f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: where quotation marks are a part of the text, double them"
+                " (esnlm score takes them as they are with --no-quotes); else write a space in its place",
+            )
+        return cells
+
     def others(self, without: Sequence[str]) -> list[dict[str, str]]:
         """Returns the cells of each row by column, without those of some columns."""
         kept = [(place, name) for place, name in enumerate(self.columns) if name not in without]
@@ -66,7 +82,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     except csv.Error as error:
         raise InputError(
             f"{name}:{line}: not a row of a table ({error}): a cell that begins with a quotation mark ends with one, and marks"
-            " inside it are doubled"
+            " inside it are doubled (esnlm score takes marks as they are with --no-quotes)"
         ) from None
     require(bool(found), f"{name}: empty: the first line of a table names its columns")
     (_, columns), *rows = found

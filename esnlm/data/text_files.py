@@ -1,6 +1,6 @@
 """Text files to checked lines, a megabyte at a time: plain ones, compressed ones, JSON lines and Parquet.
 
-A file's name says what it is. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. What is then called `.jsonl`, `.ndjson` or
+A file's name says what it is, in small letters or in capitals. `.gz`, `.bz2`, `.xz` and `.zst` are decompressed. What is then called `.jsonl`, `.ndjson` or
 `.parquet` holds documents, each in a field of a record. All else is plain text.
 """
 
@@ -58,7 +58,7 @@ def read_chunks(path: Path, seen: Seen = _ignore, field: str = FIELD) -> Iterato
             while block := file.read(CHUNK):
                 seen(block)
             yield from join_documents(_parquet_documents(path, field))
-        elif path.suffix in COMPRESSIONS:
+        elif is_compressed(path):
             watched = _Watched(file, seen)
             content = _decompressed(watched, path)
             yield from _texts(content, str(path), _ignore, kind, field)
@@ -97,7 +97,12 @@ def read_lines(path: Path | None) -> list[str]:
 
 def is_plain(path: Path) -> bool:
     """Tells whether the bytes of a file are its text."""
-    return path.suffix not in COMPRESSIONS and not holds_documents(path)
+    return not is_compressed(path) and not holds_documents(path)
+
+
+def is_compressed(path: Path) -> bool:
+    """Tells whether a file's name says that its bytes are compressed."""
+    return path.suffix.lower() in COMPRESSIONS
 
 
 def holds_documents(path: Path) -> bool:
@@ -140,7 +145,7 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
 
 def _suffix(path: Path) -> str:
     """Returns the suffix of what is in the file: of a.jsonl.gz it is .jsonl."""
-    return Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
+    return (Path(path.stem).suffix if is_compressed(path) else path.suffix).lower()
 
 
 def _texts(content: Readable, name: str, seen: Seen, kind: str, field: str) -> Iterator[str]:
@@ -227,7 +232,7 @@ class _Decompressed:
 
 
 def _decompressed(file: _Watched, path: Path) -> _Decompressed:
-    return _Decompressed(COMPRESSIONS[path.suffix](io.BufferedReader(file, CHUNK)), path)
+    return _Decompressed(COMPRESSIONS[path.suffix.lower()](io.BufferedReader(file, CHUNK)), path)
 
 
 def _open_zstd(file: BinaryIO) -> Any:

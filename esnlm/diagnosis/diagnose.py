@@ -4,6 +4,7 @@ The reservoir is that of a run, that of a configuration, or both side by side. T
 sentences here, where a model starts each sentence at the state 0: only so is there time to forget.
 """
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -85,11 +86,11 @@ def diagnose(
     folder = out or _own_folder(source if loaded is None else loaded)
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
     text = _read_text(source, tokenizer, data)
-    named = [(loaded.name, loaded.config)] if loaded else []
+    described = [_describe(loaded.name, loaded.config, loaded.step)] if loaded else []
     if experiment and config is not None:
-        named.append((Path(config).name, experiment))
+        described.append(_describe(Path(config).name, experiment, 0))
     if not overwrite:
-        _require_place(folder, named, text)
+        _require_place(folder, described, text)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,13 +107,14 @@ def diagnose(
         reservoirs.append((name, experiment, initialized.reservoir))
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
-    for name, its_experiment, reservoir in reservoirs:
+    for (name, its_experiment, reservoir), description in zip(reservoirs, described, strict=True):
         figures, its_curves = measures.measure(name, _echo_state_config(its_experiment, name), reservoir, text)
-        found.append(figures | {"seed": its_experiment.seed})
+        found.append(figures | description)
         curves |= {f"{name}: {what}": curve for what, curve in its_curves.items()}
     result = {
         "reservoirs": found,
         "text": text.name,
+        "text_sha256": _digest(text),
         "command": command,
         "versions": versions(),
         "device": describe_device(),
@@ -161,18 +163,25 @@ def _own_folder(diagnosed: Run | Experiment) -> Path:
     return directory.diagnostics
 
 
-def _require_place(folder: Path, reservoirs: Sequence[tuple[str, Experiment]], text: Text) -> None:
+def _describe(name: str, experiment: Experiment, step: int) -> dict[str, Any]:
+    """Returns what tells a reservoir from others. Of an ESN+i it is another one at each step."""
+    settings = asdict(_echo_state_config(experiment, name).reservoir)
+    return {"name": name, "seed": experiment.seed, "step": step, "settings": settings}
+
+
+def _digest(text: Text) -> str:
+    """Returns the sha256 of the tokens of a text."""
+    return hashlib.sha256(b"".join(ids.tobytes() for ids in (text.tokens, text.history, text.other))).hexdigest()
+
+
+def _require_place(folder: Path, described: Sequence[dict[str, Any]], text: Text) -> None:
     """Raises InputError where a folder has a report of other reservoirs than these, or of another text."""
     if not any(os.path.lexists(folder / name) for name in NAMES):
         return
-    here = [
-        {"name": name, "seed": experiment.seed, "settings": asdict(_echo_state_config(experiment, name).reservoir)}
-        for name, experiment in reservoirs
-    ]
     try:
         tree = parse_json((folder / NAMES[0]).read_bytes())
-        there = [{key: found[key] for key in ("name", "seed", "settings")} for found in tree["reservoirs"]]
-        same = tree["text"] == text.name and there == spell_nonfinite(here)
+        there = [{key: found[key] for key in described[0]} for found in tree["reservoirs"]]
+        same = tree["text_sha256"] == _digest(text) and there == spell_nonfinite(described)
     except (OSError, ValueError, KeyError, TypeError):
         same = False
     if not same:

@@ -245,7 +245,7 @@ def _rows(file: Path, columns: Columns) -> Iterator[tuple[str, dict]]:
     """Yields "file:line" and the cells of each row of a table, which has all columns that were named."""
     table = read_table(file)
     for name in (columns.good, *columns.bad, *([columns.group] if columns.group else [])):
-        table.column(name)
+        table.texts(name)
     for line, row in zip(table.lines, table.others([]), strict=True):
         yield f"{file}:{line}", row
 

@@ -117,9 +117,8 @@ class EsnLM(TemplateLM):
         """Scores all requests in one call. A context that is too long loses its beginning."""
         sequences = []
         for (_, text), context, continuation in requests:
-            context = context or [
-                self.prefix_token_id
-            ]  # The harness takes a context of nothing but white space for empty.
+            # The harness takes a context of nothing but white space for an empty one, and gives it no tokens.
+            context = context or [self.prefix_token_id]
             require(
                 len(continuation) <= self.max_length,
                 f"a continuation has {len(continuation)} tokens, and this model reads at most {self.max_length}: {text[:40]!r}...",

@@ -14,7 +14,9 @@ from esnlm.errors import InputError, require
 from esnlm.library import text
 from esnlm.loaded_run import Run
 from esnlm.regression.base import Fitter
+from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.remote.address import is_url
 from esnlm.workflows.train import INTERRUPTED, train_run
 
 Callback = Callable[[int, dict[str, Any]], Any]
@@ -79,7 +81,8 @@ def train(
     status = train_run(read, allow_change, listeners=[tell] if callbacks else (), ends_process=False)
     if status == INTERRUPTED and not stopped:
         raise KeyboardInterrupt(f"{read.run}: stopped; the same call resumes it")
-    if status == INTERRUPTED and isinstance(read.training, Fitter):
+    has_readout = is_url(read.run) or bool(checkpoint.all_steps(RunDirectory(Path(read.run)).checkpoints))
+    if status == INTERRUPTED and isinstance(read.training, Fitter) and not has_readout:
         message = f"a callback stopped it before {read.training.kind} made the readout; the same call without it resumes the run"
         raise InputError(f"{read.run}: {message}")
     return loaded_run.load(read.run)

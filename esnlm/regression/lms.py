@@ -85,7 +85,7 @@ class LeastMeanSquares(Fitter):
         """Updates W_out with what waits."""
         waiting, places = accumulators["waiting"], accumulators["waiting_for"]
         steps = int(places[:, 0].max(initial=-1)) + 1
-        self._run(accumulators, jnp.asarray(waiting), np.arange(len(waiting)), places, steps, precision)
+        self._run(accumulators, jnp.asarray(waiting[:1]), -2 - np.arange(len(waiting)), places, steps, precision)
         accumulators["waiting"], accumulators["waiting_for"] = waiting[:0], places[:0]
         return steps
 
@@ -138,7 +138,10 @@ class LeastMeanSquares(Fitter):
         return calibrate(self.log_probs, scores, held_out, log_p)
 
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
-        """Counts W, its successor, its change and the readout in float32, and sums of features in float64."""
+        """Counts W, its successor, its change and the readout in float32, and sums of features in float64.
+
+        What waits for the next window is not counted: the features of at most batch_size sentences, each up to three times.
+        """
         return (4 * 4 + 8) * vocab_size * features
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:

@@ -190,6 +190,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     figure, axes = made
     points, names = result["points"], _ngrams(result)
     words = [point["words"] / 1e6 for point in points]
+    chance = points[-1]["pairs"].get("chance", 50) if places else None
     colours = dict(zip(names, BASELINES, strict=False))
     first, *others = axes.flat
     own_nll = [point["nll"]["model"] for point in points]
@@ -211,11 +212,12 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
             low, high = zip(*(entry["interval"] for _, entry in defined), strict=True)
             axis.fill_between(at, low, high, color=RUN, alpha=0.18, linewidth=0)
             axis.plot(at, [entry["accuracy"] for _, entry in defined], color=RUN, marker="o", markersize=4)
-        axis.axhline(50, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        if chance is not None:
+            axis.axhline(chance, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         axis.set_title(f"{title}, %", fontsize=9, color=INK)
     for axis in axes.flat:
         axis.set_xscale("log")
-        axis.set_xticks(words, [f"{x:.2g}" for x in words])
+        axis.set_xticks(words, [f"{x:.3g}" for x in words])
         axis.minorticks_off()
         axis.tick_params(labelsize=8, labelbottom=True)
         axis.grid(color=FAINT, linewidth=0.5, alpha=0.6)
@@ -224,5 +226,6 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     figure.legend(
         *first.get_legend_handles_labels(), loc="outside lower center", ncols=len(names) + 1, frameon=False, fontsize=9
     )
-    figure.suptitle(f"{result['run']}, by million words read", x=0.01, ha="left", fontsize=11, color=INK)
+    dashes = "" if chance is None else "; dashes: chance"
+    figure.suptitle(f"{result['run']}, by million words read{dashes}", x=0.01, ha="left", fontsize=11, color=INK)
     return plots.png(figure), None

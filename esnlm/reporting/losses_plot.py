@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
+DIVERGED = (
+    30.0  # [ours] nats: a run whose last loss is higher is named, not drawn, so that the others can be told apart
+)
 ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
 LETTER = 0.085  # inches: what a letter of the legend takes, rather too much than too little
 AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
@@ -28,6 +31,11 @@ class Curves(NamedTuple):
 
     training: dict[str, np.ndarray]  # by axis: (n, 2), the means over the updates between two points
     validation: dict[str, np.ndarray]  # by axis: (m, 2)
+
+    @property
+    def last(self) -> float:
+        """The last training loss."""
+        return float(self.training["tokens"][-1, 1])
 
 
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite: bool = False) -> str:
@@ -67,7 +75,8 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     figure, [axes] = made
     for panel, axis in zip(axes, shown, strict=True):
         for number, group in enumerate(groups):
-            _plot_group(panel, axis, number, _label(group), [curves[found["run"]] for found in group])
+            of_group = [curves[found["run"]] for found in group]
+            _plot_group(panel, axis, number, _label(group, of_group, highest), of_group)
         panel.set(xlabel=AXES[axis])
         _scale(panel, highest)
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
@@ -125,10 +134,13 @@ def _devices(rows: Iterable[dict]) -> list[str]:
     return list(dict.fromkeys(machine(device) for device in devices if isinstance(device, dict)))
 
 
-def _label(group: Sequence[dict]) -> str:
-    """Returns the name of a run, or of runs of several seeds, in the legend."""
-    finished = all(found["summary"] is not None for found in group)
-    return name_group(group) + ("" if finished else ", not finished")
+def _label(group: Sequence[dict], curves: Sequence[Curves], highest: float) -> str:
+    """Returns the name of a run, or of runs of several seeds, in the legend, and what does not show in the picture."""
+    label = name_group(group)
+    if any(found["summary"] is None for found in group):
+        label += ", not finished"
+    above = [each.last for each in curves if each.last > highest]
+    return label + (f", above the picture ({', '.join(f'{last:.3g}' for last in above)})" if above else "")
 
 
 def _scale(axes: "Axes", highest: float) -> None:
@@ -163,8 +175,11 @@ def _plot_group(axes: "Axes", axis: str, number: int, label: str, curves: Sequen
 
 
 def _limits(curves: Iterable[Curves]) -> tuple[float, float]:
-    """Returns the lowest and the highest loss of the picture, in nats per token. Losses of the first updates lie above it."""
+    """Returns the lowest and the highest loss of the picture, in nats per token.
+
+    Losses of the first updates lie above it, and runs that have diverged.
+    """
     found = list(curves)
     every = np.concatenate([nll for each in found for nll in (each.training["tokens"], each.validation["tokens"])])
-    last = max(each.training["tokens"][-1, 1] for each in found)
+    last = max((each.last for each in found if each.last <= DIVERGED), default=max(each.last for each in found))
     return float(every[:, 1].min()) - 0.1, float(min(last + ABOVE, every[:, 1].max() + 0.1))

@@ -6,7 +6,6 @@ Runs that differ in nothing but their seed can be one row: the mean over seeds a
 import contextlib
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -340,9 +339,10 @@ def _is_study(folder: Path) -> bool:
 
 
 def name_group(group: Sequence[dict]) -> str:
-    """Returns the name of a run, or what the names of runs of different seeds have in common and how many these are.
+    """Returns the name of a run, or of runs of different seeds and how many these are.
 
-    Where all names end with their seed, as a study ends them, it is what stands before. Elsewhere they may begin alike.
+    Where all names end with their seed, as a study ends them, it is what stands before. Elsewhere it is the first name, since what
+    names have in common may be in common with other runs, too: run10 and run11 of one model, run12 and run13 of another.
 
     Example:
         >>> name_group([{"run": "esn-seed0"}, {"run": "esn-seed1"}])
@@ -350,8 +350,11 @@ def name_group(group: Sequence[dict]) -> str:
     """
     names = [row["run"] for row in group]
     without_seed = {re.sub(r"[-_.]?seed\d+$", "", name) for name in names}
-    common = without_seed.pop() if len(without_seed) == 1 else os.path.commonprefix(names).rstrip("-_.")
-    return names[0] if len(names) == 1 else f"{common or names[0]} ({len(names)} seeds)"
+    if len(names) == 1:
+        return names[0]
+    if len(without_seed) == 1:
+        return f"{without_seed.pop()} ({len(names)} seeds)"
+    return f"{names[0]} and {counted(len(names) - 1, 'more seed')}"
 
 
 def group_by_seed(rows: Sequence[dict], runs: Sequence[Path]) -> list[list[dict]]:

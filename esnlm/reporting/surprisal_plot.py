@@ -40,10 +40,10 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
     for axis, line in zip(axes[:, 0], shown, strict=True):
         for start, word, value in line:
             middle = start + len(word) / 2
-            value = min(max(value, 0.0), top) if value == value else 0.0
+            height = min(max(value, 0.0), top) if value == value else 0.0
             colour = END_BAR if word == END else BAR
-            axis.bar(middle, value, width=BAR_WIDTH, color=colour, linewidth=0)
-            axis.text(middle, value + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
+            axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
+            axis.text(middle, height + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
             style = {"family": "monospace", "fontsize": 10, "color": INK if word != END else END_BAR}
             axis.text(middle, -0.05 * top, word, ha="center", va="top", parse_math=False, **style)
         axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])

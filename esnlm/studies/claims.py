@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from esnlm.reporting.mean_text import format_mean
 from esnlm.runs.console import counted
 from esnlm.studies import verdict
 from esnlm.studies.claims_file import Part, Selection
 from esnlm.studies.grid import MEASURES
 from esnlm.studies.grid_table import mean_and_error
-from esnlm.studies.mean_text import format_mean
 from esnlm.studies.outcomes import Cell, Outcome
 from esnlm.studies.verdict import Count, Difference, Verdict
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.data.sources.base import DataSource
 from esnlm.errors import InputError, require
 from esnlm.runs.console import counted, tell
 from esnlm.runs.json_file import parse_json
+from esnlm.studies.comparable import Texts
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_table import MADE_FROM
 from esnlm.training.settings import hash_settings
@@ -28,7 +28,7 @@ def read(tables: Sequence[Path], grid: Grid, runs: Sequence[GridRun]) -> dict[Pa
         InputError: a file is no such table, or it tells of a run with other settings or text than this study's.
     """
     wanted, found = {(run.cell, run.seed): run for run in runs}, dict[Path, dict[str, Any]]()
-    texts: dict[DataSource, dict[str, str | None] | None] = {}
+    texts = Texts()
     for file in tables:
         of_file, unknown = _read_table(file, grid.name), 0
         for cell, figures in of_file:
@@ -36,10 +36,7 @@ def read(tables: Sequence[Path], grid: Grid, runs: Sequence[GridRun]) -> dict[Pa
             if run is None:
                 unknown += 1
                 continue
-            data = run.experiment.data
-            if data not in texts:
-                texts[data] = data.text_sha256()
-            _require_same(file, cell, figures, run, texts[data])
+            _require_same(file, cell, figures, run, texts)
             found.setdefault(run.directory, figures)
         if unknown:
             tell(f"{file}: left out, of no cell and seed of this study: {counted(unknown, 'run')}")
@@ -73,13 +70,11 @@ def _read_table(file: Path, study: str) -> list[tuple[str, dict[str, Any]]]:
     return runs
 
 
-def _require_same(
-    file: Path, cell: str, figures: Mapping[str, Any], run: GridRun, text: Mapping[str, str | None] | None
-) -> None:
+def _require_same(file: Path, cell: str, figures: Mapping[str, Any], run: GridRun, texts: Texts) -> None:
     """Raises InputError where a run was made from something else than it would be made from here."""
     name = f"{file}: {cell}, seed {run.seed}"
     message = "was trained with other settings than the study has here; leave the table out, or give the same settings"
     require(figures["settings_sha256"] == hash_settings(run.experiment), f"{name} {message}")
-    for part, sha256 in (text or {}).items():
-        message = f"was trained with another {part} text than lies here; leave the table out, or name the same stores"
-        require(figures["data_sha256"].get(part) == sha256, f"{name} {message}")
+    other = texts.find_other(figures["data_sha256"], run.experiment.data)
+    message = f"was trained with another {other} text than lies here; leave the table out, or name the same stores"
+    require(other is None, f"{name} {message}")

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from esnlm.reporting.mean_text import format_mean
 from esnlm.reporting.tables import markdown_table
 from esnlm.studies.grid import MEASURES, Grid, short_names
 from esnlm.studies.grid_lines import Point, find_axis, make_lines, read_mean
-from esnlm.studies.mean_text import format_mean
 
 BEST = {"val_nll": min, "blimp": max}  # the measures that have such a table, and which value of a row is the best one
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.reporting import run_table
+from esnlm.reporting.mean_text import format_mean, format_value
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
@@ -15,7 +16,6 @@ from esnlm.runs.json_file import write_json
 from esnlm.studies import made_from
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_cross import cross_tables
-from esnlm.studies.mean_text import format_mean, format_value
 
 # What a run was made from, in hashes: its settings, its text, and the minimal pairs that it was scored on.
 MADE_FROM = ("settings_sha256", "data_sha256", "pairs_sha256")
@@ -92,8 +92,8 @@ def read_measures(run: GridRun) -> dict[str, Any]:
     row = run_table.row(run.directory)
     summary = row["summary"]
     numbers = {name: summary.get(name) for name in MEASURES}
-    if "regression" in summary:
-        # It is that of a sample under the finished readout, not the mean over updates of Ueda et al. 2025a.
+    if "regression" in summary or "train_nll_of" in summary:
+        # It is that of a sample under the finished readout, or of the last few updates: not the mean over an epoch of Ueda et al. 2025a.
         numbers["train_nll"] = None
     pairs = row["minimal_pairs"].get("blimp-paper", {})
     numbers["blimp"] = pairs.get("accuracy") if pairs.get("step") == summary["step"] else None

@@ -18,7 +18,7 @@ import numpy as np
 
 from esnlm.data.store import TokenStore
 from esnlm.distributed import group
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
 from esnlm.memory import total_memory
@@ -81,6 +81,11 @@ def open_state(fitter: Fitter, params: dict, features: int, vocab_size: int, dir
     step, arrays, metadata = newest
     say(f"resuming at update {step}")
     if "sums" in arrays:
+        lacking = sorted(fitter.start(features, vocab_size).keys() - arrays["sums"].keys())
+        advice = (
+            "another version of esnlm began this run, and took text in otherwise; train it again in another directory"
+        )
+        require(not lacking, f"{directory.sums}: has no {', '.join(lacking)}: {advice}")
         accumulators = {name: np.require(array, requirements=["C", "W"]) for name, array in arrays["sums"].items()}
         return State(params=params, accumulators=accumulators, **counters_of(metadata))
     return State(params=jax.tree.map(jax.numpy.asarray, arrays["params"]), **counters_of(metadata))
@@ -105,8 +110,7 @@ class ReadoutRegression:
         if state.regression:
             return  # only what follows the fit was cut short
         learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
-        self._accumulate(learned, state, metrics, directory, interruption)
-        if interruption:
+        if not self._accumulate(learned, state, metrics, directory, interruption):
             return
         began = time.monotonic() - state.seconds
         say(f"{self.fitter.kind}: making the readout")
@@ -130,14 +134,17 @@ class ReadoutRegression:
         metrics: Metrics,
         directory: RunDirectory,
         interruption: Interruption,
-    ) -> None:
-        """Takes in every window of the sentences `learned` that is left, or those up to an interruption."""
+    ) -> bool:
+        """Takes in every window of the sentences `learned` that is left, or those up to an interruption. Returns whether it is all.
+
+        A window after which no update was possible yet (regression/lms.py) is neither logged nor saved: a resumed run reads it again.
+        """
         fitter, store = self.fitter, self.store
         lengths = store.lengths - 1  # predictions of each sentence
         progress = Progress(fitter.epochs * int(lengths[learned].sum()), state.tokens)
         usage = Usage(None, self.precision)
         began = time.monotonic() - state.seconds
-        seen = number = 0
+        seen, number, saved = 0, 0, state.step
         for epoch in range(fitter.epochs):
             order = generator(self.seed, Stream.SENTENCE_ORDER, epoch).permutation(learned)
             for window in batches.split_windows(lengths[order], self.window_tokens):
@@ -148,24 +155,29 @@ class ReadoutRegression:
                 sentences = sentences[ends > state.tokens]
                 if len(sentences) == 0:
                     continue
-                state.step += fitter.accumulate(state.accumulators, self._read(sentences), self.precision)
+                updates = fitter.accumulate(state.accumulators, self._read(sentences), self.precision)
+                state.step += updates
                 state.tokens, state.words = seen, state.words + int(store.words[sentences].sum(dtype=np.int64))
                 state.seconds = time.monotonic() - began
                 speed = seen / state.seconds
-                metrics.write(
-                    step=state.step,
-                    epoch=epoch + 1,
-                    tokens=seen,
-                    words=state.words,
-                    tokens_per_second=speed,
-                    **usage.values(speed),
-                )
+                if updates:
+                    metrics.write(
+                        step=state.step,
+                        epoch=epoch + 1,
+                        tokens=seen,
+                        words=state.words,
+                        tokens_per_second=speed,
+                        **usage.values(speed),
+                    )
                 done = f"epoch {epoch + 1}/{fitter.epochs}  update {state.step}"
                 progress.show(seen, done, final=seen == progress.total, describe=usage.describe)
-                if interruption or number % fitter.checkpoint_every == 0:
+                stops = bool(interruption)
+                if state.step > saved and (stops or number % fitter.checkpoint_every == 0):
                     _save_accumulators(state, metrics, directory)
-                if interruption:
-                    return
+                    saved = state.step
+                if stops:
+                    return False
+        return True
 
     def _solve(self, accumulators: Accumulators, held_out: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:
         """Makes the readout, and a record of how it was made, with the sentences `held_out` to choose by."""

@@ -48,7 +48,7 @@ def summarize(
     return {
         "status": "diverged" if diverged else "finished",
         "step": state.step,
-        "epochs": epochs_made(training, len(corpus.train), state.step),
+        "epochs": epochs_made(training, len(corpus.train), state.step)[0],
         "tokens": state.tokens,
         "words": state.words,
         "skipped_updates": state.skipped,
@@ -75,19 +75,22 @@ def summarize(
     } | _where_there_is_one(experiment, state, len(corpus.train))
 
 
-def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> int | float:
-    """Returns the epochs of a run that ended at update `step`: those asked for, or fewer where it ended early."""
+def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) -> tuple[int | float, str | None]:
+    """Returns the epochs of a run that ended at update `step`, and what its train NLL is of where it ended within one."""
     if not isinstance(training, TrainingConfig):
-        return training.epochs
-    whole, more = divmod(step, updates_per_epoch(training, sentences))
-    return whole if more == 0 else round(step / updates_per_epoch(training, sentences), 3)
+        return training.epochs, None
+    length = updates_per_epoch(training, sentences)
+    whole, more = divmod(step, length)
+    if more == 0:
+        return whole, None
+    return whole + math.floor(1000 * more / length) / 1000, f"{more:,} of the {length:,} updates of an epoch"
 
 
 def _where_there_is_one(experiment: Experiment, state: State, sentences: int) -> dict[str, Any]:
     """Returns the values that only some runs have: of a regression, of early stopping, and of the run that it goes on from."""
     training, found = experiment.training, dict[str, Any]()
-    if isinstance(training, TrainingConfig) and (more := state.step % updates_per_epoch(training, sentences)):
-        found["train_nll_of"] = f"{more:,} of the {updates_per_epoch(training, sentences):,} updates of an epoch"
+    if (of_what := epochs_made(training, sentences, state.step)[1]) is not None:
+        found["train_nll_of"] = of_what
     if state.regression:
         found["regression"] = state.regression
     if isinstance(training, TrainingConfig) and training.stop_after is not None:

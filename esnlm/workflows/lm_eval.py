@@ -28,11 +28,8 @@ from esnlm.workflows.provenance import provenance
 FORMAT = "esnlm lm-eval"
 FORMAT_VERSION = 1
 FEW_TASKS = 20  # up to so many tasks of a group are printed too
-SEEDS = {
-    "random": 0,
-    "numpy": 1234,
-    "fewshot": 1234,
-}  # the harness's own defaults; some tasks shuffle answers as they load
+# The harness's own defaults. Some tasks shuffle their answers as they are loaded.
+SEEDS = {"random": 0, "numpy": 1234, "fewshot": 1234}
 LONGEST_NAME = 100
 
 
@@ -132,7 +129,9 @@ def evaluate_with_lm_eval(
     _show(result)
     if any(result["ties"].values()):
         tied = ", ".join(f"{task} {count:,}" for task, count in result["ties"].items() if count)
-        warn(f"documents with more than one likeliest answer, of which the harness takes the first: {tied}")
+        warn(
+            f"documents with more than one answer of the highest log-probability, of which the harness takes the first: {tied}"
+        )
     print(f"written: {path} (and {beside.name} beside it)")
     return result
 
@@ -184,29 +183,27 @@ def _set_fewshot(task: Any, num_fewshot: int | None) -> None:
 
 
 def _sample_lines(samples: dict[str, list[dict]]) -> Iterator[dict]:
-    """Yields an object for each document of each task: its answers and its metrics."""
+    """Yields an object for each document, and each filter, of each task: its answers and its metrics."""
     for task, documents in samples.items():
         for document in documents:
-            names = (
-                "doc_id",
-                "filter",
-                "target",
-                "filtered_resps",
-                *document["metrics"],
-            )  # a line for each filter of a task
+            names = ("doc_id", "filter", "target", "filtered_resps", *document["metrics"])
             kept = {name: document[name] for name in names if name in document}
             yield {"task": task} | json.loads(json.dumps(kept, default=str))
 
 
 def _count_ties(samples: dict[str, list[dict]]) -> dict[str, int]:
-    """Returns how many documents of each task with a choice of answers have several that are likeliest.
+    """Returns how many documents of each task with a choice of answers have several of the highest log-probability.
 
     The harness takes the first of these, which in BLiMP is the right one: a model that finds all alike has 100 percent.
     """
     found = {}
     for task, documents in samples.items():
-        answers = [document["filtered_resps"] for document in documents]
-        scored = [[answer[0] for answer in its] for its in answers if len(its) > 1 and all(map(_is_scored, its))]
+        answers = {
+            document["doc_id"]: document["filtered_resps"] for document in documents
+        }  # there is one for each filter
+        scored = [
+            [answer[0] for answer in its] for its in answers.values() if len(its) > 1 and all(map(_is_scored, its))
+        ]
         if scored:
             found[task] = sum(its.count(max(its)) > 1 for its in scored)
     return found

@@ -85,7 +85,7 @@ def _read(
     if column is not None:
         table = read_table(text, quotes)
         documents: Sequence[object] = table.column(document) if document else [None] * len(table.rows)
-        cells = table.column(column)
+        cells = table.texts(column)
         words_only = all(len(cell.split()) < 2 for cell in cells)  # or sentences of a language without spaces
         if len(cells) > 1 and words_only and sum(map(len, cells)) < 10 * len(cells):
             warn(

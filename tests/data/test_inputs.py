@@ -38,6 +38,39 @@ def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
     assert list(texts("corpus/[a]*.txt", "corpus/deep")) == ["a.txt", "c.txt"]
 
 
+def test_a_file_is_read_once(folder, capsys):
+    for given in (
+        ["corpus", "corpus/a.txt"],
+        ["corpus/*.txt", "corpus/**/*.txt"],
+        ["corpus/a.txt", "corpus/../corpus/a.txt"],
+    ):
+        with pytest.raises(InputError, match="a.txt: named twice, and its text would count twice; name it once"):
+            find_inputs(given)
+    (folder / "corpus" / "a.txt.gz").write_bytes(gzip.compress(b"The cats sleep."))
+    assert len(find_inputs(["corpus"])) == 4
+    line = "warning: corpus/a.txt.gz: a.txt lies beside it and is read too; leave one out if they are the same text"
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+@pytest.mark.parametrize("name", ["records.txt", "records.json", "records.json.gz", "RECORDS.JSON"])
+def test_records_by_another_name_are_not_taken_for_text(folder, name):
+    content = "".join(json.dumps({"text": line}) + "\n" for line in LINES).encode()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(
+        InputError, match=f"^{name}: JSON, which would be read as plain text with all its keys; name a file"
+    ):
+        find_inputs([name])
+    (folder / "braces.txt").write_text("{The cats} sleep.\n")
+    assert texts("braces.txt") == {"braces.txt": "{The cats} sleep."}
+
+
+def test_endings_may_be_in_capitals(folder):
+    content = "".join(json.dumps({"text": line}) + "\n" for line in LINES).encode()
+    (folder / "RECORDS.JSONL").write_bytes(content)
+    (folder / "PACKED.JSONL.GZ").write_bytes(gzip.compress(content))
+    assert set(texts("RECORDS.JSONL", "PACKED.JSONL.GZ").values()) == {"\n\n".join(LINES)}
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder):
     (folder / "x[1].txt").write_text("one")
     assert texts("x[1].txt") == {"x[1].txt": "one"}

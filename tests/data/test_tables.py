@@ -11,6 +11,20 @@ def save(folder, text, name="items.tsv"):
     return folder / name
 
 
+def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
+    """A quotation that spans rows, in a table without quoting, looks like one cell that spans rows."""
+    content = 'item\ttext\n1\tHe came.\n2\t"Come here.\n3\tI am late."\n4\tHe left.\n'
+    joined = read_table(save(tmp_path, content))
+    assert joined.column("text") == ["He came.", "Come here.\n3\tI am late.", "He left."]
+    with pytest.raises(InputError) as error:
+        joined.texts("text")
+    assert str(error.value) == (
+        f"{tmp_path / 'items.tsv'}:3: a line end or a tab in 'Come here.\\n3\\tI am late.': where quotation marks are a part of the"
+        " text, double them (esnlm score takes them as they are with --no-quotes); else write a space in its place"
+    )
+    assert read_table(save(tmp_path, content), quotes=False).texts("text")[1:3] == ['"Come here.', 'I am late."']
+
+
 def test_tsv_and_csv(tmp_path):
     for name, mark in {"items.tsv": "\t", "items.csv": ",", "items.txt": "\t"}.items():
         lines = [["item", "text"], ["1", '"The ""cats"" sleep, or\nrest."'], ["2", " The dog "]]
@@ -31,12 +45,12 @@ def test_tsv_and_csv(tmp_path):
         (
             'a\tb\n1\t"Yes", he said\n',
             ":2: not a row of a table ('\\t' expected after '\"'): a cell that begins with a quotation mark ends with one, "
-            "and marks inside it are doubled",
+            "and marks inside it are doubled (esnlm score takes marks as they are with --no-quotes)",
         ),
         (
             'a\tb\n1\t"Yes\n',
             ":2: not a row of a table (unexpected end of data): a cell that begins with a quotation mark ends with one, and "
-            "marks inside it are doubled",
+            "marks inside it are doubled (esnlm score takes marks as they are with --no-quotes)",
         ),
     ],
 )

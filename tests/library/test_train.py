@@ -88,6 +88,9 @@ def test_a_function_that_stops_a_regression_is_told_that_there_is_no_readout(tmp
     ):
         esnlm.train(asked, [lambda step, metrics: True], sentences=SENTENCES)
     assert np.isfinite(esnlm.train(asked, sentences=SENTENCES).log_probs(["The cats sleep."])).all()
+    late = asked | {"run": str(tmp_path / "late")}
+    run = esnlm.train(late, [lambda step, metrics: "train_nll" in metrics], sentences=SENTENCES)
+    assert np.isfinite(run.log_probs(["The cats sleep."])).all(), "it was stopped behind the fit, which has its readout"
 
 
 def test_sentences_of_a_call_that_failed_are_not_those_of_the_next(tmp_path):

@@ -50,17 +50,17 @@ def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
 
 
 @pytest.mark.parametrize(
-    "names, common",
+    "names, expected",
     [
-        (["esn-seed0", "esn-seed10"], "esn"),
-        (["gpt2", "gpt2-seed1"], "gpt2"),
-        (["a10-seed1", "a10-seed2"], "a10"),
-        (["x,lr=0.003", "x,lr=0.003-b"], "x,lr=0.003"),
-        (["one", "two"], "one"),
+        (["esn-seed0", "esn-seed10"], "esn (2 seeds)"),
+        (["gpt2", "gpt2-seed1"], "gpt2 (2 seeds)"),
+        (["a10-seed1", "a10-seed2"], "a10 (2 seeds)"),
+        (["x,lr=0.003", "x,lr=0.003-b"], "x,lr=0.003 and 1 more seed"),
+        (["run10", "run11", "run12"], "run10 and 2 more seeds"),
     ],
 )
-def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, common):
-    assert run_table.name_group([{"run": name} for name in names]) == f"{common} (2 seeds)"
+def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, expected):
+    assert run_table.name_group([{"run": name} for name in names]) == expected
 
 
 def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):
@@ -140,7 +140,7 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     runs = [make_run("a-0", right=6), make_run("a-1", seed=1, right=8), make_run("b", learning_rate=1e-2, right=4)]
     table = run_table.report(runs, tmp_path / "table.tex", seeds=True, by="paradigm")
     assert table.splitlines()[:5] == [
-        "| paradigm | a (2 seeds) | b |",
+        "| paradigm | a-0 and 1 more seed | b |",
         "| --- | ---: | ---: |",
         "| one | 100.0 ± 0.0 | 100.0 |",
         "| two | 75.0 ± 35.4 | 0.0 |",
@@ -150,7 +150,9 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     run_table.report(runs, tmp_path / "all_digits.csv", seeds=True, by="paradigm")
     rows = list(csv.DictReader((tmp_path / "all_digits.csv").read_text().splitlines()))
     assert [row["paradigm"] for row in rows] == ["one", "two", "overall"]
-    assert float(rows[1]["a (2 seeds)"]) == 75 and float(rows[1]["a (2 seeds), sd"]) == pytest.approx(50 / np.sqrt(2))
+    assert float(rows[1]["a-0 and 1 more seed"]) == 75 and float(rows[1]["a-0 and 1 more seed, sd"]) == pytest.approx(
+        50 / np.sqrt(2)
+    )
     assert (rows[1]["b"], rows[1]["b, sd"]) == ("0.0", "")
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
 

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from esnlm.reporting import plots, surprisal_plot
 
 
@@ -16,6 +18,17 @@ def test_words_of_all_kinds_are_drawn():
     assert picture.startswith(b"\x89PNG") and note is None
     picture, note = surprisal_plot.plot([row("a", math.nan, by="token", unit="nats")], "$")
     assert picture.startswith(b"\x89PNG") and note is None
+
+
+def test_what_is_not_finite_is_labelled_as_it_is(monkeypatch):
+    plt = pytest.importorskip("matplotlib")
+    kept = []
+    monkeypatch.setattr(plots, "png", lambda figure: kept.append(figure) or b"")
+    values = [5.0, math.inf, math.nan, 20.0]
+    rows = [{"word": "a", "start": 0, "end": 1, "surprisal_bits": value} for value in values]
+    surprisal_plot.plot(rows, "a title")
+    labels = [text.get_text() for text in kept[0].axes[0].texts][::2]
+    assert labels == ["5.0", "inf", "nan", "20.0"] and plt is not None
 
 
 def test_a_long_text_is_drawn_in_part(monkeypatch):

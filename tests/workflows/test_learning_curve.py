@@ -170,7 +170,7 @@ def test_figures_of_something_else_are_not_replaced_unasked(run, tmp_path):
     assert page.read_text() == "mine"
 
 
-def test_points_of_an_earlier_training_under_the_same_name_are_not_kept(run, curve, tmp_path):
+def test_points_of_an_earlier_training_under_the_same_name_are_not_kept(run, curve, tmp_path, monkeypatch):
     again = tmp_path / "small"
     shutil.copytree(run, again)
     out, validation = again / "evaluation" / "curve" / "curve.json", again / "stores" / "validation"
@@ -186,11 +186,16 @@ def test_points_of_an_earlier_training_under_the_same_name_are_not_kept(run, cur
     with pytest.raises(InputError) as error:
         measure_curve(again, **arguments)
     line = f"was measured on another checkpoint of update {last} than the run has now"
-    assert str(error.value) == f"{out}: {line}; name another file with --out, or give --overwrite"
+    assert str(error.value).startswith(f"{out}: {line}, or by an earlier version")
+    measured, measure = [], learning_curve._measure
+    monkeypatch.setattr(
+        learning_curve, "_measure", lambda newest, step, *rest: measured.append(step) or measure(newest, step, *rest)
+    )
     assert (
         measure_curve(again, overwrite=True, **arguments)["points"][-1]["nll"]["model"]
         == curve["points"][-2]["nll"]["model"]
     )
+    assert measured == [last], "what was measured on the same checkpoints is kept"
 
 
 def test_a_run_without_a_curve_is_refused(run, tmp_path):

@@ -103,7 +103,7 @@ def test_ties_and_what_cannot_be_generated_are_told(run, tmp_path, capsys):
     line = "error: task sampled: a task samples with top_p: a run knows do_sample, temperature, top_k only"
     assert line in capsys.readouterr().err and not Path("found.json").exists()
     assert commands.main([*words, "choice.yaml"]) == 0
-    line = "warning: documents with more than one likeliest answer, of which the harness takes the first: choice 2\n"
+    line = "warning: documents with more than one answer of the highest log-probability, of which the harness takes the first: choice 2\n"
     assert line in capsys.readouterr().err
     assert [line["filter"] for line in read_lines("found.samples.jsonl")] == ["none", "none"]
 

@@ -68,6 +68,7 @@ def _training(run: Run, summary: dict[str, Any], words: int | None) -> list[tupl
     data = as_dict(run.config)["data"]
     of_end = summary if summary.get("step") == run.step else {}
     counts = run.model.counts()
+    of_what = f" over {of_end['train_nll_of']}" if "train_nll_of" in of_end else ""
     shown: list[tuple[str, str | None]] = [
         ("data", ", ".join(f"{name} {value}" for name, value in data.items() if value not in (None, ""))),
         ("sha256 of the data", _pairs(summary.get("data_sha256"))),
@@ -75,7 +76,7 @@ def _training(run: Run, summary: dict[str, Any], words: int | None) -> list[tupl
         ("epochs", _number(of_end.get("epochs"), ",")),
         ("parameters", f"{counts.trainable:,} trained of {counts.total:,}"),
         ("vocabulary", f"{run.tokenizer.vocab_size:,} ids, tokenizer {run.tokenizer.name}"),
-        ("training loss, nats per token", _number(of_end.get("train_nll"), ".4f")),
+        (f"training loss{of_what}, nats per token", _number(of_end.get("train_nll"), ".4f")),
         ("validation loss, nats per token", _number(of_end.get("val_nll"), ".4f")),
         ("validation, bits per byte", _number(of_end.get("val_bits_per_byte"), ".4f")),
         ("status", of_end.get("status")),

@@ -110,17 +110,20 @@ MARKS = {
 LOWER = 5  # pixels by which one tick of a row stands below another, so that neither hides the other
 
 
-def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], value: str) -> Html:
+def accuracy_chart(
+    bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], value: str, chance: float | None = 50
+) -> Html:
     """Returns a row for each accuracy in percent, with its interval and with other accuracies as marks.
 
     Args:
         bars: the rows.
         marks: how the names in `Bar.marks` are drawn: a mark of MARKS and the class of a colour.
         value: what the rows' own values are, for the legend.
+        chance: in percent, where a line is drawn; None: there is none.
     """
     shown = [figure for bar in bars for figure in (bar.value, *(bar.interval or ()), *bar.marks.values())]
     # Positions can be read without a zero, so the axis begins at the ten below all that is shown.
-    low = max(0.0, 10 * math.floor((min([*shown, 50]) - 2) / 10))
+    low = max(0.0, 10 * math.floor((min([*shown, 50, *([] if chance is None else [chance])]) - 2) / 10))
 
     def at(figure: float) -> str:
         return _percent((figure - low) / (100 - low))
@@ -131,7 +134,8 @@ def accuracy_chart(bars: Sequence[Bar], marks: Mapping[str, tuple[str, str]], va
     step = 10 if low >= 40 else 20
     ticks = [tick for tick in range(0, 101, step) if tick >= low]
     grid = [tag("line", x1=at(tick), x2=at(tick), y1="0", y2="100%", class_="grid") for tick in ticks]
-    grid.append(tag("line", x1=at(50), x2=at(50), y1="0", y2="100%", class_="reference"))
+    if chance is not None:
+        grid.append(tag("line", x1=at(chance), x2=at(chance), y1="0", y2="100%", class_="reference"))
     rows = []
     for bar in bars:
         parts, text, interval = list(grid), f"{bar.value:.1f}", ""

@@ -130,7 +130,8 @@ def _curves(runs: Sequence[Material]) -> Html | None:
     for key, run in zip(keys, runs, strict=True):
         training, validation = losses(run)
         first_of_colour = all(each.colour != colour_of[key] for each in series)
-        name = (run.row["model"] if several_seeds else run.name) if first_of_colour else ""
+        alike = [other.row for other, its in zip(runs, keys, strict=True) if its == key]
+        name = run_table.name_group(alike) if first_of_colour else ""
         series += [Series(name, averaged(training), colour_of[key])] if len(training) else []
         series += [Series("", validation, colour_of[key], dots=True)] if len(validation) else []
     if not series:

@@ -5,6 +5,7 @@ from typing import Any
 
 from esnlm.errors import InputError
 from esnlm.reporting.html.markup import Cell, Html, command, join, note, table
+from esnlm.reporting.mean_text import format_mean
 from esnlm.runs.json_file import parse_json
 
 
@@ -109,7 +110,6 @@ def _cell(found: dict[str, Any], digits: int, runs: int = 0) -> Cell:
     mean, error = found.get("mean"), found.get("se")
     if mean is None:
         return Cell("", None)
-    text = f"{float(mean):,.{digits}f}"
-    exact = error is None or (digits == 0 and float(error) == 0)
+    text = format_mean(float(mean), None if error is None else float(error), digits)
     fewer = f" of {found['n']}" if 0 < found.get("n", runs) < runs else ""
-    return Cell((text if exact else f"{text} ({float(error or 0):,.{digits}f})") + fewer, float(mean))
+    return Cell(text + fewer, float(mean))

@@ -62,6 +62,8 @@ def test_ticks_are_few_and_round(values, log, ticks):
 def test_accuracies_beside_others():
     bars = [Bar("overall", 75.0, [70.0, 80.0], {"GPT-2": 90.0})]
     shown = accuracy_chart(bars, {"GPT-2": ("ring", "s1")}, "this run")
+    assert shown.count('class="reference"') == len(bars)
+    assert 'class="reference"' not in accuracy_chart(bars, {"GPT-2": ("ring", "s1")}, "this run", None)
     # The axis begins at 40: the ten below 50, less 2.
     assert numbers(r'<line x1="([\d.]+)%" x2="([\d.]+)%"[^>]*class="range"', shown) == [[50, 66.67]]
     assert numbers(r'<svg x="([\d.]+)%" y="(50)%"', shown) == [[83.33, 50], [58.33, 50]]

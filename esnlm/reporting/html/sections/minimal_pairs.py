@@ -28,8 +28,9 @@ def render(run: Material) -> Html:
 
 def _headline(report: dict) -> str:
     data, scoring = report["data"], report["scoring"]
+    items = "pair" if "kinds" not in data else "item"  # sets of sentences and tests of regions are among them
     return (
-        f"Step {report['step']:,}, {counted(data['pairs'], 'pair')} of {counted(data['paradigms'], 'paradigm')},"
+        f"Step {report['step']:,}, {counted(data['pairs'], items)} of {counted(data['paradigms'], 'paradigm')},"
         f" {scoring['name']} scoring: {scoring['description']}."
     )
 
@@ -50,8 +51,11 @@ def _chart(report: dict) -> Html:
             beside |= {label: published[key] for key, (label, _, _) in PUBLISHED.items()}
         shown = {key: value for key, value in beside.items() if value is not None}
         bars.append(Bar(readable(name), entry["accuracy"], entry["interval"], shown))
-    chart = accuracy_chart(bars, marks, "this run")
-    explained = "Accuracy in percent; dashes at 50 are chance. In a baseline a tie counts half."
+    chance = report.get("chance", 50)  # reports of pairs do not name it, and tests of regions have none
+    chart = accuracy_chart(bars, marks, "this run", chance)
+    dashes = "" if chance is None else f"; dashes at {chance:.3g} are chance"
+    ties = "a tie counts half" if "kinds" not in report["data"] else "a tie counts as a coin would decide it"
+    explained = f"Accuracy in percent{dashes}. In a baseline {ties}."
     source = " GPT-2 and people: as published with BLiMP (Warstadt et al. 2020)." if anchors else ""
     return join(chart, note(explained + source))
 
