@@ -26,10 +26,10 @@ from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.arrays import as_scipy
 
 PRECISIONS = {
-    "float32": {"precision": "float32"},
-    "tf32": {"precision": "tf32"},
-    "bf16": {"precision": "bf16"},
-    "bf16 states": {"state_precision": "bf16"},
+    "float32": {"precision": "float32", "state_precision": "float32"},
+    "tf32": {"precision": "tf32", "state_precision": "float32"},
+    "bf16": {"precision": "bf16", "state_precision": "float32"},
+    "bf16 states": {"precision": "float32", "state_precision": "bf16"},
 }
 
 

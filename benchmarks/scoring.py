@@ -161,7 +161,7 @@ def markdown(record: dict) -> list[str]:
     ]
     return [
         f"{row['sentences']:,} sentences, N = {row['size']:,}, V = {row['vocab_size']:,}, r = {row['rank']}, float32."
-        " Medians over rounds in turns. Difference: the largest of a sentence's log-probability from esnlm's.",
+        " Medians over rounds in turns. Difference: the largest of a sentence's log-probability from esnlm's, as a share of it.",
         "",
         *measure.table(["", "sentences/s", "s", "least", "most", f"x {BASELINE}", "difference"], cells),
         "",

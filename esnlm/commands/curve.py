@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.json",
         help="the figures, with .md and .png (default: DIR/evaluation/curve/curve.json)",
     )
-    add("--overwrite", action="store_true", help="replace the figures of another run, store or data")
+    add("--overwrite", action="store_true", help="replace the figures that are there, and measure all again")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -146,17 +146,14 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
 
 def _require_each_once(paths: Sequence[Path]) -> None:
     """Raises InputError where a file is named twice, as by two patterns. Warns where one lies beside a compressed copy of it."""
-    seen: dict[Path, Path] = {}
+    seen: set[Path] = set()
     for path in paths:
-        real = path.resolve()
-        require(real not in seen, f"{path}: named twice, and its text would count twice; name it once")
-        seen[real] = path
-    for real, path in seen.items():
-        if not is_compressed(path) or real.with_suffix("") not in seen:
-            continue
-        warn(
-            f"{path}: {path.with_suffix('').name} lies beside it and is read too; leave one out if they are the same text"
-        )
+        require(path.resolve() not in seen, f"{path}: named twice, and its text would count twice; name it once")
+        seen.add(path.resolve())
+    for path in paths:
+        if is_compressed(path) and path.with_suffix("") in paths:
+            beside = path.with_suffix("").name
+            warn(f"{path}: {beside} lies beside it and is read too; leave one out if they are the same text")
 
 
 def _require_no_records(path: Path | str, beginning: str) -> None:
@@ -176,7 +173,7 @@ def _require_no_records(path: Path | str, beginning: str) -> None:
     require(
         not is_json,
         f"{path}: JSON, which would be read as plain text with all its keys; name a file of JSON lines .jsonl (.jsonl.gz and so on), so"
-        " that the field --field of each is read",
+        " that the field --field of each is read, or leave the file out",
     )
 
 

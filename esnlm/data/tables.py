@@ -61,7 +61,8 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
 
     Raises:
         InputError: the file cannot be read, is not UTF-8 text, names no columns or one of them twice, has no row, has a row
-            of more or fewer cells, or a quotation mark is not closed.
+            of more or fewer cells, a quotation mark is not closed, or a cell of a TSV looks like several rows, as where quotation
+            marks are a part of the text.
     """
     name = str(path) if path else "standard input"
     text = read_text(path)
@@ -92,6 +93,14 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
         require(
             len(row) == len(columns),
             f"{name}:{line}: {len(row)} cells where the first line names {len(columns)} columns",
+        )
+        joined = next(
+            (cell for cell in row if separator == "\t" and "\t" in cell and ("\n" in cell or "\r" in cell)), None
+        )
+        require(
+            joined is None,
+            f"{name}:{line}: the cell {(joined or '')[:40]!r} goes over the end of a row: where quotation marks are a part of the text,"
+            " double them (esnlm score takes them as they are with --no-quotes)",
         )
     require(bool(rows), f"{name}: no row below the names of its columns")
     return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])

@@ -4,7 +4,8 @@
     x(n+1) = (1 - a) x(n) + a f(W_in u(n+1) + W x(n) + W_back p(n))                  frozen: W_in, W, W_back and a
     o(n+1) = A (B x(n+1) + B_u u(n+1) + B_y p(n)) + b_out                            trained: A, B, B_u, B_y and b_out
 
-which is eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u B B_y), the readout on (u, x, y). In
+which is eq. 1 and 2 of Jaeger 2001, as summarised by Ichimura 2019, with y = o and W_out = A (B_u B B_y), the readout on (u, x, y). The
+leaks a and the low rank of W_out are those of Ueda et al. 2025a, and not in these equations. In
 next-token prediction the taught y(n) is the next token, which is u(n+1): fed back, it would make W_back a second W_in. So
 what is fed back is the distribution that the network itself predicted, in training, scoring and generation alike [ours].
 u is one-hot, so B_u u is a row of a table. Of full rank the tables would be V x V each: there is only low rank.

@@ -3,7 +3,7 @@
 A regression onto one-hot next tokens scores every token v by y_v(h) = w_v h + c_v, an estimate of p(v | h) that may be
 negative and need not sum to 1. Each rule makes logits o that are affine in h, so what is saved is an ordinary readout.
 
-softmax      o_v = y_v, the literal reading of Fujimaki 2026. Scores lie near 0 .. 1, so this is nearly uniform: its NLL
+softmax      o_v = y_v, the plainest reading of Fujimaki 2026, whose slides do not say [ours]. Scores lie near 0 .. 1, so this is nearly uniform: its NLL
              is about ln V.
 
 calibrated   o_v = log p_v + beta (y_v - f_v - s_v / 2) / p_v^gamma [ours]

@@ -33,8 +33,10 @@ class LeastMeanSquares(Fitter):
     batch_size: int = 32  # sentences side by side [B]
     learning_rate: float = 0.01  # size of a step [mu]
     intercept: bool = True  # learn one for each token, beside W_out r; the slides have none
-    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated, or softmax as in the slides
-    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that calibrate
+    # How scores become log-probabilities, which the slides do not say [ours]: calibrated or softmax.
+    log_probs: str = "calibrated"
+    # Tokens of training text, left out of the fit under either rule [ours], that calibrate.
+    held_out_tokens: int = 4096
     checkpoint_every: int = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by least mean squares"

@@ -23,7 +23,7 @@ from esnlm.regression.sums import add_by_target, row_blocks
 
 @dataclass(frozen=True)
 class Ridge(Fitter):
-    """Ridge regression (Jaeger 2001), in one pass over the text; with readout.rank the best of that rank."""
+    """Ridge regression, in one pass over the text; with readout.rank the best of that rank [ours]."""
 
     kind: str = "ridge"
     # Tried on the text held out, in mean eigenvalues of the Gram matrix [lambda].

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
-DIVERGED = (
-    30.0  # [ours] nats: a run whose last loss is higher is named, not drawn, so that the others can be told apart
-)
+# [ours] nats: the picture is not made as high as a run whose last loss is higher than this, so that the others can be told apart.
+FAR = 30.0
 ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
 LETTER = 0.085  # inches: what a letter of the legend takes, rather too much than too little
 AXES = {"words": "million words read", "tokens": "million tokens read", "minutes": "minutes of training"}
@@ -177,9 +176,9 @@ def _plot_group(axes: "Axes", axis: str, number: int, label: str, curves: Sequen
 def _limits(curves: Iterable[Curves]) -> tuple[float, float]:
     """Returns the lowest and the highest loss of the picture, in nats per token.
 
-    Losses of the first updates lie above it, and runs that have diverged.
+    Losses of the first updates lie above it, and runs that end above FAR, unless all do.
     """
     found = list(curves)
     every = np.concatenate([nll for each in found for nll in (each.training["tokens"], each.validation["tokens"])])
-    last = max((each.last for each in found if each.last <= DIVERGED), default=max(each.last for each in found))
+    last = max((each.last for each in found if each.last <= FAR), default=max(each.last for each in found))
     return float(every[:, 1].min()) - 0.1, float(min(last + ABOVE, every[:, 1].max() + 0.1))

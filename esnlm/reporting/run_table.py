@@ -352,7 +352,7 @@ def name_group(group: Sequence[dict]) -> str:
     without_seed = {re.sub(r"[-_.]?seed\d+$", "", name) for name in names}
     if len(names) == 1:
         return names[0]
-    if len(without_seed) == 1:
+    if len(without_seed) == 1 and without_seed != {""}:
         return f"{without_seed.pop()} ({len(names)} seeds)"
     return f"{names[0]} and {counted(len(names) - 1, 'more seed')}"
 

@@ -19,6 +19,7 @@ from esnlm.studies.grid_cross import cross_tables
 
 # What a run was made from, in hashes: its settings, its text, and the minimal pairs that it was scored on.
 MADE_FROM = ("settings_sha256", "data_sha256", "pairs_sha256")
+BASELINES = {"length": "length only", "unigram": "a unigram model of the training text"}  # of reports on minimal pairs
 ERROR_NOTE = "Mean over runs that differ in their seed (one standard error)."
 
 
@@ -92,7 +93,8 @@ def read_measures(run: GridRun) -> dict[str, Any]:
     row = run_table.row(run.directory)
     summary = row["summary"]
     numbers = {name: summary.get(name) for name in MEASURES}
-    if "regression" in summary or "train_nll_of" in summary:
+    of_part = "train_nll_of" in summary and summary["status"] != "diverged"
+    if "regression" in summary or of_part:
         # It is that of a sample under the finished readout, or of the last few updates: not the mean over an epoch of Ueda et al. 2025a.
         numbers["train_nll"] = None
     pairs = row["minimal_pairs"].get("blimp-paper", {})
@@ -114,6 +116,8 @@ def read_measures(run: GridRun) -> dict[str, Any]:
         "data_sha256": summary.get("data_sha256"),
         "pairs_sha256": None if numbers["blimp"] is None else pairs["data_sha256"],
     }
+    if numbers["blimp"] is not None:  # A score says little without what word frequency and length alone have.
+        hashes |= {f"blimp_{name}": pairs.get(name) for name in BASELINES}
     told = {"run": row["run"], "seed": run.seed, "status": summary["status"], "origin": origin}
     return told | made_from | hashes | measures
 
@@ -169,11 +173,12 @@ def _render(
     figures = made_from.sentence([run for cell in cells for run in cell["runs"]])
     lines = [f"# {grid.title}", "", *([grid.note, ""] if grid.note else []), *([figures, ""] if figures else [])]
     lines += [
-        f"{ERROR_NOTE} NLL is in nats per token; a regression has no train NLL,",
-        "which is a mean over updates.",
+        f"{ERROR_NOTE} NLL is in nats per token. Train NLL is a mean over the updates of the last",
+        "epoch, with EOS: a regression has none, nor has a run that stopped early within an epoch.",
         "",
     ]
     lines += markdown_table(header, rows, align="llr")
+    lines += _notes(grid, [run for cell in cells for run in cell["runs"]])
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:
         explanation = "a train or validation NLL that is not finite or above 10 ln V"
@@ -187,6 +192,24 @@ def _render(
     lines += ["", f"Published: {grid.source}"] if grid.source else []
     origins = dict.fromkeys(f"on {run['origin']}" for cell in cells for run in cell["runs"])
     return "\n".join([*lines, "", f"Made by `{command}`", *origins]) + "\n"
+
+
+def _notes(grid: Grid, runs: list[dict[str, Any]]) -> list[str]:
+    """Returns what a reader has to know of the columns of minimal pairs, and of those that were published."""
+    found = []
+    if "blimp" in grid.columns:
+        beside = []
+        for name, title in BASELINES.items():
+            values = [run[key] for run in runs if run.get(key := f"blimp_{name}") is not None]
+            if values:
+                low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+                beside.append(f"{title} {low if low == high else f'{low} .. {high}'}")
+        if beside:
+            found += ["", f"Minimal pairs: the convention paper. On the same pairs, in percent: {', '.join(beside)}."]
+    if grid.published and grid.changed:
+        changed = ", ".join(f"{key} {value}" for key, value in grid.changed.items())
+        found += ["", f"**The published values are of other settings**: the command line gave {changed}."]
+    return found
 
 
 def _format_runs(cell: dict[str, Any], asked: int) -> str:

@@ -1,5 +1,6 @@
 """A study: a file that names many runs. They are trained one by one or side by side, and one table shows them."""
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,7 +98,7 @@ def run_study(
         require(not finished, f"{file}: --finished is for grids; a search goes on from its own folder")
         return run_search(tree | paths, file, only_plan, overrides, command, jobs)
     tree, overrides = replace_lists(tree, overrides)
-    grid = parse_grid(tree | paths, file)
+    grid = dataclasses.replace(parse_grid(tree | paths, file), changed=_changed(overrides))
     runs = make_runs(grid, overrides)
     folder.require_own(grid.out, grid.name)
     ours = runs if part is None else runs[part.first :: part.step]
@@ -145,6 +146,18 @@ def read_study(file: Path) -> dict[str, Any]:
     if kind in BOTTLENECK_KINDS:
         raise InputError(f"{file}: a study of kind {kind} is run by python -m experiments.bottleneck {file}")
     return tree
+
+
+def _changed(overrides: Sequence[str]) -> dict[str, str]:
+    """Returns what overrides say of the model and of the training, by dotted key."""
+    words, found = list(overrides), dict[str, str]()
+    while words:
+        key, equals, value = words.pop(0).removeprefix("--").partition("=")
+        if not equals and words and not words[0].startswith("--"):
+            value = words.pop(0)
+        if key.startswith(("model.", "training.")):
+            found[key] = value
+    return found
 
 
 class _Work(NamedTuple):
@@ -296,7 +309,8 @@ def _write_results(work: _Work) -> None:
     grid = work.grid
     with folder.held(grid.out):
         cells = collect_cells(grid, work.runs, work.known)
-        picture = plot_grid(grid, cells)
+        # Published values of other settings have a note in the table, and no line in the picture.
+        picture = plot_grid(dataclasses.replace(grid, published={}) if grid.changed else grid, cells)
         if picture is not None:
             write_file(grid.out / "table.png", picture)
         write_table(grid, cells, work.command, None if picture is None else "table.png")

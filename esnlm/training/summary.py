@@ -83,7 +83,7 @@ def epochs_made(training: TrainingConfig | Fitter, sentences: int, step: int) ->
     whole, more = divmod(step, length)
     if more == 0:
         return whole, None
-    return whole + math.floor(1000 * more / length) / 1000, f"{more:,} of the {length:,} updates of an epoch"
+    return math.floor(1000 * step / length) / 1000, f"{more:,} of the {length:,} updates of an epoch"
 
 
 def _where_there_is_one(experiment: Experiment, state: State, sentences: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def measure_curve(
         scoring: the name of their convention.
         order: n of the largest n-gram model, at least 2.
         out: the JSON file; None: RUN/evaluation/curve/curve.json.
-        overwrite: whether to replace figures of another run, store or data. Points of the same are kept.
+        overwrite: whether to replace what is there. Everything is measured again then.
         command: what the figures name as their origin.
 
     Returns:
@@ -179,30 +179,30 @@ def _known_points(path: Path, header: dict, saved: Mapping[int, str], overwrite:
     require(
         path.suffix == ".json" and not path.is_dir(), f"{path}: no name for a JSON file; give one such as curve.json"
     )
+    if overwrite:
+        return []
     if not os.path.lexists(path):
         for beside in (path.with_suffix(".md"), path.with_suffix(".png")):
-            there = os.path.lexists(beside) and not overwrite
-            require(not there, f"{beside}: exists; name another file with --out, or give --overwrite")
+            require(not os.path.lexists(beside), f"{beside}: exists; name another file with --out, or give --overwrite")
         return []
     try:
         found = parse_json(path.read_bytes())
         same = {key: found[key] for key in header} == json.loads(json.dumps(header))
         points = [_with_numbers(point) for point in found["points"]]
-        known = [point for point in points if point.get("checkpoint_sha256") == saved.get(point["step"])]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         same = False
     if not same:
-        other = f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
-        require(overwrite, other)
-        return []
+        raise InputError(
+            f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
+        )
     # A run that was trained again under its name has other checkpoints of the same updates.
-    changed = [point["step"] for point in points if point["step"] in saved and point not in known]
+    changed = [p["step"] for p in points if p["step"] in saved and p.get("checkpoint_sha256") != saved[p["step"]]]
     require(
-        overwrite or not changed,
+        not changed,
         f"{path}: was measured on another checkpoint of update {min(changed, default=0)} than the run has now, or by an earlier"
-        " version, which did not note its checkpoints; name another file with --out, or give --overwrite to measure these again",
+        " version, which did not note its checkpoints; name another file with --out, or give --overwrite to measure all again",
     )
-    return known
+    return points
 
 
 def _with_numbers(point: dict) -> dict:

@@ -14,14 +14,19 @@ def save(folder, text, name="items.tsv"):
 def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
     """A quotation that spans rows, in a table without quoting, looks like one cell that spans rows."""
     content = 'item\ttext\n1\tHe came.\n2\t"Come here.\n3\tI am late."\n4\tHe left.\n'
-    joined = read_table(save(tmp_path, content))
-    assert joined.column("text") == ["He came.", "Come here.\n3\tI am late.", "He left."]
-    with pytest.raises(InputError) as error:
-        joined.texts("text")
-    assert str(error.value) == (
-        f"{tmp_path / 'items.tsv'}:3: a line end or a tab in 'Come here.\\n3\\tI am late.': where quotation marks are a part of the"
-        " text, double them (esnlm score takes them as they are with --no-quotes); else write a space in its place"
-    )
+    in_notes = 'text\tnote\nHe came.\tfine\nCome here.\t"a\nI am late.\tb"\nHe left.\tfine\n'
+    for text, line, cell in ((content, 3, "Come here.\\n3\\tI am late."), (in_notes, 3, "a\\nI am late.\\tb")):
+        with pytest.raises(InputError) as error:
+            read_table(save(tmp_path, text))
+        assert str(error.value) == (
+            f"{tmp_path / 'items.tsv'}:{line}: the cell '{cell}' goes over the end of a row: where quotation marks are a part of the text,"
+            " double them (esnlm score takes them as they are with --no-quotes)"
+        )
+    lines = read_table(save(tmp_path, 'text\n"Come here.\nI am late."\n'))
+    with pytest.raises(
+        InputError, match="items.tsv:2: a line end or a tab in 'Come here.*: where quotation marks are a part"
+    ):
+        lines.texts("text")
     assert read_table(save(tmp_path, content), quotes=False).texts("text")[1:3] == ['"Come here.', 'I am late."']
 
 

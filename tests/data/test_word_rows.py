@@ -58,8 +58,8 @@ def test_words_have_no_white_space_around_them(tmp_path):
     [
         ("word\trt\nThe\t1\n \t2\n", ":3: no word in column 'word': leave the row out"),
         (
-            'word\trt\nHe\t1\n"You\t2\nsaid"\t3\n',
-            ":3: a line end or a tab in 'You\\t2\\nsaid': where quotation marks are a part of the text, double them (esnlm score takes"
+            'word\n"You\nsaid"\n',
+            ":2: a line end or a tab in 'You\\nsaid': where quotation marks are a part of the text, double them (esnlm score takes"
             " them as they are with --no-quotes); else write a space in its place",
         ),
     ],

@@ -429,6 +429,16 @@ def test_settings_are_strict(tmp_path, change, message):
     assert not (tmp_path / "out").exists()
 
 
+FOUR = ("ntp", "mup", "spectral", "dynamic")
+CASES = {
+    "alignment_fig3_2": [("spectral", 0.2, 1), ("spectral", 0.2, 1), ("spectral", 6, 0.5)],
+    "alignment_fig3_3": [("dynamic", 150, 0.2), ("spectral", 150, 0.2)],
+    "alignment_without_kink": [("spectral", 6, 0.5), ("spectral", 150, 0.2)],
+    "coordinate_check": [*((name, 0.2, 1) for name in FOUR), *((name, 150, 0.2) for name in FOUR)],
+    "exponents": [("dynamic", 0.2, 1)] * 3,
+}
+
+
 @pytest.mark.parametrize("file", sorted(STUDIES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_study_files_are_the_thesis_s(file):
     tree = yaml.safe_load(file.read_text())
@@ -439,9 +449,12 @@ def test_the_study_files_are_the_thesis_s(file):
         sizes = (full.n, full.narrow, full.epochs, full.batch_size, full.momentum, full.seeds)
         assert sizes == (10_000, 500, 100, 64, 0.9, 100)
         assert small.momentum == 0.9 and (full.images.train, full.images.test) == (2000, 2000)
+        assert full.parametrizations == ["dynamic", "spectral"]
         assert full.pairs == [["airplane", "automobile"], ["bird", "cat"], ["deer", "dog"], ["frog", "horse"]]
     else:
         assert (full.seeds, one_step.sizes(full)[::9]) == (30, [1000, 10_000])
+        chosen = [(case.parametrization, case.factor, case.power) for case in full.cases]
+        assert chosen == CASES[file.stem], "section 3.1 and its figures, and what is not in the thesis"
         assert (
             small.cases == full.cases
             and np.sum(one_step.sizes(small)) * small.seeds < np.sum(one_step.sizes(full)) * 30

@@ -28,7 +28,7 @@ DENSE = {"connectivity": 0.5, "input_connectivity": 1.0, "spectral_radius": 0.99
 RESERVOIRS = {
     "dense W_in": DENSE,
     "half of W_in": DENSE | {"input_connectivity": 0.5, "activation": "tanh"},
-    "sparse W_in": {"mean_degree": 6.0},
+    "sparse W_in": {"mean_degree": 6.0, "leak_min": 0.1, "leak_max": 0.9},  # a leak of its own for each unit
     "sparse W_in, ReLU": {"mean_degree": 6.0, "activation": "relu"},
     "continuous time": DENSE | {"continuous": ContinuousTime(decay=0.5, step=0.6)},
     "membrane": DENSE | {"update_rule": "leaky_membrane", "activation": "tanh"},

@@ -56,6 +56,7 @@ def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
         (["gpt2", "gpt2-seed1"], "gpt2 (2 seeds)"),
         (["a10-seed1", "a10-seed2"], "a10 (2 seeds)"),
         (["x,lr=0.003", "x,lr=0.003-b"], "x,lr=0.003 and 1 more seed"),
+        (["seed0", "seed1"], "seed0 and 1 more seed"),
         (["run10", "run11", "run12"], "run10 and 2 more seeds"),
     ],
 )

@@ -282,6 +282,13 @@ def test_a_search_has_no_parts(tmp_path):
         study.run_study(write(tmp_path), tmp_path / "out", part=study.Part(0, 2))
 
 
+def test_a_train_nll_that_may_be_of_a_part_of_an_epoch_is_no_objective(tmp_path):
+    file = write(tmp_path, SEARCH.replace("note:", "objective: train_nll\nnote:"))
+    with pytest.raises(InputError, match="objective is train_nll: training.stop_after may end a run within an epoch"):
+        parse(file, ["--training.stop_after", "2"])
+    assert parse(file).objective == "train_nll"
+
+
 def test_the_plan_trains_nothing(optuna, tmp_path, capsys):
     assert study.run_study(write(tmp_path), tmp_path / "out", only_plan=True) == 0
     assert (

@@ -1,6 +1,7 @@
 """A study of kind `grid`: every run of its file, one table; stopped and gone on with; and every mistake before the first run."""
 
 import csv
+import dataclasses
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.studies import grid, grid_plot, grid_table, shares, study
 from esnlm.workflows.blimp import evaluate_run
@@ -133,6 +135,45 @@ def test_the_page_shows_them_beside_the_published_values(finished):
     means = json.loads((finished[1] / "table.json").read_text())["cells"][0]["means"]
     assert table[0]["val NLL"] == f"{means['val_nll']['mean']:.3f} ({means['val_nll']['se']:.3f})"
     assert table[0]["trained"] == f"{means['trainable_params']['mean']:,.0f}"  # the same in both runs
+
+
+def test_minimal_pairs_stand_beside_length_and_word_frequency(finished):
+    out = finished[1]
+    reports = [json.loads(file.read_text()) for file in (out / "runs").glob("*/evaluation/blimp-paper.json")]
+    length, unigram = (f"{reports[0]['baselines'][name]['overall']['accuracy']:.1f}" for name in ("length", "unigram"))
+    line = (
+        f"Minimal pairs: the convention paper. On the same pairs, in percent: length only {length}, a unigram model of"
+    )
+    assert line in (out / "table.md").read_text() and f"the training text {unigram}." in (out / "table.md").read_text()
+
+
+def test_published_values_of_other_settings_are_told(finished, tmp_path):
+    """The command line may change what a paper states; --stores and lists that replace a grid's do not."""
+    changed = study._changed(
+        ["--model.reservoir.state_size", "24", "--data.train=a", "--training.epochs=2", "--seed", "3"]
+    )
+    assert changed == {"model.reservoir.state_size": "24", "training.epochs": "2"}
+    its = grid.parse_grid(study.read_study(finished[0]), finished[0])
+    cells = json.loads((finished[1] / "table.json").read_text())["cells"]
+    for given, told in ((changed, True), ({}, False)):
+        page = grid_table.write_table(dataclasses.replace(its, out=tmp_path, changed=given), cells, "c", None)
+        line = "**The published values are of other settings**: the command line gave model.reservoir.state_size 24, training.epochs 2."
+        assert (line in page) == told
+
+
+def test_a_train_nll_of_a_part_of_an_epoch_is_left_out(finished, tmp_path):
+    """But that of a run which diverged stands, as its other figures do."""
+    run = finished[1] / "runs" / "spectral_radius=0.5-seed0"
+    copied = shutil.copytree(run, tmp_path / "run")
+    summary = json.loads((copied / "summary.json").read_text())
+    (copied / "manifest.json").unlink()
+    known = []
+    for more in ({}, {"train_nll_of": "3 of 9"}, {"train_nll_of": "3 of 9", "status": "diverged"}):
+        (copied / "summary.json").write_text(json.dumps(summary | more))
+        experiment = config_io.read_begun(copied / "config.yaml")
+        found = grid_table.read_measures(grid.GridRun("a", 0, dataclasses.replace(experiment, run=str(copied))))
+        known.append(found["train_nll"])
+    assert known == [summary["train_nll"], None, summary["train_nll"]]
 
 
 def test_a_finished_study_is_shown_and_nothing_is_trained(finished, copying, capsys):

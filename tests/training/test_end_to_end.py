@@ -14,6 +14,7 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.gpt2 import GPT2Config
 from esnlm.models.lstm import LstmConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
@@ -62,6 +63,33 @@ def prepare(name, text, poisoned=False, chunk_tokens=1024, **training):
         params = traverse_util.unflatten_dict(flat)
     updates = open_updates(EndToEndUpdates, model, experiment, text, epochs)
     return updates, start(experiment, params), epochs
+
+
+@pytest.mark.parametrize("name", [*MODELS, "GPT-2"])
+def test_every_array_takes_the_steps_of_adamw(name, monkeypatch):
+    """Weight decay falls on all of them: biases, layer norms, and embeddings of tokens that never occur."""
+    gpt2 = GPT2Config(layers=1, heads=2, width=8, positions=64, dropout=0.0)
+    monkeypatch.setattr("tests.training.test_end_to_end.MODELS", MODELS | {"GPT-2": gpt2})
+    updates, begin, epochs = prepare(name, store(LENGTHS), weight_decay=0.1)
+    gradients, loss_and_gradient = [], updates.loss_and_gradient
+
+    def note(*arguments):
+        found = loss_and_gradient(*arguments)
+        gradients.append(jax.tree.map(lambda array: np.asarray(array, np.float64), found[1]))
+        return found
+
+    updates.loss_and_gradient = note
+    expected = {path: np.asarray(array, np.float64) for path, array in traverse_util.flatten_dict(begin[0]).items()}
+    before = {path: array.copy() for path, array in expected.items()}
+    params, _, losses, _ = run_all(updates, *begin, epochs)
+    assert len(gradients) == len(losses) > 1
+    optimizer = oracle.AdamW(expected, lr=RATE, weight_decay=0.1)
+    for gradient in gradients:
+        expected = optimizer.step(expected, traverse_util.flatten_dict(gradient))
+    for path, found in traverse_util.flatten_dict(params).items():
+        # AdamW's bias correction in float32 is off by 1.3e-5, and each step rounds a few times.
+        atol = len(losses) * (1e-4 * RATE + 2e-7 * np.abs(before[path]).max(initial=1))
+        np.testing.assert_allclose(found, expected[path], atol=atol, rtol=0, err_msg=str(path))
 
 
 @pytest.mark.parametrize("name, chunk_tokens", [("ESN+i", 20), ("LSTM", 1)])

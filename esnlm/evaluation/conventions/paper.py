@@ -1,4 +1,7 @@
-"""The convention of the papers: the whole sentence with both of its ends (Ueda et al. 2025a)."""
+"""The convention of the papers: the whole sentence with both of its ends (Ueda et al. 2025a).
+
+The paper says no more than that it used BLiMP. That EOS is scored, and that a tie is wrong, are [ours].
+"""
 
 from esnlm.evaluation.conventions.base import Convention
 

@@ -168,6 +168,9 @@ def _told_to_wait() -> Iterator[Callable[[], contextlib.AbstractContextManager[N
         waits = True
         yield
 
+    if threading.current_thread() is not threading.main_thread():  # Only a main thread can handle signals.
+        yield wait
+        return
     before = signal.signal(signal.SIGTERM, handle)
     try:
         yield wait
