@@ -13,7 +13,10 @@ from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 
 
 class Record:
-    """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end, its `report`."""
+    """KIND.json in a folder: the settings of a study, its measured `cells` by name and, at the end, its `report`.
+
+    `versions` and `device` are those that it was begun with, and `went_on` has others with which cells were measured.
+    """
 
     def __init__(self, out: Path, settings: OneStepSettings | CurvesSettings, command: str):
         self.file = out / f"{settings.kind}.json"
@@ -55,10 +58,15 @@ class Record:
             found = parse_json(self.file.read_bytes())
             same = found["study"] == json.loads(json.dumps(self.content["study"]))
             cells, done = found["cells"], "report" in found
+            begun, here = ({key: each[key] for key in ("versions", "device")} for each in (found, self.content))
+            others = found.get("went_on", [])
         except (OSError, ValueError, KeyError, TypeError):
             message = "unreadable or damaged; delete it, or name another folder with --out"
             raise InputError(f"{self.file}: {message}") from None
         if not same:
             message = "holds the results of other settings; delete it, or name another folder with --out"
             raise InputError(f"{self.file}: {message}")
+        if here != begun and here not in others and not done:
+            others = [*others, here]
+        self.content |= begun | ({"went_on": others} if others else {}) | ({"report": found["report"]} if done else {})
         return cells, done

@@ -53,7 +53,7 @@ def run(tree: dict[str, Any], out: Path, source: str, command: str = "") -> None
     """
     study = settings.parse(tree, source)
     record = Record(out, study, command)
-    if record.done:
+    if record.done and record.file.with_suffix(".md").exists():
         say(f"{record.file}: done already")
     elif isinstance(study, CurvesSettings):
         curves.measure_missing(study, record, source)

@@ -367,6 +367,11 @@ def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
     study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert (tmp_path / "whole" / "alignment.json").read_bytes() == before
     assert "done already" in capsys.readouterr().err
+    (tmp_path / "whole" / "alignment.md").unlink()
+    study.run(SMALL, tmp_path / "whole", "a.yaml")
+    assert (tmp_path / "whole" / "alignment.md").read_text() == table, (
+        "a page that is gone is written again from the record"
+    )
 
     stopped = json.loads(before)
     del stopped["report"], stopped["cells"]["dynamic, m = 2 n^0.5, n = 80"]
