@@ -150,8 +150,9 @@ def _require_each_once(paths: Sequence[Path]) -> None:
     for path in paths:
         require(path.resolve() not in seen, f"{path}: named twice, and its text would count twice; name it once")
         seen.add(path.resolve())
+    named = set(paths)
     for path in paths:
-        if is_compressed(path) and path.with_suffix("") in paths:
+        if is_compressed(path) and path.with_suffix("") in named:
             beside = path.with_suffix("").name
             warn(f"{path}: {beside} lies beside it and is read too; leave one out if they are the same text")
 

@@ -53,7 +53,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     """Reads a table: CSV where the name ends in .csv, else TSV. None is standard input, and TSV.
 
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled,
-    as spreadsheets and pandas write it. Blank lines are left out.
+    as spreadsheets and pandas write it; in a TSV it may not hold both a tab and a line end. Blank lines are left out.
 
     Args:
         path: the file.
@@ -100,7 +100,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
         require(
             joined is None,
             f"{name}:{line}: the cell {(joined or '')[:40]!r} goes over the end of a row: where quotation marks are a part of the text,"
-            " double them (esnlm score takes them as they are with --no-quotes)",
+            " double them (esnlm score takes them as they are with --no-quotes); else write a space for a tab or a line end",
         )
     require(bool(rows), f"{name}: no row below the names of its columns")
     return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])

@@ -73,7 +73,7 @@ class Grid:
     source: str  # where the published values stand
     published: dict[str, dict[str, tuple[float, float | None]]]  # cell -> measure -> mean, standard error
     columns: tuple[str, ...]
-    # What the command line says of every run's model and training, by dotted key: published values are not of these settings.
+    # What the command line has changed in the model and the training, by dotted key: published values are not of these settings.
     changed: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property

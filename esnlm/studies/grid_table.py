@@ -69,7 +69,13 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
     """
     header, rows = _rows(grid, cells)
     table = _render(grid, header, rows, cells, command, plot)
-    latex = "\n".join([f"% {grid.title}. {ERROR_NOTE}", *latex_table(header, rows, align="llr")]) + "\n"
+    notes = _notes(grid, cells)
+    latex = (
+        "\n".join(
+            [f"% {grid.title}. {ERROR_NOTE}", *(f"% {note}" for note in notes), *latex_table(header, rows, align="llr")]
+        )
+        + "\n"
+    )
     write_files(
         {grid.out / "table.md": table, grid.out / "table.tex": latex, grid.out / "table.csv": _csv(grid, cells)}
     )
@@ -82,6 +88,7 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
         " sd (n - 1) / sqrt n",
         "columns": {name: dict(zip(("title", "digits"), MEASURES[name], strict=True)) for name in grid.columns},
         "cells": cells,
+        "notes": notes,
         "reference": {"source": grid.source, "cells": grid.published},
     }
     write_json(grid.out / "table.json", tree)
@@ -174,11 +181,11 @@ def _render(
     lines = [f"# {grid.title}", "", *([grid.note, ""] if grid.note else []), *([figures, ""] if figures else [])]
     lines += [
         f"{ERROR_NOTE} NLL is in nats per token. Train NLL is a mean over the updates of the last",
-        "epoch, with EOS: a regression has none, nor has a run that stopped early within an epoch.",
+        "epoch, with EOS: a regression has none, nor has a run that stopped early within an epoch, unless it diverged.",
         "",
     ]
     lines += markdown_table(header, rows, align="llr")
-    lines += _notes(grid, [run for cell in cells for run in cell["runs"]])
+    lines += [line for note in _notes(grid, cells) for line in ("", note)]
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:
         explanation = "a train or validation NLL that is not finite or above 10 ln V"
@@ -194,9 +201,9 @@ def _render(
     return "\n".join([*lines, "", f"Made by `{command}`", *origins]) + "\n"
 
 
-def _notes(grid: Grid, runs: list[dict[str, Any]]) -> list[str]:
+def _notes(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
     """Returns what a reader has to know of the columns of minimal pairs, and of those that were published."""
-    found = []
+    found, runs = [], [run for cell in cells for run in cell["runs"]]
     if "blimp" in grid.columns:
         beside = []
         for name, title in BASELINES.items():
@@ -205,10 +212,10 @@ def _notes(grid: Grid, runs: list[dict[str, Any]]) -> list[str]:
                 low, high = f"{min(values):.1f}", f"{max(values):.1f}"
                 beside.append(f"{title} {low if low == high else f'{low} .. {high}'}")
         if beside:
-            found += ["", f"Minimal pairs: the convention paper. On the same pairs, in percent: {', '.join(beside)}."]
+            found.append(f"Minimal pairs: the convention paper. On the same pairs, in percent: {', '.join(beside)}.")
     if grid.published and grid.changed:
         changed = ", ".join(f"{key} {value}" for key, value in grid.changed.items())
-        found += ["", f"**The published values are of other settings**: the command line gave {changed}."]
+        found.append(f"The published values are of other settings: the command line changed them to {changed}.")
     return found
 
 

@@ -143,7 +143,8 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     require(type(seed) is int and seed >= 0, f"{file}: seed is {seed!r}: it must be an integer from 0 up")
     if objective == "blimp" and not blimp and not experiment.data.has_minimal_pairs:
         raise InputError(f"{file}: objective is blimp: name minimal pairs, with blimp or --blimp")
-    if objective == "train_nll" and getattr(experiment.training, "stop_after", None) is not None:
+    stops = getattr(experiment.training, "stop_after", None) is not None or "training.stop_after" in axes
+    if objective == "train_nll" and stops:
         reason = "training.stop_after may end a run within an epoch, whose train NLL is of a few updates"
         raise InputError(f"{file}: objective is train_nll: {reason}; choose val_nll")
     if objective in NEED_VALIDATION and getattr(experiment.data, "validation", "made with the corpus") is None:

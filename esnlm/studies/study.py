@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from esnlm.config import Experiment
+from esnlm.config import Experiment, as_dict, flatten
 from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
 from esnlm.memory import free_memory
@@ -28,7 +28,7 @@ from esnlm.studies.progress import StudyProgress
 from esnlm.studies.search_run import run_search
 from esnlm.studies.shares import Share, divide, find_devices, memory_needs
 from esnlm.training import plan
-from esnlm.training.settings import require_same
+from esnlm.training.settings import MAY_CHANGE, require_same
 from esnlm.workflows.train import INTERRUPTED
 
 BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # another program runs such studies
@@ -98,8 +98,9 @@ def run_study(
         require(not finished, f"{file}: --finished is for grids; a search goes on from its own folder")
         return run_search(tree | paths, file, only_plan, overrides, command, jobs)
     tree, overrides = replace_lists(tree, overrides)
-    grid = dataclasses.replace(parse_grid(tree | paths, file), changed=_changed(overrides))
+    grid = parse_grid(tree | paths, file)
     runs = make_runs(grid, overrides)
+    grid = dataclasses.replace(grid, changed=_find_changed(grid, runs, overrides))
     folder.require_own(grid.out, grid.name)
     ours = runs if part is None else runs[part.first :: part.step]
     if status := _check_begun(ours):
@@ -148,16 +149,18 @@ def read_study(file: Path) -> dict[str, Any]:
     return tree
 
 
-def _changed(overrides: Sequence[str]) -> dict[str, str]:
-    """Returns what overrides say of the model and of the training, by dotted key."""
-    words, found = list(overrides), dict[str, str]()
-    while words:
-        key, equals, value = words.pop(0).removeprefix("--").partition("=")
-        if not equals and words and not words[0].startswith("--"):
-            value = words.pop(0)
-        if key.startswith(("model.", "training.")):
-            found[key] = value
-    return found
+def _find_changed(grid: Grid, runs: Sequence[GridRun], overrides: Sequence[str]) -> dict[str, str]:
+    """Returns the settings of the model and of the training that overrides have changed in a run of the study, and their values."""
+    if not any(word.startswith(("--model.", "--training.")) for word in overrides):
+        return {}
+    found: dict[str, list[str]] = {}
+    for run, plain in zip(runs, make_runs(grid), strict=True):
+        here, there = (flatten(as_dict(each.experiment)) for each in (run, plain))
+        for key, value in here.items():
+            decides = key.startswith(("model.", "training.")) and key not in MAY_CHANGE
+            if decides and value != there.get(key) and str(value) not in found.setdefault(key, []):
+                found[key].append(str(value))
+    return {key: " and ".join(values) for key, values in found.items() if values}
 
 
 class _Work(NamedTuple):

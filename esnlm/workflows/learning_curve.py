@@ -189,14 +189,14 @@ def _known_points(path: Path, header: dict, saved: Mapping[int, str], overwrite:
         found = parse_json(path.read_bytes())
         same = {key: found[key] for key in header} == json.loads(json.dumps(header))
         points = [_with_numbers(point) for point in found["points"]]
+        # A run that was trained again under its name has other checkpoints of the same updates.
+        changed = [p["step"] for p in points if p["step"] in saved and p.get("checkpoint_sha256") != saved[p["step"]]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         same = False
     if not same:
         raise InputError(
             f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
         )
-    # A run that was trained again under its name has other checkpoints of the same updates.
-    changed = [p["step"] for p in points if p["step"] in saved and p.get("checkpoint_sha256") != saved[p["step"]]]
     require(
         not changed,
         f"{path}: was measured on another checkpoint of update {min(changed, default=0)} than the run has now, or by an earlier"

@@ -20,11 +20,14 @@ Arrays = list[jax.Array]
 
 def measure_missing(settings: CurvesSettings, record: Record, source: str) -> None:
     """Trains the networks that the record lacks, and adds their losses to it."""
-    data = {_pair_name(pair): images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
+    names = [_pair_name(pair) for pair in settings.pairs]
     trainings = [
-        (pair, kind, seed) for pair in data for kind in settings.parametrizations for seed in range(settings.seeds)
+        (pair, kind, seed) for pair in names for kind in settings.parametrizations for seed in range(settings.seeds)
     ]
     missing = [each for each in trainings if _cell_name(*each) not in record.cells]
+    if not missing:
+        return
+    data = {_pair_name(pair): images.load(settings.images, pair, f"{source}: images") for pair in settings.pairs}
     progress = Progress(total=len(missing), unit="trainings")
     for done, (pair, kind, seed) in enumerate(missing, 1):
         record.add(_cell_name(pair, kind, seed), train(kind, settings, data[pair], seed))

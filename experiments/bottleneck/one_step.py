@@ -41,11 +41,13 @@ class Fit(NamedTuple):
 
 def measure_missing(settings: OneStepSettings, record: Record, source: str) -> None:
     """Measures the cases and widths that the record lacks, and adds them to it."""
-    data, _ = images.load(settings.images, settings.classes, f"{source}: images")
     missing = [(case, n) for case in settings.cases for n in sizes(settings) if _cell_name(case, n) not in record.cells]
+    if not missing:
+        return
+    data, _ = images.load(settings.images, settings.classes, f"{source}: images")
     weights = [settings.seeds * np.dot(w[1:], w[:-1]) for w in (widths(case, n) for case, n in missing)]
     work = np.cumsum(weights) // 10**6
-    progress = Progress(total=int(work[-1]) if missing else 0, unit="million weights")
+    progress = Progress(total=int(work[-1]), unit="million weights")
     for (case, n), done in zip(missing, work, strict=True):
         found = [measure(case, n, seed, data, settings.learning_rate) for seed in range(settings.seeds)]
         record.add(_cell_name(case, n), {name: [each[name] for each in found] for name in MEASURES})

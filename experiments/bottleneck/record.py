@@ -58,14 +58,14 @@ class Record:
             found = parse_json(self.file.read_bytes())
             same = found["study"] == json.loads(json.dumps(self.content["study"]))
             cells, done = found["cells"], "report" in found
-            begun, here = ({key: each[key] for key in ("versions", "device")} for each in (found, self.content))
-            others = found.get("went_on", [])
         except (OSError, ValueError, KeyError, TypeError):
             message = "unreadable or damaged; delete it, or name another folder with --out"
             raise InputError(f"{self.file}: {message}") from None
         if not same:
             message = "holds the results of other settings; delete it, or name another folder with --out"
             raise InputError(f"{self.file}: {message}")
+        begun, here = ({key: each.get(key) for key in ("versions", "device")} for each in (found, self.content))
+        others = found.get("went_on", [])
         if here != begun and here not in others and not done:
             others = [*others, here]
         self.content |= begun | ({"went_on": others} if others else {}) | ({"report": found["report"]} if done else {})

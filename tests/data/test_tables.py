@@ -20,7 +20,7 @@ def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
             read_table(save(tmp_path, text))
         assert str(error.value) == (
             f"{tmp_path / 'items.tsv'}:{line}: the cell '{cell}' goes over the end of a row: where quotation marks are a part of the text,"
-            " double them (esnlm score takes them as they are with --no-quotes)"
+            " double them (esnlm score takes them as they are with --no-quotes); else write a space for a tab or a line end"
         )
     lines = read_table(save(tmp_path, 'text\n"Come here.\nI am late."\n'))
     with pytest.raises(

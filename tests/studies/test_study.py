@@ -19,6 +19,7 @@ import yaml
 
 from esnlm import config_io
 from esnlm.errors import InputError
+from esnlm.reporting.html import study as html_study
 from esnlm.studies import grid, grid_plot, grid_table, shares, study
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
@@ -149,16 +150,27 @@ def test_minimal_pairs_stand_beside_length_and_word_frequency(finished):
 
 def test_published_values_of_other_settings_are_told(finished, tmp_path):
     """The command line may change what a paper states; --stores and lists that replace a grid's do not."""
-    changed = study._changed(
-        ["--model.reservoir.state_size", "24", "--data.train=a", "--training.epochs=2", "--seed", "3"]
-    )
-    assert changed == {"model.reservoir.state_size": "24", "training.epochs": "2"}
     its = grid.parse_grid(study.read_study(finished[0]), finished[0])
+    given = [
+        "--model.reservoir.state_size",
+        "20",
+        "--training.log_every",
+        "7",
+        "--training.epochs=2",
+        "--training.batch_size",
+        "32",
+    ]
+    changed = study._find_changed(its, grid.make_runs(its, given), given)
+    assert changed == {"model.reservoir.state_size": "20", "training.epochs": "2"}, (
+        "what decides nothing, or is as it was, is left out"
+    )
     cells = json.loads((finished[1] / "table.json").read_text())["cells"]
     for given, told in ((changed, True), ({}, False)):
         page = grid_table.write_table(dataclasses.replace(its, out=tmp_path, changed=given), cells, "c", None)
-        line = "**The published values are of other settings**: the command line gave model.reservoir.state_size 24, training.epochs 2."
-        assert (line in page) == told
+        line = "The published values are of other settings: the command line changed them to model.reservoir.state_size 20, training.epochs 2."
+        tree = json.loads((tmp_path / "table.json").read_text())
+        for text in (page, (tmp_path / "table.tex").read_text(), str(html_study.render(tree))):
+            assert (line in text) == told
 
 
 def test_a_train_nll_of_a_part_of_an_epoch_is_left_out(finished, tmp_path):

@@ -66,6 +66,7 @@ def _grid(tree: dict[str, Any]) -> Html:
         note(tree["note"]) if tree["note"] else None,
         table(header, rows, align="lr", tools="cells"),
         note("Mean over runs that differ in their seed (one standard error)."),
+        [note(line) for line in tree.get("notes", [])],
         note(f"Published: {source}") if source else None,
         command(tree["command"]) if tree["command"] else None,
     )

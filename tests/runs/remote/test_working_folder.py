@@ -261,3 +261,17 @@ def test_several_processes_need_a_folder_that_all_of_them_see(monkeypatch, tmp_p
     message = "^s3://bucket/run: several processes write one run, so give a folder that all of them see, on a shared file system$"
     with pytest.raises(InputError, match=message):
         train_run(small(tmp_path, "s3://bucket/run"))
+
+
+def test_a_thread_may_wait_too():
+    """Only a main thread can handle signals."""
+    found = []
+
+    def wait():
+        with working_folder._told_to_wait() as waiting, waiting():
+            found.append(True)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    assert found == [True]
