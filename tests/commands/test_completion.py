@@ -25,7 +25,7 @@ def script(tmp_path_factory):
 
 CASES = [
     (["s"], {"score", "study"}),
-    (["score", "--s"], {"--scoring", "--step"}),
+    (["score", "--s"], {"--scoring", "--sentence", "--step"}),
     (["score", "--scoring", ""], {"paper", "no-eos", "lm-eval", "babylm"}),
     (["blimp", "--q"], {"--quiet"}),
     (["train", "--model.reservoir.s"], {"--model.reservoir.state_size", "--model.reservoir.spectral_radius"}),
