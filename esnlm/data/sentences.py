@@ -107,7 +107,8 @@ def _nltk_punkt() -> Any:
         from nltk.tokenize import punkt
     except ImportError:
         raise InputError(
-            "splitting sentences needs nltk: pip install 'esnlm[text]', or give one sentence a line (--sentences line)"
+            "splitting sentences needs nltk: pip install 'esnlm[text]', or say where they end: one a line (esnlm prepare --sentences line),"
+            " or by a column (esnlm score --sentence NAME)"
         ) from None
     return punkt
 
