@@ -262,9 +262,12 @@ def _given_spans(sentence: Sentence, words: Sequence[str]) -> list[Span]:
     """Returns the characters of each word that was given. Raises InputError where a token stands in two of them."""
     ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
     spans = [(end - len(word), end) for word, end in zip(words, ends, strict=True)]
-    joined = set(alignment.join_words(sentence.spans, spans)) - set(spans)
-    both = "".join(repr(sentence.text[start:end]) for start, end in sorted(joined)[:1])
-    require(not both, f"{both}: a token stands in more than one of these words; give them as one word")
+    given = set(spans)
+    for start, end in alignment.join_words(sentence.spans, spans):
+        both = sentence.text[start:end]
+        require(
+            (start, end) in given, f"{both!r}: a token stands in more than one of these words; give them as one word"
+        )
     return spans
 
 

@@ -68,14 +68,10 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
         plot: a picture in the same folder, or None.
     """
     header, rows = _rows(grid, cells)
-    table = _render(grid, header, rows, cells, command, plot)
     notes = _notes(grid, cells)
-    latex = (
-        "\n".join(
-            [f"% {grid.title}. {ERROR_NOTE}", *(f"% {note}" for note in notes), *latex_table(header, rows, align="llr")]
-        )
-        + "\n"
-    )
+    table = _render(grid, header, rows, notes, cells, command, plot)
+    comments = [f"% {line}" for line in (f"{grid.title}. {ERROR_NOTE}", *notes)]
+    latex = "\n".join([*comments, *latex_table(header, rows, align="llr")]) + "\n"
     write_files(
         {grid.out / "table.md": table, grid.out / "table.tex": latex, grid.out / "table.csv": _csv(grid, cells)}
     )
@@ -174,7 +170,13 @@ def _csv(grid: Grid, cells: list[dict[str, Any]]) -> str:
 
 
 def _render(
-    grid: Grid, header: list[str], rows: list[list[str]], cells: list[dict[str, Any]], command: str, plot: str | None
+    grid: Grid,
+    header: list[str],
+    rows: list[list[str]],
+    notes: list[str],
+    cells: list[dict[str, Any]],
+    command: str,
+    plot: str | None,
 ) -> str:
     """Returns the page."""
     figures = made_from.sentence([run for cell in cells for run in cell["runs"]])
@@ -185,7 +187,7 @@ def _render(
         "",
     ]
     lines += markdown_table(header, rows, align="llr")
-    lines += [line for note in _notes(grid, cells) for line in ("", note)]
+    lines += [line for note in notes for line in ("", note)]
     diverged = [run for cell in cells for run in cell["runs"] if run["status"] == "diverged"]
     if diverged:
         explanation = "a train or validation NLL that is not finite or above 10 ln V"
