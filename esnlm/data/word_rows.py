@@ -72,13 +72,13 @@ def find_doubts(words: Sequence[str], sentences: Sequence[range], keys: Sequence
     marks = [word for word in words if set(word) <= MARKS]
     if marks:
         found.append(
-            f"{counted(len(marks), 'row')} with a punctuation mark alone, such as {marks[0]!r}: it is scored with a space before it, which running"
+            f"a punctuation mark stands alone in {counted(len(marks), 'row')}, such as {marks[0]!r}: it is scored with a space before it, which running"
             " text does not have; to score it as running text, put it at the end of the word before"
         )
     again = sum(words[row] == words[row - 1] for rows in sentences for row in rows[1:])
     if again > OFTEN * len(words):
         found.append(
-            f"{counted(again, 'word')} the same as the one before: a table with a row for each reader of a word is scored as if all were one"
+            f"a word is the same as the one before it in {counted(again, 'row')}: a table with a row for each reader of a word is scored as if all were one"
             " text; keep one row a word"
         )
     if keys is not None:
@@ -86,7 +86,7 @@ def find_doubts(words: Sequence[str], sentences: Sequence[range], keys: Sequence
             found.append("each row is a sentence of its own: name with --sentence what all words of a sentence share")
         elif more := len(sentences) - len({keys[rows.start] for rows in sentences}):
             found.append(
-                f"{counted(more, 'sentence')} with the name of an earlier one, from which other rows part them: where names begin anew in each"
+                f"{counted(more, 'sentence')} came earlier under the same name, and other rows lie between: where names begin anew in each"
                 " document, name its column too (--sentence DOCUMENT SENTENCE); else sort the rows in the order of reading"
             )
     return found

@@ -22,7 +22,7 @@ from esnlm.errors import InputError, require
 from esnlm.library import readout_fits
 from esnlm.regression.base import Fitter
 
-# What a run does beside its updates, and words of text: a readout in memory has neither. `continue` and `skip` it knows.
+# Settings about what a run does beside its updates, and about words of text. A readout in memory has neither.
 OF_RUNS = {
     "log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints", "validate_every", "stop_after", "stop_margin",
     "schedule_by", "schedule_words", "warmup_words",

@@ -80,10 +80,10 @@ def test_what_may_not_be_meant_is_told():
     both = [range(0, 4), range(4, 7)]
     assert find_doubts(STORY, [range(0, 9)], None) == []
     (marks,) = find_doubts(words, both, [0] * 4 + [1] * 3)
-    assert marks.startswith("1 row with a punctuation mark alone, such as '.'")
+    assert marks.startswith("a punctuation mark stands alone in 1 row, such as '.'")
     (twice,) = find_doubts(["The", "The", "cats", "cats"], [range(0, 4)], [0] * 4)
-    assert twice.startswith("2 words the same as the one before: a table with a row for each reader")
+    assert twice.startswith("a word is the same as the one before it in 2 rows: a table with a row for each reader")
     (alone,) = find_doubts(["The", "cats"], [range(0, 1), range(1, 2)], [0, 1])
     assert alone.startswith("each row is a sentence of its own")
     (again,) = find_doubts(STORY, [range(0, 3), range(3, 6), range(6, 9)], [1, 1, 1, 2, 2, 2, 1, 1, 1])
-    assert again.startswith("1 sentence with the name of an earlier one")
+    assert again.startswith("1 sentence came earlier under the same name")
