@@ -34,7 +34,7 @@ from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.evaluation.sequences import encode, list_texts, sum_log_probs
 from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
@@ -163,7 +163,7 @@ class Run:
         """
         if isinstance(text, str | Path):
             text = open_store(text)
-        store = text if isinstance(text, TokenStore) else encode_sentences(list(text), self.tokenizer)
+        store = text if isinstance(text, TokenStore) else encode_sentences(list_texts(text), self.tokenizer)
         self.require_store(store)
         bar = Progress(int(store.offsets[-1]) - len(store))
 
@@ -231,7 +231,8 @@ class Run:
             unit: "bits" or "nats".
             context: "sentence" begins each sentence with a fresh state; "document" carries the state from one sentence to
                 the next one of its document.
-            documents: what each sentence belongs to, n values: neighbours of one value are one document. None: all n are.
+            documents: for context "document", what each sentence belongs to, n values: neighbours of one value are one document.
+                None: all n are one.
             punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
@@ -239,8 +240,8 @@ class Run:
             progress: whether to show how far the scoring is, on stderr.
 
         Raises:
-            InputError: an argument is unknown, a sentence or document is too long for the memory, a word of a list is empty, or
-                a token stands in two of them.
+            InputError: an argument is unknown, or has no effect, a sentence or document is too long for the memory, a word of a
+                list is empty, or a token stands in two of them.
 
         Example:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
@@ -535,7 +536,12 @@ def _documents(
 ) -> list[list[str | Sequence[str]]]:
     """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
     require(context in ("sentence", "document"), f"context is {context!r}: choose sentence or document")
+    require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
     if context == "sentence":
+        require(
+            documents is None,
+            "documents are named, and each sentence has a fresh state: give context='document' with them",
+        )
         return [[sentence] for sentence in sentences]
     names = [None] * len(sentences) if documents is None else list(documents)
     require(

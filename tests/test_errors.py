@@ -1901,7 +1901,7 @@ TABLE = {
             "a setting of another readout",
             "esnlm.Readout('lms', forgetting=0.9)",
             "readout lms has no setting 'forgetting': choose from epochs, batch_size, learning_rate, intercept, log_probs,"
-            " held_out_tokens, checkpoint_every",
+            " held_out_tokens",
         ),
         Row(
             "another vocabulary",

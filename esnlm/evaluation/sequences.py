@@ -11,7 +11,20 @@ from esnlm.errors import require
 from esnlm.evaluation import conventions
 
 
-def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
+def list_texts(sentences: Iterable[str]) -> list[str]:
+    """Returns a list of texts.
+
+    Raises:
+        InputError: it is one text, of which each character would be a sentence, or one of them is no text.
+    """
+    require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
+    texts = list(sentences)
+    for i, text in enumerate(texts):
+        require(isinstance(text, str), f"sentence {i} is {type(text).__name__}: give a text")
+    return texts
+
+
+def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.ndarray]:
     """Encodes sentences under a convention. Every id after the first of a sequence is to be scored.
 
     Text that looks like a special token stays ordinary text. A sequence of fewer than two ids has nothing to score. `no-eos`
@@ -26,12 +39,13 @@ def encode(sentences: Sequence[str], tokenizer: Any, scoring: str) -> list[np.nd
         One int32 array (T,) a sentence.
 
     Raises:
-        InputError: the convention is unknown.
+        InputError: the convention is unknown, or what is given is not a list of texts.
     """
     convention = conventions.get(scoring)
+    sentences = list_texts(sentences)
     before = [tokenizer.bos] if convention.bos else []
     after = [tokenizer.eos] if convention.eos else []
-    texts = [" " + sentence for sentence in sentences] if convention.space else list(sentences)
+    texts = [" " + sentence for sentence in sentences] if convention.space else sentences
     return [np.array(before + list(ids) + after, np.int32) for ids in tokenizer.encode_batch(texts)]
 
 

@@ -5,7 +5,7 @@ docs/surprisal.md says how words, white space and documents are treated, and why
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
@@ -246,9 +246,11 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
 
 
 def _text_and_words(sentence: str | Sequence[str], options: Options) -> tuple[str, list[str] | None]:
-    """Returns a sentence as a text, and its words where these were given. Raises InputError where one of them is empty."""
+    """Returns a sentence as a text, and its words where these were given. Raises InputError where one is empty or no text."""
     if isinstance(sentence, str):
         return sentence, None
+    whole = isinstance(sentence, Iterable) and all(isinstance(word, str) for word in sentence)
+    require(whole, f"the sentence {sentence!r} is neither a text nor a list of words: give one of these")
     words = [word.strip() for word in sentence]
     require(all(words), f"the sentence {sentence!r} has an empty word: leave it out")
     require(

@@ -11,7 +11,7 @@ Example:
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class Readout:
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self.rule = training_rule(kind, settings)
+        self.rule = training_rule(kind, settings, left_out=OF_RUNS)
         for name in settings:
             require(name not in OF_RUNS, f"readout {kind} in memory: {name} is a setting of runs; leave it out")
         self.rule.check()
@@ -170,8 +170,13 @@ class Readout:
         require(h.ndim == 2 and h.shape[1] == width, f"states have the shape {h.shape}: it must be (n, {width})")
 
 
-def training_rule(kind: str, settings: dict[str, Any]) -> TrainingConfig | Fitter:
+def training_rule(
+    kind: str, settings: dict[str, Any], left_out: Collection[str] = frozenset()
+) -> TrainingConfig | Fitter:
     """Returns what a section `training` of this kind and with these settings is.
+
+    Args:
+        left_out: settings that are not proposed where there is no such one.
 
     Raises:
         InputError: there is no such kind or setting.
@@ -179,7 +184,8 @@ def training_rule(kind: str, settings: dict[str, Any]) -> TrainingConfig | Fitte
     require(kind in TRAINING, f"readout is {kind!r}: choose {', '.join(TRAINING)}")
     known = [each.name for each in dataclasses.fields(TRAINING[kind])][1:]
     for name in settings:
-        require(name in known, f"readout {kind} has no setting {name!r}: choose from {', '.join(known)}")
+        proposed = ", ".join(each for each in known if each not in left_out)
+        require(name in known, f"readout {kind} has no setting {name!r}: choose from {proposed}")
     return TRAINING[kind](**settings)
 
 

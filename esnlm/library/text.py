@@ -14,7 +14,8 @@ from esnlm.data.tokenizer import (
     train_bpe,
     word_tokenizer,
 )
-from esnlm.errors import InputError, require
+from esnlm.errors import require
+from esnlm.evaluation.sequences import list_texts
 
 
 def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> Tokenizer:
@@ -77,12 +78,8 @@ def require_sentences(sentences: Sequence[str]) -> list[str]:
     Raises:
         InputError: one of them is no text, or there are none.
     """
-    require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
-    lines = list(sentences)
+    lines = list_texts(sentences)
     require(len(lines) > 0, "there are no sentences: give at least one")
-    for i, line in enumerate(lines):
-        if not isinstance(line, str):
-            raise InputError(f"sentence {i} is {type(line).__name__}: give a text")
     return lines
 
 

@@ -68,7 +68,7 @@ def tabulate(
     rows = loaded.surprisal(
         [sentences[number] for number in kept],
         context=context,
-        documents=[documents[number] for number in kept],
+        documents=[documents[number] for number in kept] if context == "document" else None,
         progress="brief",
         **dataclasses.asdict(options),
     )

@@ -77,7 +77,7 @@ def tabulate_words(
     rows = loaded.surprisal(
         [[words[row] for row in its] for its in sentences],
         context=context,
-        documents=[documents[its.start] for its in sentences],
+        documents=[documents[its.start] for its in sentences] if context == "document" else None,
         progress="brief",
         **dataclasses.asdict(dataclasses.replace(options, eos=False)),
     )

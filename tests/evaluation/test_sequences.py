@@ -30,6 +30,20 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
     assert all(ids.dtype == np.int32 for ids in sequences)
 
 
+@pytest.mark.parametrize(
+    "given, line",
+    [
+        ("The cats sleep.", "sentences is one text: give a list of texts"),
+        (["The cats sleep.", None], "sentence 1 is NoneType: give a text"),
+        ([[1, 2]], "sentence 0 is list: give a text"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(given, line):
+    with pytest.raises(InputError) as error:
+        encode(given, characters, "paper")
+    assert str(error.value) == line
+
+
 def test_an_unknown_convention_is_named():
     with pytest.raises(InputError) as error:
         encode(["ab"], characters, "blimp")

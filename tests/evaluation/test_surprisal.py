@@ -79,6 +79,8 @@ def test_words_that_cannot_have_a_row_each_are_refused(run):
         ((["The", "cats", "sleep", "run"]), {}, "'cats sleep': a token stands in more than one of these words"),
         ((["The", " "]), {}, r"the sentence \['The', ' '\] has an empty word: leave it out"),
         ((["The"]), {"punctuation": "separate"}, "punctuation is 'separate': the words of a sentence are given"),
+        ((["The", 1.5]), {}, r"the sentence \['The', 1.5\] is neither a text nor a list of words"),
+        (None, {}, "the sentence None is neither a text nor a list of words"),
     ):
         with pytest.raises(InputError, match=line):
             joined.surprisal([sentence], **options)
@@ -181,6 +183,10 @@ def test_no_sentences_give_no_rows(run):
         ({"context": "book"}, "context is 'book': choose sentence or document"),
         ({"context": "document", "documents": [1, 2]}, "2 documents are named for 1 sentences: name one for each"),
         (
+            {"documents": [1]},
+            "documents are named, and each sentence has a fresh state: give context='document' with them",
+        ),
+        (
             {"scoring": "babylm"},
             "scoring babylm does not score the first token of a sentence, so its first word has no surprisal: choose paper"
             " or no-eos or lm-eval",
@@ -191,6 +197,12 @@ def test_an_unknown_argument_is_refused(run, options, line):
     with pytest.raises(InputError) as error:
         run.surprisal(["The cats"], **options)
     assert str(error.value) == line
+
+
+def test_one_text_is_not_taken_apart(run):
+    for ask in (run.surprisal, run.log_probs, run.token_log_probs, run.states):
+        with pytest.raises(InputError, match="sentences is one text: give a list of texts"):
+            ask("The cats")
 
 
 def test_a_surprisal_that_is_no_number_is_warned_of(run):

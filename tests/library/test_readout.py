@@ -144,7 +144,7 @@ def fitted(targets):
         (lambda: esnlm.Readout("svm"), "readout is 'svm': choose adamw, ridge, rls, lms"),
         (
             lambda: esnlm.Readout("ridge", epochs=3),
-            "readout ridge has no setting 'epochs': choose from regularizations, log_probs, held_out_tokens, checkpoint_every",
+            "readout ridge has no setting 'epochs': choose from regularizations, log_probs, held_out_tokens",
         ),
         (lambda: esnlm.Readout("rls", rank=3), "rank is 3: rls makes a readout of full rank; leave it out"),
         (lambda: esnlm.Readout().predict(H), "this readout is not fitted yet: call fit"),
