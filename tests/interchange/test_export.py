@@ -65,7 +65,7 @@ def test_the_configuration_names_classes_that_are_there(folder):
     for kind in ("AutoConfig", "AutoModel", "AutoModelForCausalLM"):
         module, name = config["auto_map"][kind].split(".")
         assert module == "modeling_esnlm" and name in classes
-    assert config["hidden_size"] == 48 and config["vocab_size"] == bpe().vocab_size
+    assert config["hidden_size"] == 48 and config["vocab_size"] == bpe().vocab_size + 1
     assert config["bos_token_id"] == config["eos_token_id"] == bpe().eos
     assert json.loads((folder / "generation_config.json").read_text())["pad_token_id"] == bpe().vocab_size
 

@@ -145,8 +145,12 @@ def test_logits_are_esnlm_s_with_padding_on_either_side(name, exported):
         batch = batch_of(fast, side)
         with torch.no_grad():
             logits = model(**batch).logits
-        assert logits.shape == (*batch["input_ids"].shape, run.tokenizer.vocab_size)
-        for row, mask, sentence in zip(logits, batch["attention_mask"].bool(), SENTENCES, strict=True):
+        assert logits.shape == (*batch["input_ids"].shape, model.config.vocab_size)
+        tokens = logits[..., : run.tokenizer.vocab_size]
+        if name != "GPT-2":  # the token that pads has a logit too, which adds nothing to the sum of probabilities
+            assert model.config.vocab_size == len(fast) == run.tokenizer.vocab_size + 1
+            assert torch.equal(torch.log_softmax(logits, -1)[..., :-1], torch.log_softmax(tokens, -1))
+        for row, mask, sentence in zip(tokens, batch["attention_mask"].bool(), SENTENCES, strict=True):
             expected = logits_of(run, [run.tokenizer.bos, *run.tokenizer.encode(sentence)])
             assert np.ptp(expected) > 0.1
             np.testing.assert_allclose(row[mask].numpy(), expected, atol=TOLERANCE, rtol=0)
@@ -210,6 +214,57 @@ def test_a_state_is_carried(exported):
     np.testing.assert_allclose(torch.cat([first.logits, rest], 1), whole, atol=1e-6, rtol=0)
 
 
+def test_generate_goes_on_from_a_state(exported):
+    _, _, model, fast = exported("two layers")
+    ids = fast(SENTENCES[1], return_tensors="pt")["input_ids"]
+    carried = model(ids[:, :5])
+    [name] = {"cache", "past_key_values"} & set(carried)
+    whole = model.generate(ids, max_new_tokens=4, do_sample=False)
+    assert model.generate(ids, max_new_tokens=4, do_sample=False, **{name: carried[name]}).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("name", ["one layer", "GPT-2"])
+def test_targets_that_pad_can_be_looked_up(name, exported):
+    """As BabyLM's pipeline does: it looks up all targets, and multiplies those that pad by 0."""
+    import torch
+
+    run, _, model, fast = exported(name)
+    batch = batch_of(fast)
+    targets, mask = batch["input_ids"][:, 1:], batch["attention_mask"][:, 1:]
+    with torch.no_grad():
+        log_probs = torch.log_softmax(model(**batch).logits[:, :-1], -1)
+    sums = (log_probs.gather(-1, targets[..., None])[..., 0] * mask).sum(1)
+    np.testing.assert_allclose(sums, run.log_probs(SENTENCES, "no-eos"), atol=1e-3, rtol=0)
+
+
+def test_a_mask_of_each_token_is_taken_where_it_is_causal(exported):
+    """BabyLM's fine-tuning gives such a mask to a causal model."""
+    import torch
+
+    _, _, model, fast = exported("one layer")
+    batch = batch_of(fast)
+    mask = batch["attention_mask"]
+    causal = mask[:, None] * torch.ones(mask.shape[1], mask.shape[1], dtype=mask.dtype).tril()
+    expected = model(**batch).logits
+    assert torch.equal(model(batch["input_ids"], attention_mask=causal).logits, expected)
+    causal[:, 2, 0] = 0
+    with pytest.raises(ValueError, match="does not let each token see those up to it"):
+        model(batch["input_ids"], attention_mask=causal)
+
+
+@pytest.mark.parametrize("name", ["two layers", "ESN+i", "LSTM", "Jaeger", "deep readout"])
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_the_states_are_float32_s_where_products_are_cast(name, kind, exported):
+    """As a Trainer with bf16=True or fp16=True has it."""
+    import torch
+
+    _, _, model, fast = exported(name)
+    batch = batch_of(fast)
+    with torch.no_grad(), torch.autocast("cpu", dtype=getattr(torch, kind)):
+        found = model.model(**batch).last_hidden_state
+    assert torch.equal(found, model.model(**batch).last_hidden_state)
+
+
 LEARNING = ["LSTM", "Jaeger", "deep readout", "deep readout, tied"]
 
 
@@ -232,6 +287,8 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     expected = -np.concatenate(run.token_log_probs_of(framed)).mean()
     assert abs(loss.item() - expected) < TOLERANCE
     assert model(**batch, labels=batch["input_ids"]).loss.item() == loss.item()  # what pads is no prediction
+    left = batch_of(fast, "left")  # and neither is BOS, which follows what pads
+    assert model(**left, labels=left["input_ids"]).loss.item() == pytest.approx(loss.item(), abs=1e-6)
     loss.backward()
     assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in model.parameters())
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -333,5 +390,5 @@ def test_it_is_loaded_where_esnlm_is_not_installed(name, exported, tmp_path):
         [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, cwd=tmp_path, env=variables
     )
     assert done.returncode == 0, done.stderr
-    found = np.array(json.loads(done.stdout.splitlines()[-1]))
+    found = np.array(json.loads(done.stdout.splitlines()[-1])[: run.tokenizer.vocab_size])
     np.testing.assert_allclose(found, logits_of(run, ids)[-1], atol=TOLERANCE, rtol=0)

@@ -263,7 +263,7 @@ def markdown(record: dict[str, Any]) -> list[str]:
     total = sum(sum(calls.values()) for calls in record["calls"].values())
     names = [errno.errorcode[error] for error in ERRORS]
     return [
-        f"{len(rows)} of the {total} calls that the commands make were let fail, one in each case;"
+        f"{len(rows) - missed} of the {total} calls that the commands make were let fail, one in each case;"
         f" in {lasting} cases all later calls failed, too. {good} of {len(rows)} cases are as they must be.",
         *(
             [f"{missed} cases ended before their call was reached: threads make the number of calls vary."]

@@ -122,12 +122,11 @@ def _write(run: Run, folder: Path) -> None:
     code = {"esnlm": [MODELING], "esnlm_deep_readout": [MODELING, DEEP]}.get(config["model_type"], [])
     is_own = bool(code)
     ends = {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
-    # A table of transformers' GPT-2 has no row for a token that pads. Of a model's own configuration, transformers wants an
-    # id of the vocabulary.
-    pad = {"pad_token_id": tokenizer.vocab_size if is_own else tokenizer.eos}
+    # A table of transformers' GPT-2 has no row for a token that pads.
+    ends["pad_token_id"] = tokenizer.vocab_size if is_own else tokenizer.eos
     contents: dict[str, str] = {
         CONFIG: _json(config | ends),
-        "generation_config.json": _json(ends | pad),
+        "generation_config.json": _json(ends),
         "README.md": card(run, family),
         **tokenizer_files(tokenizer, pad_is_eos=not is_own),
     }

@@ -112,10 +112,10 @@ class Diagonal(nn.Module):
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
         self.sizes, self.by_token = [config.diagonal], config.diagonal_by_token
-        self.register_buffer("codes", torch.zeros(config.vocab_size, config.diagonal))
+        self.register_buffer("codes", torch.zeros(config.num_tokens, config.diagonal))
         self.register_buffer("time_scales", torch.ones(config.diagonal))
         if self.by_token:
-            self.register_buffer("factors", torch.ones(config.vocab_size, config.diagonal))
+            self.register_buffer("factors", torch.ones(config.num_tokens, config.diagonal))
 
     def stepper(self) -> Step:
         exponents = 1 / in_float32(self.time_scales)[:, None]
@@ -204,7 +204,7 @@ class Trunk(nn.Module):
         if vectors:
             self.token_weights = nn.Parameter(torch.zeros(rank, vectors * config.token_width))
             if not config.tied:
-                self.embedding = nn.Parameter(torch.zeros(config.vocab_size, config.token_width))
+                self.embedding = nn.Parameter(torch.zeros(config.num_tokens, config.token_width))
         if config.ngram_orders:
             orders = len(config.ngram_orders)
             self.tables = nn.Parameter(torch.zeros(orders, config.ngram_buckets, config.ngram_width))

@@ -11,6 +11,9 @@ nothing else. Nothing in esnlm imports it.
 
 W_rec, W_in and the leaks of a reservoir are buffers: they are saved with the model and no optimizer trains them. W_in of an
 ESN+i is a parameter. Padding on either side changes no number: where `attention_mask` is 0 the state stays as it was.
+
+The vocabulary of a model is that of its tokenizer: V tokens that text is made of, and after them the one that pads. That one has a
+logit too, PAD_LOGIT, with which its probability is 0: programs look targets up that pad, before they leave them out.
 """
 
 import warnings
@@ -28,6 +31,10 @@ CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelO
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
+PAD_LOGIT = (
+    -8192.0
+)  # finite, so that 0 times its log-probability is 0, and the same number in every floating-point type
+
 State = tuple[torch.Tensor, ...]  # each (units, B)
 Step = Callable[[State, torch.Tensor], State]  # from a state and tokens (B,) to the next state
 
@@ -37,7 +44,7 @@ class EsnlmConfig(PretrainedConfig):
 
     Args:
         family: esn, jaeger, lstm or deep_readout.
-        vocab_size: V, without the token that pads, which is id V.
+        vocab_size: V + 1: the tokens that text is made of, and the token that pads, which is id V.
         hidden_size: F, the features that the readout sees: the states of all layers, side by side, or z of a deep readout.
         num_hidden_layers: L.
         readout_rank: r of A B; None: W_out is one matrix.
@@ -59,7 +66,7 @@ class EsnlmConfig(PretrainedConfig):
     def __init__(
         self,
         family: str = "esn",
-        vocab_size: int = 257,
+        vocab_size: int = 258,
         hidden_size: int = 16,
         num_hidden_layers: int = 1,
         readout_rank: int | None = None,
@@ -94,6 +101,11 @@ class EsnlmConfig(PretrainedConfig):
         self.use_cache = use_cache
         super().__init__(**{"tie_word_embeddings": False, **others})
 
+    @property
+    def num_tokens(self) -> int:
+        """V, without the token that pads."""
+        return self.vocab_size - 1
+
 
 class CarriedState:
     """What the model has read so far: the cache of a recurrent network. Its size does not grow.
@@ -104,6 +116,9 @@ class CarriedState:
     """
 
     is_compileable = False  # transformers asks its caches for it
+    is_linear = (
+        True,
+    )  # likewise: it holds no keys of earlier tokens, so that only the tokens that follow are to be read
 
     def __init__(self, parts: State, length: int) -> None:
         self.parts, self.length = parts, length
@@ -157,7 +172,7 @@ class TokenInput(nn.Module):
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__()
         self.state_size, connections = config.state_size, config.token_connections
-        values = torch.zeros(config.vocab_size, config.state_size if connections is None else connections)
+        values = torch.zeros(config.num_tokens, config.state_size if connections is None else connections)
         if config.train_input:
             self.values = nn.Parameter(values)
         else:
@@ -214,7 +229,7 @@ class Reservoir(nn.Module):
         self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_hidden_layers))
         self.has_embedding = config.embedding is not None
         if config.embedding is not None:
-            self.register_buffer("embedding", torch.zeros(config.vocab_size, config.embedding))
+            self.register_buffer("embedding", torch.zeros(config.num_tokens, config.embedding))
 
     def stepper(self) -> Step:
         """Returns the function that advances a state by a token."""
@@ -262,10 +277,10 @@ class Jaeger(nn.Module):
         rank = config.hidden_size
         self.reservoir = Reservoir(config)
         self.sizes = [*self.reservoir.sizes, rank, 1]
-        self.feedback = Matrix(config.state_size, config.vocab_size, config.feedback_nonzeros)
+        self.feedback = Matrix(config.state_size, config.num_tokens, config.feedback_nonzeros)
         self.b = nn.Parameter(torch.zeros(rank, sum(self.reservoir.sizes)))
-        self.b_u = nn.Parameter(torch.zeros(config.vocab_size, rank))  # transposed
-        self.b_y = nn.Parameter(torch.zeros(rank, config.vocab_size))
+        self.b_u = nn.Parameter(torch.zeros(config.num_tokens, rank))  # transposed
+        self.b_y = nn.Parameter(torch.zeros(rank, config.num_tokens))
         self.last_layer = [readout]  # in a list, so that it is a module of the model only
 
     def stepper(self) -> Step:
@@ -294,7 +309,7 @@ class Lstm(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.sizes = [width, width]
-        self.embedding = nn.Parameter(torch.zeros(config.vocab_size, width))
+        self.embedding = nn.Parameter(torch.zeros(config.num_tokens, width))
         self.w_ih, self.w_hh = (nn.Parameter(torch.zeros(4 * width, width)) for _ in range(2))
         self.b_ih, self.b_hh = (nn.Parameter(torch.zeros(4 * width)) for _ in range(2))
 
@@ -322,9 +337,9 @@ class Readout(nn.Module):
         super().__init__()
         # The family jaeger has its own B, and its features are what A sees.
         rank = None if config.family == "jaeger" else config.readout_rank
-        self.a = nn.Parameter(torch.zeros(config.vocab_size, rank or config.hidden_size))
+        self.a = nn.Parameter(torch.zeros(config.num_tokens, rank or config.hidden_size))
         self.b = None if rank is None else nn.Parameter(torch.zeros(rank, config.hidden_size))
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.bias = nn.Parameter(torch.zeros(config.num_tokens))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         features = features.to(self.a.dtype)
@@ -376,7 +391,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
 
         Args:
             input_ids: (B, T); those that follow what `past_key_values` has read.
-            attention_mask: (B, T) or longer, of which the last T count: 0 where a token pads, on either side.
+            attention_mask: (B, T) or longer, of which the last T count: 0 where a token pads, on either side. A mask (B, T, T) is
+                taken where it says the same, each token seeing those up to it.
             past_key_values: the CarriedState that an earlier call returned; None: the state before any token.
             use_cache: whether to return a CarriedState.
             output_hidden_states: whether to return the output of each layer, and all of them side by side where there are
@@ -387,16 +403,19 @@ class EsnlmModel(EsnlmPreTrainedModel):
         Returns:
             `last_hidden_state` (B, T, F), the CarriedState by the name that transformers has for it, and `hidden_states`.
         """
-        tokens, mask = self._readable(input_ids, attention_mask)
+        tokens, mask = input_ids.masked_fill(self._pads(input_ids), 0), self.mask_of(input_ids, attention_mask)
+        mask = None if bool(mask.all()) else mask
         cache = past_key_values if cache is None else cache
         before = cache if isinstance(cache, CarriedState) else self._initial_state(len(input_ids))
-        state, step, found = before.parts, self.cell.stepper(), []
-        for t in range(tokens.shape[1]):
-            new = step(state, tokens[:, t])
-            if mask is not None:
-                new = tuple(torch.where(mask[:, t], *each) for each in zip(new, state, strict=True))
-            state = new
-            found.append(self.cell.outputs(state))
+        state, found = before.parts, []
+        with torch.autocast(input_ids.device.type, enabled=False):  # which would round the state at every step
+            step = self.cell.stepper()
+            for t in range(tokens.shape[1]):
+                new = step(state, tokens[:, t])
+                if mask is not None:
+                    new = tuple(torch.where(mask[:, t], *each) for each in zip(new, state, strict=True))
+                state = new
+                found.append(self.cell.outputs(state))
         layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
         layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
@@ -409,14 +428,17 @@ class EsnlmModel(EsnlmPreTrainedModel):
         )
         return output if _as_dict(self.config, return_dict) else output.to_tuple()
 
-    def _readable(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns tokens (B, T) of the vocabulary, and where they are to be read, (B, T); None: everywhere."""
-        mask = input_ids != self.config.vocab_size  # the token that pads
-        if attention_mask is not None:
-            mask = mask & attention_mask[:, -input_ids.shape[1] :].bool()
-        return input_ids.masked_fill(input_ids == self.config.vocab_size, 0), None if bool(mask.all()) else mask
+    def mask_of(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Returns which tokens are to be read, (B, T) bool."""
+        reads = ~self._pads(input_ids)
+        if attention_mask is None:
+            return reads
+        if attention_mask.dim() == 3:
+            attention_mask = _of_last_token(attention_mask.bool())
+        return reads & attention_mask[:, -input_ids.shape[1] :].bool()
+
+    def _pads(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return input_ids >= self.config.num_tokens
 
     def _initial_state(self, batch: int) -> CarriedState:
         like = in_float32(self.readout.bias)
@@ -449,11 +471,12 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
 
         Args:
             input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, return_dict, cache: as in EsnlmModel.
-            labels: (B, T), the tokens again; -100, or the token that pads, where nothing is to be predicted.
+            labels: (B, T), the tokens again; -100, or the token that pads, where nothing is to be predicted. What follows padding,
+                as the first token after padding on the left, is no prediction either.
             logits_to_keep: the logits of how many of the last tokens to compute; 0: of all.
 
         Returns:
-            `loss` with labels (the mean over predictions, nats), `logits` (B, T, V), the CarriedState, `hidden_states`.
+            `loss` with labels (the mean over predictions, nats), `logits` (B, T, V + 1), the CarriedState, `hidden_states`.
         """
         read = self.model(
             input_ids,
@@ -464,9 +487,10 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
             cache=past_key_values if cache is None else cache,
         )
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
+        mask = self.model.mask_of(input_ids, attention_mask)
         output = CausalLMOutputWithPast(
-            loss=None if labels is None else self._loss(logits, labels),
-            logits=logits,
+            loss=None if labels is None else self._loss(logits, labels, mask),
+            logits=functional.pad(logits, (0, 1), value=PAD_LOGIT),
             hidden_states=read.hidden_states,
             **{CACHE: read.get(CACHE)},
         )
@@ -485,14 +509,31 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         """Tells transformers that it has no cache of its own for this model."""
         return False
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        targets = labels[:, 1:].masked_fill(labels[:, 1:] >= self.config.vocab_size, -100)
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        pads = (labels[:, 1:] >= self.config.num_tokens) | ~mask[:, :-1]
+        targets = labels[:, 1:].masked_fill(pads, -100)
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
 
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in the type that the recurrence is computed in, which is at least float32."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _of_last_token(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Returns the mask (B, T) that a mask (B, T, T) is made of: what its last token sees.
+
+    Raises:
+        ValueError: a token that is read sees something else than those before it and itself.
+    """
+    last = attention_mask[:, -1]
+    causal = torch.ones_like(attention_mask[0]).tril() & last[:, None]
+    if last.shape[-1] != attention_mask.shape[1] or not torch.equal(causal[last], attention_mask[last]):
+        raise ValueError(
+            f"attention_mask has the shape {tuple(attention_mask.shape)}, and does not let each token see those up to it: a"
+            " recurrent network reads the tokens in their order; give a mask (B, T)"
+        )
+    return last
 
 
 def _all_hidden(

@@ -69,7 +69,7 @@ def tensors_of(model: LanguageModel, vocab_size: int) -> tuple[Tensors, dict[str
     classes = DEEP_CLASSES if is_deep else CLASSES
     common = {"architectures": [classes["AutoModelForCausalLM"].split(".")[1]], "auto_map": classes}
     common["model_type"] = "esnlm_deep_readout" if is_deep else "esnlm"
-    sizes = {"vocab_size": vocab_size, "hidden_size": model.config.feature_size, "tie_word_embeddings": False}
+    sizes = {"vocab_size": vocab_size + 1, "hidden_size": model.config.feature_size, "tie_word_embeddings": False}
     return tensors, common | {"family": model.config.family} | sizes | settings
 
 

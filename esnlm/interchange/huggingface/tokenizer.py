@@ -17,7 +17,7 @@ def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
 
     Args:
         tokenizer: of the run.
-        pad_is_eos: whether EOS pads. Otherwise a token of its own does, whose id is the vocabulary's size: no model
+        pad_is_eos: whether EOS pads. Otherwise a token of its own does, whose id is the size of the run's vocabulary: no model
             predicts it.
 
     Raises:
