@@ -264,7 +264,9 @@ class TorchLstm:
         self.windows, self.count = windows, count
         device = "cuda" if measure.torch.cuda.is_available() else "cpu"
         arrays = {"a": np.empty((vocab_size, 512))}
-        self.lstm = peers.Lstm(vocab_size, precision, peers.fastest_adamw(arrays, device)[0], device)
+        adamw, _ = peers.fastest_adamw(arrays, device)
+        onednn, _ = peers.fastest_products(device, precision, (640, 512, vocab_size))
+        self.lstm = peers.Lstm(vocab_size, precision, adamw, device, onednn=onednn)
 
     def updates(self, i: int) -> float:
         """Makes the first updates of window i, and returns the last loss."""

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from esnlm.allocator import keep_freed_memory, share_one_heap
 from esnlm.errors import InputError
@@ -356,6 +357,12 @@ def show(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def spread(items: Sequence, count: int) -> list:
+    """Returns so many of the items, from the first to the last of them at even distances; all where there are no more."""
+    places = np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)
+    return [items[i] for i in places]
 
 
 def one_line(error: BaseException) -> str:

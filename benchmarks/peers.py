@@ -99,7 +99,7 @@ def fastest_products(device: str, precision: str, shape: tuple[int, int, int]) -
     found = {"PyTorch's own choice": _seconds(lambda: F.linear(x, weight, bias))}
     found["oneDNN"] = _seconds(lambda: OneDnnLinear.product(x, weight, bias))
     best = min(found, key=found.get)
-    return best == "oneDNN", f"products of (b): {best} ({_times(found)} the logits)"
+    return best == "oneDNN", f"products of the readout: {best} ({_times(found)} the logits)"
 
 
 class Readout(nn.Module):
@@ -224,10 +224,17 @@ class PackedWay:
 
 
 class Lstm:
-    """(c) LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout."""
+    """(c) LSTM-512 for context: embedding 512, one layer of 512, a full readout; padding removed, no dropout.
 
-    def __init__(self, vocab_size: int, precision: str, adamw: dict, device: str, width: int = 512):
+    Args:
+        onednn: the readout's products are oneDNN's.
+    """
+
+    def __init__(
+        self, vocab_size: int, precision: str, adamw: dict, device: str, width: int = 512, onednn: bool = False
+    ):
         torch.manual_seed(0)
+        self.onednn = onednn
         self.precision, self.device = precision, device
         self.embedding = nn.Embedding(vocab_size, width, device=device)
         self.lstm = nn.LSTM(width, width, device=device)
@@ -244,7 +251,9 @@ class Lstm:
         )
         with precise(self.precision, self.device):
             hidden, _ = self.lstm(nn.utils.rnn.PackedSequence(self.embedding(inputs.data), inputs.batch_sizes))
-            loss = F.cross_entropy(self.readout(hidden.data), targets.data)
+            weight, bias = self.readout.weight, self.readout.bias
+            logits = OneDnnLinear.apply(hidden.data, weight, bias) if self.onednn else self.readout(hidden.data)
+            loss = F.cross_entropy(logits, targets.data)
         return _step(loss, self.optimizer)
 
 

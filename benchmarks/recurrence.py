@@ -8,6 +8,9 @@ their users would, JAX in one compiled loop and the others in a Python loop. A s
 states are compared with SciPy's in float64. The floor is W_rec read once (values and indices) and h read and written, at
 the copy bandwidth measured in the same run. Where that fits into a cache the share can pass 1.
 
+On a CPU PyTorch has a process of its own, since its threads and JAX's would wait for each other; to ask it costs a tenth of a
+millisecond for all steps.
+
 reservoirpy runs one sequence at a time. It is timed at its kindest: NumPy, its own step called once a slot; JAX, its
 own run over time under jax.vmap and jax.jit, since it leaves that uncompiled.
 
@@ -62,15 +65,25 @@ def main(arguments: list[str] | None = None) -> dict:
     for size in args.sizes:
         run = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=args.degree)
         operands = jax_operands(run.model.reservoir, args.dense_up_to)
+        torch_way = start_torch(size, args.degree)
         for slots in args.slots:
-            row = measure_step(run, operands, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
+            row = measure_step(run, operands, torch_way, slots, args, measure.best_peak(record["copy_bytes_per_s"]))
             record["rows"].append(row)
             print("\n".join(lines_of(row)), flush=True)
+        if torch_way is not None:
+            torch_way.close()
     measure.write(args.out, "recurrence", "One step of the recurrence", markdown(record), record)
     return record
 
 
-def measure_step(run: esnlm.Run, operands: dict, slots: int, args: argparse.Namespace, copy_bandwidth: float) -> dict:
+def measure_step(
+    run: esnlm.Run,
+    operands: dict,
+    torch_way: "TorchWay | measure.Apart | None",
+    slots: int,
+    args: argparse.Namespace,
+    copy_bandwidth: float,
+) -> dict:
     """Returns one row: every contender at one N and B."""
     reservoir, compute = run.model.reservoir, run.config.compute
     size, nonzeros = reservoir.state_size, reservoir.w_rec.nse
@@ -80,8 +93,9 @@ def measure_step(run: esnlm.Run, operands: dict, slots: int, args: argparse.Name
     contenders = {BASELINE: jax_steps(esnlm_step, run.model.for_device(compute).cell, h, tokens, compute.batch_slots)}
     contenders |= {name: jax_steps(*own, h, tokens, slots) for name, own in operands.items() if name not in left_out}
     contenders["scipy csr"] = scipy_steps(reservoir, h, tokens, np.float32)
-    if measure.torch is not None:
-        contenders["torch csr"] = torch_steps(reservoir, h, tokens)
+    if torch_way is not None:
+        torch_way.begin(slots, steps)
+        contenders["torch csr"] = torch_way.run
     if reservoirpy is not None:
         contenders["reservoirpy numpy"] = reservoirpy_steps(reservoir, h, tokens)
     if reservoirpy_jax is not None and "reservoirpy jax" not in left_out:
@@ -93,6 +107,8 @@ def measure_step(run: esnlm.Run, operands: dict, slots: int, args: argparse.Name
 
     seconds, failures = measure.interleave({name: partial(run, name) for name in contenders}, args.rounds)
     per_step = {name: [s / steps for s in own] for name, own in seconds.items()}
+    if "torch csr" in seconds:
+        final["torch csr"] = torch_way.states()
     floor = floor_seconds(reservoir, slots, copy_bandwidth)
     truth = scipy_steps(reservoir, h, tokens, np.float64)()
     compared = measure.compare(per_step, BASELINE)
@@ -198,6 +214,36 @@ def torch_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Call
         return h
 
     return run
+
+
+class TorchWay:
+    """PyTorch's CSR on the matrices of one size."""
+
+    def __init__(self, size: int, degree: float):
+        measure.set_up()
+        self.reservoir = untrained.initialize(size, VOCAB_SIZE, rank=1, degree=degree).model.reservoir
+
+    def begin(self, slots: int, steps: int) -> None:
+        """Gets ready to take so many steps of so many slots."""
+        self.take_steps = torch_steps(self.reservoir, *start(self.reservoir.state_size, slots, steps))
+
+    def run(self) -> None:
+        """Takes all steps."""
+        self.final = self.take_steps()
+
+    def states(self) -> np.ndarray:
+        """Returns the states (N, B) after them."""
+        return as_numpy(self.final)
+
+    def close(self) -> None:
+        """Ends nothing here; see measure.Apart."""
+
+
+def start_torch(size: int, degree: float) -> "TorchWay | measure.Apart | None":
+    """Returns PyTorch's way: in a process of its own on a CPU, here on a GPU, where the memory is; None without torch."""
+    if measure.torch is None:
+        return None
+    return TorchWay(size, degree) if measure.torch.cuda.is_available() else measure.Apart(TorchWay, size, degree)
 
 
 def reservoirpy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:

@@ -67,8 +67,7 @@ def read(args: argparse.Namespace) -> tuple[list[np.ndarray], int]:
     """Returns the sentences as ids, good and bad in turn, and the vocabulary's size."""
     if args.pairs is None:
         return draw_pairs(args.limit // 2, args.vocab, seed=0), args.vocab
-    pairs = minimal_pairs.load([Path(path) for path in args.pairs])
-    pairs = pairs[:: max(1, 2 * len(pairs) // args.limit)][: args.limit // 2]
+    pairs = measure.spread(minimal_pairs.load([Path(path) for path in args.pairs]), args.limit // 2)
     tokenizer = load_tokenizer(args.tokenizer)
     text = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     return sequences.encode(text, tokenizer, "paper"), tokenizer.vocab_size
@@ -84,16 +83,17 @@ def measure_scoring(sentences: list[np.ndarray], vocab_size: int, args: argparse
         "plain jax": lambda: [x for batch in batches for x in plain_jax(cell, params, batch, args.batch)],
     }
     if measure.torch is not None:
-        measure.torch_precision("float32")
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        frozen, own = peers.TorchReservoir(run.model.reservoir, device), peers.Readout(params, device)
-        contenders["plain torch"] = lambda: [x for batch in batches for x in plain_torch(frozen, own, batch)]
+        given = args.size, vocab_size, args.rank, batches
+        torch_way = PlainTorch(*given) if torch.cuda.is_available() else measure.Apart(PlainTorch, *given)
+        contenders["plain torch"] = torch_way.score
     found = {}
 
     def score(name, _):
         found[name] = np.array(contenders[name]())
 
     seconds, failures = measure.interleave({name: partial(score, name) for name in contenders}, args.rounds)
+    if measure.torch is not None:
+        torch_way.close()
     compared = measure.compare(seconds, BASELINE)
     for name, result in compared.items():
         result["sentences_per_s"] = len(sentences) / result["median_s"]
@@ -137,6 +137,26 @@ def _plain_jax(cell, params, inputs, targets, mask):
     with jax.default_matmul_precision("float32"):
         log_probs = jax.nn.log_softmax(states @ params["b"].T @ params["a"].T + params["bias"])  # (T, B, V)
     return (jnp.take_along_axis(log_probs, targets[..., None], axis=2)[..., 0] * mask).sum(0)
+
+
+class PlainTorch:
+    """PyTorch on the same batches: on a CPU in a process of its own, since its threads and JAX's would wait for each other."""
+
+    def __init__(self, size: int, vocab_size: int, rank: int, batches: list):
+        measure.set_up()
+        measure.torch_precision("float32")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        model = untrained.initialize(size, vocab_size, rank).model
+        self.reservoir = peers.TorchReservoir(model.reservoir, device)
+        self.readout = peers.Readout(model.params["readout"], device)
+        self.batches = batches
+
+    def score(self) -> np.ndarray:
+        """Returns log p of each sentence."""
+        return np.concatenate([plain_torch(self.reservoir, self.readout, batch) for batch in self.batches])
+
+    def close(self) -> None:
+        """Ends nothing here; see measure.Apart."""
 
 
 def plain_torch(reservoir: "peers.TorchReservoir", readout: "peers.Readout", sentences: list[np.ndarray]) -> np.ndarray:

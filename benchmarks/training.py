@@ -273,7 +273,7 @@ class Peers:
         if as_it_comes:
             return
         self.ways["torch (b), BOS once"] = packed(shares_first_row=True)
-        self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device)
+        self.ways["LSTM (c)"] = peers.Lstm(args.vocab, args.precision, adamw, device, onednn=onednn)
         if args.compiled:
             self.ways["torch (b), compiled"] = peers.PackedWay(frozen, params, args.precision, adamw, compiled=True)
 
