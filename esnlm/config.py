@@ -14,6 +14,7 @@ from esnlm.models.base import ModelConfig
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.regression.base import Fitter
 from esnlm.regression.fitters import FITTERS
+from esnlm.rng import check_seed
 
 LONGEST_LIST = 1000  # values of one setting
 
@@ -156,6 +157,7 @@ class Experiment:
 
     def check_new(self) -> None:
         """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
+        check_seed(self.seed)
         require(
             self.compute.state_precision == "float32" or self.model.reservoir_units > 0,
             f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"

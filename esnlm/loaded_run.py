@@ -40,6 +40,7 @@ from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
+from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, Shown
 from esnlm.runs.directory import RunDirectory
@@ -528,7 +529,7 @@ def _require_choices(*, count: int, length: int, temperature: float, top_k: int 
             f"count {count}, length {length}, temperature {temperature}, top_k {top_k}: count, length and top_k must be"
             " at least 1, temperature at least 0"
         )
-    require(seed >= 0, f"seed is {seed}: it must be at least 0")
+    check_seed(seed)
 
 
 def _documents(

@@ -4,12 +4,17 @@ A stream is a NumPy generator that is seeded with the run's seed and the number 
 model therefore leaves the random numbers of every other part as they were. The numbers below are part of what a seed
 means: a number that is in use must never change, and a new part takes a new number.
 
-Measurements on a run (bootstrap, diagnosis) are no part of it. They have another seed and need no stream.
+Measurements on a run are no part of it, and have a seed of their own. A diagnosis takes its numbers from a stream, too, so that what
+drives a reservoir is not what it was drawn from. Bootstraps need no stream.
 """
 
 from enum import IntEnum
 
 import numpy as np
+
+from esnlm.errors import require
+
+LARGEST_SEED = 2**32 - 1  # A seed of two words of 32 bits would be one word and the number of a stream.
 
 
 class Stream(IntEnum):
@@ -37,6 +42,7 @@ class Stream(IntEnum):
     DIAGONAL = 27  # diagonal linear units
     GRU = 28  # a frozen GRU
     ATTENTION = 29  # frozen keys
+    MEASUREMENT = 30  # what a diagnosis draws: its seed is not the run's
 
 
 def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list[int]:
@@ -50,6 +56,11 @@ def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list
     """
     prefix = [seed, int(Stream.UPPER_LAYER), layer] if layer else [seed]
     return [*prefix, int(stream), *more]
+
+
+def check_seed(seed: int) -> None:
+    """Raises InputError for a seed that nothing new may begin with."""
+    require(0 <= seed <= LARGEST_SEED, f"seed is {seed}: it must be from 0 to {LARGEST_SEED}")
 
 
 def generator(seed: int, stream: Stream, *more: int, layer: int = 0) -> np.random.Generator:

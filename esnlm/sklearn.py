@@ -26,7 +26,7 @@ try:
     from sklearn.metrics import accuracy_score, r2_score
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise ImportError("esnlm.sklearn needs scikit-learn 1.6 or newer: pip install 'esnlm[sklearn]'") from None
 
@@ -74,20 +74,22 @@ class _ReservoirEstimator(BaseEstimator):
         self.random_state = random_state
 
     def states(self, X: Any) -> Any:
-        """Returns the states x of each step, (n, N) float64, or a list of such for a list of sequences.
+        """Returns the states x of each step, from which `predict` predicts: (n, N) float64, or a list for a list of sequences.
 
         Raises:
             NotFittedError: it is not fitted.
         """
         check_is_fitted(self)
         sequences, alone = self._sequences(X, reset=False)
-        found = self._states(sequences)
+        found = self._states(sequences, self._end)
         return found[0] if alone else found
 
     def _fit(self, sequences: Sequences, targets: Sequences) -> None:
         """Draws the reservoir and fits the readout to targets (T, L), or (1, L) of a whole sequence."""
         require(self.ridge >= 0, f"ridge is {self.ridge}: it must not be negative")
         require(self.washout >= 0, f"washout is {self.washout}: it must not be negative")
+        idle = "of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'"
+        require(self.predicts == "steps" or not self.washout, f"washout is {self.washout}: {idle}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
@@ -136,6 +138,7 @@ class _ReservoirEstimator(BaseEstimator):
         """Returns sequences (T, D), whether X was one sequence alone, and the checked y where it is given."""
         require(self.predicts in ("steps", "sequences"), f"predicts is {self.predicts!r}: choose steps, sequences")
         if _is_several(X):
+            require(not any(map(np.iscomplexobj, X)), "X holds complex numbers: give real ones")
             sequences = [np.asarray(each, np.float64) for each in X]
             widths = {each.shape[1] if each.ndim == 2 else -1 for each in sequences}
             lone = min(widths) if len(widths) == 1 else -1
@@ -146,21 +149,30 @@ class _ReservoirEstimator(BaseEstimator):
             require(finite, "X holds a number that is not finite")
             if reset:
                 self.n_features_in_ = lone
-            wanted = self.n_features_in_ == lone or (not reset and lone == 1 and self.predicts == "sequences")
-            require(wanted, f"X has {lone} features, but {type(self).__name__} was fitted with {self.n_features_in_}")
+            self._require_width(lone, reset)
             return sequences, False
         flat = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 1
         require(
             self.predicts == "sequences" or not flat,
             "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
         )
-        if isinstance(y, str):
-            checked = validate_data(self, X, reset=reset, dtype=np.float64)
-        else:
-            checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
         alone = self.predicts == "steps"
+        if not isinstance(y, str):
+            checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
+        elif not alone and self.n_features_in_ == self._width == 1:  # It was fitted to (T, 1): any T will do.
+            checked = check_array(X, dtype=np.float64)
+        else:
+            checked = validate_data(self, X, reset=reset, dtype=np.float64)
+        self._require_width(checked.shape[1] if alone else 1, reset)
         sequences = [checked] if alone else [row[:, None] for row in checked]
         return (sequences, alone) if isinstance(y, str) else (sequences, alone, y)
+
+    def _require_width(self, width: int, reset: bool) -> None:
+        """Keeps D, the numbers of a step, in a fit, and raises ValueError where another D is given later."""
+        if reset:
+            self._width = width
+        name = type(self).__name__
+        require(self._width == width, f"X has {width} features at each step, but {name} was fitted with {self._width}")
 
 
 class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
@@ -176,7 +188,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         bias_scale: the same of the weights of a constant input 1.
         activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
         ridge: the penalty, relative to the mean eigenvalue of the covariance of (u, x).
-        washout: first steps of each sequence that the fit leaves out. Predictions are made for all steps.
+        washout: first steps of each sequence that the fit leaves out, where it predicts "steps". Predictions are made for all.
         predicts: "steps": a target belongs to each step. X (n, D) is one sequence of n steps in the order of time, and y is
             (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its last state. X (n, T)
             is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be (n, T, D) or a
@@ -308,7 +320,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
             sequences, _ = self._sequences(X, reset=True)
             _require_as_many(y, sequences)
             steps = self.predicts == "steps"
-            labels = np.concatenate([np.asarray(each) for each in y]) if steps else np.asarray(y)
+            labels = np.concatenate([np.asarray(each) for each in y]) if steps else column_or_1d(y)
             ends = np.cumsum([len(each) for each in y])[:-1] if steps else []
         else:
             sequences, _, labels = self._sequences(X, True, y)

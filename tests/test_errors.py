@@ -1050,7 +1050,11 @@ TABLE = {
             "python -m esnlm generate --run run --temperature nan",
             "temperature is nan: it must be a finite number",
         ),
-        Row("a negative seed", "python -m esnlm generate --run run --seed -1", "seed is -1: it must be at least 0"),
+        Row(
+            "a negative seed",
+            "python -m esnlm generate --run run --seed -1",
+            "seed is -1: it must be from 0 to 4294967295",
+        ),
     ],
     "Likelihood of texts": [
         Row(

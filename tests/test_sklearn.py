@@ -1,6 +1,7 @@
 """scikit-learn's own checks pass for both estimators, and they compute what the equations say."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -101,6 +102,25 @@ def test_sequences_are_told_apart_by_their_last_state():
     assert [len(each) for each in by_step.predict(waves)] == lengths.tolist()
 
 
+def test_states_are_those_that_predictions_are_made_of():
+    for carry in (False, True):
+        network = ReservoirRegressor(30, carry_state=carry, random_state=0).fit(U[:200], Y[:200])
+        seen = np.hstack([U[200:], network.states(U[200:])])
+        np.testing.assert_allclose(seen @ network.coef_.T + network.intercept_, network.predict(U[200:]), atol=1e-12)
+
+
+def test_sequences_of_one_number_may_be_rows_or_columns():
+    """(n, T) is n sequences of T steps, and so is a list of n arrays (T, 1), whatever T is."""
+    rows, classes = np.random.default_rng(0).normal(size=(20, 30)), np.arange(20) % 2
+    columns = [row[:, None] for row in rows]
+    for y in (classes, classes[:, None]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn tells of classes in a column
+            network = ReservoirClassifier(20, random_state=0).fit(columns, y)
+        np.testing.assert_array_equal(network.predict(rows), network.predict(columns))
+        assert len(network.predict(rows[:, :9])) == 20
+
+
 def test_it_is_kept_in_a_pickle():
     network = ReservoirRegressor(30, topology="ring", random_state=0).fit(U[:200], Y[:200])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(network)).predict(U), network.predict(U))
@@ -125,6 +145,15 @@ def test_it_is_kept_in_a_pickle():
             "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
         ),
         (lambda: ReservoirRegressor(topology="tree").fit(U, Y), "topology is 'tree': choose "),
+        (
+            lambda: ReservoirRegressor(predicts="sequences", washout=5).fit([U] * 3, [1.0, 2.0, 3.0]),
+            "washout is 5: of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'",
+        ),
+        (lambda: ReservoirRegressor().fit([U + 1j] * 3, [Y] * 3), "X holds complex numbers: give real ones"),
+        (
+            lambda: ReservoirRegressor(predicts="sequences").fit([np.tile(U, 3)] * 3, [1.0, 2.0, 3.0]).predict([U]),
+            "X has 1 features at each step, but ReservoirRegressor was fitted with 3",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(act, line):

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 from esnlm.errors import InputError
 from esnlm.reporting import plots
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.rng import Stream, generator
 
 # A distance below this part of the states is float32's rounding.
 FLOOR = 100 * float(np.finfo(np.float32).eps)
@@ -65,7 +66,7 @@ def state_contraction(cell: Cell, tokens: np.ndarray, *, seed: int = 0) -> Dista
             outcome.
         seed: decides the start states.
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed, Stream.MEASUREMENT, 2)
     low = 0.0 if cell.activation == "relu" else -1.0
     states = jax.tree.map(
         lambda zeros: jnp.asarray(rng.uniform(low, 1.0, zeros.shape), jnp.float32),

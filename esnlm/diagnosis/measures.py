@@ -18,6 +18,7 @@ from esnlm.runs.console import stage
 T = TypeVar("T")
 
 WASHOUT = 100  # time steps before states are sampled
+MEMORY_SEEDS = 3  # measurements of the memory capacity, each with a driving vector and an input of its own
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,17 @@ def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
 
 
 def _measure_memory(ready: Cell) -> dict[str, Any]:
-    memory = capacity.memory_capacity(ready)
-    return asdict(memory) | {"by_delay": memory.by_delay.tolist()}
+    """Returns means over MEMORY_SEEDS inputs and driving vectors, and the standard deviation of the total."""
+    found = [capacity.memory_capacity(ready, seed=seed) for seed in range(MEMORY_SEEDS)]
+    totals = [memory.total for memory in found]
+    return {
+        "total": float(np.mean(totals)),
+        "sd": float(np.std(totals, ddof=1)),
+        "totals": totals,
+        "by_delay": np.mean([memory.by_delay for memory in found], axis=0).tolist(),
+        "chance": found[0].chance,
+        "samples": capacity.default_samples(ready.output_size),
+    }
 
 
 def _or_reason(measure: Callable[[], T]) -> T | str:

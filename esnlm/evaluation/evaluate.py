@@ -69,8 +69,9 @@ def evaluate(
     """Scores pairs with a run, beside what length and word frequency alone would give.
 
     A tie counts half in a baseline: it has no preference, and a coin would do as well. The baseline `length` ties
-    whenever both sentences have as many tokens, so that otherwise the rule for ties would make its score. The figure of
-    the run to set beside a baseline is `accuracy_ties_half`; `run_above` is the paired difference with its intervals.
+    whenever both sentences have as many tokens, so that otherwise the rule for ties would make its score. In a set a tie counts one
+    over the number of sentences at the top. The figure of the run to set beside a baseline is `accuracy_ties_half`, whose ties
+    count likewise; `run_above` is the paired difference with its intervals.
 
     Args:
         run: as from `esnlm.load`.
@@ -110,7 +111,10 @@ def evaluate(
     # From log-probabilities to outcomes and accuracies.
     outcome = judge.outcomes(log_prob, token_log_probs)
     tie_is_right = float(convention.tie_is_right)
-    accuracies = statistics.accuracies(outcome, identical, rows_of, phenomenon_of, ties_count_as=tie_is_right)
+    coin = judge.tie_worth(log_prob)  # (n,) what a tie would be worth to a baseline
+    accuracies = statistics.accuracies(
+        outcome, identical, rows_of, phenomenon_of, ties_count_as=tie_is_right, coin=coin
+    )
     for uid, entry in accuracies["paradigms"].items():
         first = pairs[rows_of[uid][0]]
         entry.update(phenomenon=first.phenomenon, field=first.field)
@@ -124,9 +128,9 @@ def evaluate(
     def baseline(its: list[np.ndarray]) -> dict:
         score = sum_log_probs(its)  # (sentences,)
         guess, tie = judge.outcomes(score, its), judge.tie_worth(score)
-        worth = np.where(guess == 0.5, tie, guess)
-        above = None if np.isnan(outcome).any() else statistics.compare(outcome, worth, rows_of, phenomenon_of)
-        found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=tie)
+        own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)  # ties by one rule
+        above = None if np.isnan(outcome).any() else statistics.compare(own, worth, rows_of, phenomenon_of)
+        found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=tie, coin=tie)
         return found | {"run_above": above}
 
     result = {

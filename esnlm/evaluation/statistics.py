@@ -63,6 +63,7 @@ def accuracies(
     rows_of: Mapping[str, np.ndarray],
     phenomenon_of: Mapping[str, str],
     ties_count_as: float | np.ndarray,
+    coin: float | np.ndarray = 0.5,
 ) -> dict:
     """Computes accuracies by paradigm, by phenomenon and overall, with their intervals and counts.
 
@@ -72,6 +73,7 @@ def accuracies(
         rows_of: the pairs of each paradigm, as indices.
         phenomenon_of: the phenomenon of each paradigm.
         ties_count_as: what a tie is worth in `accuracy`: 0, 0.5 or 1, or (n,) one for each pair.
+        coin: what a tie is worth in `accuracy_ties_half`: half, or (n,) where some are sets of more than two sentences.
 
     Returns:
         {"overall": entry, "phenomena": {name: entry}, "paradigms": {name: entry}}. An entry has `accuracy`, its
@@ -80,7 +82,7 @@ def accuracies(
         paradigm, and every mean that includes it, without an accuracy.
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    worth = np.where(outcome == 0.5, ties_count_as, outcome)  # (n,)
+    worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
     paradigms: dict[str, dict] = {}
     resampled = {}
     for name, rows in rows_of.items():
@@ -89,7 +91,7 @@ def accuracies(
         paradigms[name] = {
             "accuracy": accuracy,
             "interval": None if accuracy is None else wilson(accuracy, len(rows)),
-            "accuracy_ties_half": _percent(outcome[rows]),
+            "accuracy_ties_half": _percent(by_coin[rows]),
             "accuracy_without_identical": _percent(worth[rows][~identical[rows]]),
             "pairs": len(rows),
             "right": int(np.sum(outcome[rows] == 1)),

@@ -21,6 +21,7 @@ from esnlm.config import TRAINING, TrainingConfig
 from esnlm.errors import InputError, require
 from esnlm.library import readout_fits
 from esnlm.regression.base import Fitter
+from esnlm.rng import check_seed
 
 # Settings about what a run does beside its updates, and about words of text. A readout in memory has neither.
 OF_RUNS = {
@@ -66,6 +67,7 @@ class Readout:
         low = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
         wrong = f"rank is {rank}: {kind} makes a readout of full rank; leave it out"
         require(rank is None or (low and rank >= 1), wrong)
+        check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
         self.arrays: dict[str, np.ndarray] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
         self._of_ids = self._flat = False

@@ -36,6 +36,7 @@ from esnlm.reservoir import functions, weights
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.given import Given
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.rng import check_seed
 
 MOST_BYTES = 256 << 20  # of states that are computed at once
 
@@ -134,6 +135,7 @@ class Reservoir:
         )
         try:
             config.check("reservoir")
+            check_seed(seed)
             cell = weights.initialize_reservoir(config, int(size), seed).reservoir
         finally:
             if is_anonymous:

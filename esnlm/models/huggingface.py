@@ -170,14 +170,25 @@ def _stack(
 
 def _read_tokenizer(folder: Path) -> Tokenizer:
     """Returns the tokenizer, which must be of GPT-2's kind: a byte-level BPE with `<|endoftext|>` last."""
+    whole, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if settings.exists():
+        prefix = _read_json(settings).get("add_prefix_space", False)
+        require(not prefix, f"{settings}: add_prefix_space is {prefix}: only a tokenizer without it can be read")
+    of_whole = (
+        _read_tokenizer_json(whole) if whole.exists() else None
+    )  # transformers reads it first: its rules must be GPT-2's
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
         names = "vocab.json and merges.txt"
         vocabulary = _read_json(folder / "vocab.json")
         merges = _read_text(folder / "merges.txt").removesuffix("\n").split("\n")
         merges = merges[1:] if merges[0].startswith("#version") else merges
-    elif (folder / "tokenizer.json").exists():
+        same = of_whole is None or (vocabulary.items() <= of_whole[0].items() and merges == of_whole[1])
+        require(
+            same, f"{whole}: holds another tokenizer than {names}: delete those that the model was not trained with"
+        )
+    elif of_whole is not None:
         names = "tokenizer.json"
-        vocabulary, merges = _read_tokenizer_json(folder / names)
+        vocabulary, merges = of_whole
     else:
         raise InputError(f"{folder}: no tokenizer: it needs vocab.json and merges.txt, or tokenizer.json")
     with tempfile.TemporaryDirectory() as scratch:  # the same files under OpenAI's names for them

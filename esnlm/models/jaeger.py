@@ -74,7 +74,7 @@ class JaegerConfig(ModelConfig):
     @property
     def feedback_gamma(self) -> float:
         """Share of nonzeros of W_back, which is that of a random W_in."""
-        return dataclasses.replace(self.reservoir, input_weights="random").input_gamma
+        return min(1.0, dataclasses.replace(self.reservoir, input_weights="random").input_gamma)
 
     @property
     def title(self) -> str:

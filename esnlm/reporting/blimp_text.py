@@ -98,7 +98,8 @@ def _headline(result: dict) -> list[str]:
         lines.append(f"chance {result['chance']:.2f} %")
     ties = f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
     if overall["accuracy"] is not None:
-        ties += f"; accuracy with ties as half {_figure(overall['accuracy_ties_half'], 2)}"
+        by_coin = "a coin decides them" if "kinds" in data else "half"
+        ties += f"; accuracy with ties as {by_coin} {_figure(overall['accuracy_ties_half'], 2)}"
         ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
     lines.append(ties)
     by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())

@@ -36,5 +36,15 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
     rows["saturated, |tanh| > 0.99"] = "no tanh" if saturated is None else f"{100 * saturated:.2g} %"
     rows["effective rank"] = rank if isinstance(rank, str) else f"{rank:,.1f} of {figures['sampled_states']:,} states"
     if not isinstance(memory, str):
-        memory = f"{memory['total']:.1f} of {len(memory['by_delay'])} delays (chance {memory['chance']:.1f})"
+        memory = _memory(memory, settings["state_size"] * settings["layers"])
     return rows | {"memory capacity": memory}
+
+
+def _memory(found: dict[str, Any], size: int) -> str:
+    """Returns the total, its spread, and what it must be read with."""
+    told = f"{found['total']:.1f} of {len(found['by_delay'])} delays"
+    if "sd" not in found:  # of an earlier version, which measured once
+        return f"{told} (one measurement, chance {found['chance']:.1f})"
+    told += f" (sd {found['sd']:.1f} over {len(found['totals'])} inputs; chance {found['chance']:.2f})"
+    few = found["samples"] < 8 * size
+    return told + f"; too low, since {found['samples']:,} samples are few for {size:,} numbers" * few

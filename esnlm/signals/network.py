@@ -37,7 +37,7 @@ from esnlm.reservoir.functions import ACTIVATIONS
 from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.rng import Stream, generator
+from esnlm.rng import Stream, check_seed, generator
 
 OUTPUTS = {"identity": lambda o: o, "tanh": jnp.tanh}  # f_out
 
@@ -117,6 +117,10 @@ def draw(
     )
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
     require(decay > 0, f"decay is {decay}: it must be above 0")
+    check_seed(seed)
+    for name, scale in {"input_scale": input_scale, "feedback_scale": feedback_scale}.items():
+        usable = scale is None or 0 <= scale < np.inf
+        require(usable, f"{name} is {scale}: it must be a number, and not negative")
     # The library draws W_in by token. Signals have a W_in of their own, so it is asked for one of a single token.
     config = ReservoirConfig(
         state_size,
@@ -157,6 +161,7 @@ def states(
     Raises:
         InputError: a sequence is missing or has the wrong shape, or the network feeds back and there is no teacher.
     """
+    require(noise >= 0, f"noise is {noise}: it must not be negative")
     u, teacher, flat = _sequences(network, u, teacher, None)
     return _shown(_scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1], flat)
 
@@ -188,7 +193,8 @@ def train(
         ridge: 0 is the pseudo-inverse.
 
     Raises:
-        InputError: as in `states`; the washout leaves nothing; a target is outside the range of f_out.
+        InputError: as in `states`; the washout leaves nothing; a target is outside the range of f_out; there is noise on
+            the feedback, and no feedback.
     """
     require(teacher is not None, "there is no teacher: give the outputs to be learned")
     u, teacher, _ = _sequences(network, u, teacher, None)
@@ -200,6 +206,8 @@ def train(
         min(ridge, noise, feedback_noise) >= 0,
         f"ridge {ridge}, noise {noise}, feedback_noise {feedback_noise}: they must not be negative",
     )
+    idle = "the network feeds nothing back; leave it out, or draw the network with a feedback_scale"
+    require(not feedback_noise or network.feeds_back, f"feedback_noise is {feedback_noise}: {idle}")
     target = teacher[washout:]
     if network.output == "tanh":
         largest = np.abs(target).max()

@@ -80,12 +80,13 @@ def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) 
         variance: of the signal, where the target is too short to tell; otherwise the target's own, the mean over its L columns.
 
     Raises:
-        InputError: the shapes differ.
+        InputError: the shapes differ, or the target does not vary.
     """
     if np.shape(found) != np.shape(target):
         raise InputError(
             f"nrmse: found has the shape {np.shape(found)} and target {np.shape(target)}: give both the same"
         )
-    return float(
-        np.sqrt(np.mean((found - target) ** 2) / (np.var(target, axis=0).mean() if variance is None else variance))
-    )
+    variance = float(np.var(target, axis=0).mean()) if variance is None else variance
+    if not variance > 0:
+        raise InputError(f"nrmse: the variance is {variance:g}: it must be above 0; give that of a longer signal")
+    return float(np.sqrt(np.mean((found - target) ** 2) / variance))

@@ -214,6 +214,15 @@ def test_a_decay_moves_both_bounds():
     assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)
 
 
+def test_leaks_beyond_alpha_are_what_leaves_it_undecided():
+    """sigma_max is below alpha, so that it is not to blame."""
+    found = decide(by_hand(HALF, EMPTY, 0.8), decay=1.5)
+    assert found.verdict == "undecided" and found.sigma_max < 1.5
+    assert found.reason.startswith(
+        "alpha times the largest leak is 1.2, above 1, where proposition 3a says nothing, and no"
+    )
+
+
 def test_of_a_function_of_ones_own_theory_says_nothing(monkeypatch):
     """Its proofs are of tanh and of the two rules."""
     monkeypatch.setitem(ACTIVATIONS, "softsign", lambda x: x / (1 + abs(x)))

@@ -180,6 +180,18 @@ def test_in_a_set_the_right_sentence_is_above_all_others(tmp_path):
     assert found.details[1] == {"sentence_bad": "a", "sentences_bad": ["c", "a"], "log_probs_bad": [-4.0, -1.0]}
 
 
+def test_ties_in_sets_count_as_a_coin_s_beside_a_baseline(tmp_path):
+    """Where a model ties, it knows no more than length, which ties on everything."""
+    model = says(dict.fromkeys("abcd", -1.0) | dict.fromkeys("efg", -2.0))
+    sets = [choice(*some, index=i) for i, some in enumerate(["abcd", "aefg", "befg", "cefg"])]
+    result = evaluate(fake_run(tmp_path, model), sets).result
+    assert result["overall"]["accuracy_ties_half"] == 100 * (1 / 4 + 3) / 4
+    length = result["baselines"]["length"]
+    assert length["overall"]["accuracy"] == 25
+    above = length["run_above"]["overall"]
+    assert above["difference"] == 100 * 3 * (1 - 1 / 4) / 4 and above["only_this"] == 3  # not the set on which both tie
+
+
 def test_a_report_of_pairs_alone_has_no_more_keys_than_before(tmp_path):
     result = evaluate(fake_run(tmp_path, says({"a": -1.0, "b": -2.0})), [pair("x", "a", "b")]).result
     assert "chance" not in result and "kinds" not in result["data"]

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import esnlm
 from esnlm import commands, config_io
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
@@ -221,6 +222,13 @@ def test_a_tokenizer_of_another_pattern_is_refused():
     line = "^tokenizer other: its pattern cannot be exported; only GPT-2's and that of words can$"
     with pytest.raises(InputError, match=line):
         tokenizer_files(Tokenizer("other", r"\w+", bpe().ranks), pad_is_eos=False)
+
+
+def test_a_word_that_is_spelt_as_a_special_token_is_refused():
+    """Its id would be taken for that of the special token."""
+    own = esnlm.tokenizer("words", ["<|endoftext|> the cats sleep."])
+    with pytest.raises(InputError, match="is one of its words, which transformers would take for a special token"):
+        tokenizer_files(own, pad_is_eos=False)
 
 
 def test_a_full_disk_leaves_nothing(run, tmp_path, monkeypatch):

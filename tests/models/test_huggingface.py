@@ -429,6 +429,24 @@ def test_another_kind_of_tokenizer_is_refused(folder, change, message):
     refused(folder, f"FOLDER{message}")
 
 
+def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
+    """transformers follows tokenizer.json and tokenizer_config.json, though vocab.json and merges.txt are there."""
+    vocab = (folder / "vocab.json").read_text("utf-8")
+    tree = as_tokenizer_json(folder)
+    (folder / "vocab.json").write_text(vocab, "utf-8")
+    whole, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    whole.write_text(json.dumps(tree))
+    settings.write_text(json.dumps({"add_prefix_space": False}))
+    assert huggingface.read_gpt2(folder)[2].encode("the cat") == [257, 261]
+    settings.write_text(json.dumps({"add_prefix_space": True}))
+    refused(folder, "FOLDER/tokenizer_config.json: add_prefix_space is True: only a tokenizer without it can be read")
+    settings.unlink()
+    whole.write_text(json.dumps(tree | {"normalizer": {"type": "Lowercase"}}))
+    refused(folder, "FOLDER/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read")
+    whole.write_text(json.dumps(tree | {"model": tree["model"] | {"merges": tree["model"]["merges"][::-1]}}))
+    refused(folder, "FOLDER/tokenizer.json: holds another tokenizer than vocab.json and merges.txt: .*")
+
+
 def test_a_damaged_tokenizer_is_refused(folder):
     text = (folder / "merges.txt").read_text("utf-8")
     (folder / "merges.txt").write_text(text.replace("th e\n", ""), "utf-8")

@@ -176,6 +176,13 @@ def test_what_cannot_be_is_refused():
         "reads is 'yx'": lambda: small(reads="yx"),
         "output is 'relu'": lambda: small(output="relu"),
         "spectral_radius is -1": lambda: small(spectral_radius=-1),
+        "input_scale is -1.0: it must be a number, and not": lambda: small(input_scale=-1.0),
+        "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
+        "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
+        "noise is -0.1: it must not be negative": lambda: states(network, U, TEACHER, noise=-0.1),
+        "feedback_noise is 0.1: the network feeds nothing back": lambda: train(
+            small(feedback_scale=None), U, TEACHER, washout=5, feedback_noise=0.1
+        ),
     }.items():
         with pytest.raises(InputError, match=message):
             call()

@@ -76,3 +76,5 @@ def test_nrmse_is_of_one_shape_and_by_column():
         InputError, match=r"nrmse: found has the shape \(50,\) and target \(50, 2\): give both the same"
     ):
         nrmse(target[:, 0], target)
+    with pytest.raises(InputError, match="nrmse: the variance is 0: it must be above 0; give that of a longer signal"):
+        nrmse(target, 0 * target)

@@ -403,8 +403,8 @@ class EsnlmModel(EsnlmPreTrainedModel):
         Returns:
             `last_hidden_state` (B, T, F), the CarriedState by the name that transformers has for it, and `hidden_states`.
         """
-        tokens, mask = input_ids.masked_fill(self._pads(input_ids), 0), self.mask_of(input_ids, attention_mask)
-        mask = None if bool(mask.all()) else mask
+        tokens, reads = input_ids.masked_fill(self._pads(input_ids), 0), self.mask_of(input_ids, attention_mask)
+        mask = None if bool(reads.all()) else reads
         cache = past_key_values if cache is None else cache
         before = cache if isinstance(cache, CarriedState) else self._initial_state(len(input_ids))
         state, found = before.parts, []

@@ -21,7 +21,7 @@ def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
             predicts it.
 
     Raises:
-        InputError: its pattern is not known here.
+        InputError: its pattern is not known here, or a word of it is spelt as a special token.
     """
     pad = ENDOFTEXT if pad_is_eos else PAD
     config = {
@@ -59,6 +59,11 @@ def _fast(tokenizer: Tokenizer, pad: str) -> Any:
     fast.decoder = decoders.ByteLevel()
     # After the ranks, so that <|endoftext|> gets the last id of the vocabulary and a token that pads the one after it.
     for token in dict.fromkeys((ENDOFTEXT, pad)):
+        if token.encode() in tokenizer.ranks:
+            raise InputError(
+                f"tokenizer {tokenizer.name}: {token!r} is one of its words, which transformers would take for a special token: it"
+                " cannot be exported; make a tokenizer of text without it"
+            )
         fast.add_special_tokens([AddedToken(token, special=True, normalized=False)])
     fast.post_processor = processors.TemplateProcessing(
         single=f"{ENDOFTEXT} $A", pair=f"{ENDOFTEXT} $A {ENDOFTEXT} $B", special_tokens=[(ENDOFTEXT, tokenizer.bos)]
