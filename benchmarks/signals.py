@@ -9,6 +9,7 @@ that is random (NARMA-10):
     esnlm                       esnlm.signals
     reservoirpy, same weights   reservoirpy's states and ridge regression with esnlm's W, W_in and W_back. The output
                                 that is fed back is an input there. It is the same network, so its states must agree.
+                                Where noise is on the taught feedback, it is trained without noise and with ridge 0.
     reservoirpy, its defaults   Reservoir(N) >> Ridge() as it comes, on the same data. Where a task has no input, the
                                 output is its input.
 
@@ -354,6 +355,8 @@ def markdown(record: dict) -> list[str]:
     return [
         f"Medians over {record['seeds']} seeds of the weights (for NARMA-10 of the sequence too), in float64. What Jaeger leaves open of W is as everywhere in esnlm.",
         "The same weights give the same states. Only the regression differs: singular values here, normal equations there.",
+        "In the rows with feedback noise esnlm alone is trained with it.",
+        "reservoirpy with the same weights is trained there without noise and with ridge 0.",
         "",
         *measure.table(
             [
