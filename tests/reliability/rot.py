@@ -242,9 +242,10 @@ def markdown(rows: list[dict]) -> list[str]:
             cells.append(", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()))
         table.append([kind, len({row["file"] for row in rows if group(row["file"]) == kind}), *cells])
     faults = [row for row in rows if row["outcome"] in ("silent", "failed")]
-    files = len({row["file"] for row in rows})
+    files = len({row["file"] for row in rows if row["damage"] != "an empty folder"})
     return [
-        f"{files} files, {len(rows)} damaged copies; silent or failed: {len(faults)}.",
+        f"{files} files and an empty folder, {len(rows)} damaged copies; silent or failed: {len(faults)}.",
+        '"Told": a warning names the file, and the command goes on without what is lost, such as lines of the metrics, or the last step.',
         "",
         *measure.table(["file", "files", *commands], table),
         "",
