@@ -160,3 +160,18 @@ def test_comparison_is_paired():
     half_width = 100 * 1.96 * np.sqrt(20 / n / n)
     tolerance = 4 * 0.027 * half_width / 1.96 + 0.1  # as above; differences come in steps of 0.1 points
     np.testing.assert_allclose(found["interval"], [-half_width, half_width], atol=tolerance, rtol=0)
+
+
+def test_the_interval_of_a_mean_of_differences_is_stratified_by_paradigm():
+    # Paradigm a is decided: this model is right on all of its pairs, the other one on none. In b they differ on a tenth each way.
+    # So within a no pair varies, and within b by 0.2; over all pairs together they vary by (1 + 0.2) / 2 - 0.5^2 = 0.35.
+    n = 1000
+    this, other = np.ones(2 * n, bool), np.zeros(2 * n, bool)
+    this[n:], other[n:] = np.arange(n) < 100, (np.arange(n) >= 100) & (np.arange(n) < 200)
+    found = statistics.compare(this, other, paradigms(a=n, b=n), dict.fromkeys("ab", "binding"))
+    assert found["paradigms"]["a"]["interval"] == [100, 100]
+    half_width = 100 * 1.96 * np.sqrt(0.2 / n) / 2
+    tolerance = 4 * 0.027 * half_width / 1.96 + 0.05  # as above; means of the two come in steps of 0.05 points
+    for entry in (found["phenomena"]["binding"], found["overall"]):
+        np.testing.assert_allclose(entry["interval"], [50 - half_width, 50 + half_width], atol=tolerance, rtol=0)
+    assert half_width + tolerance < 100 * 1.96 * np.sqrt(0.35 / (2 * n))
