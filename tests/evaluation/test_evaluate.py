@@ -192,6 +192,30 @@ def test_ties_in_sets_count_as_a_coin_s_beside_a_baseline(tmp_path):
     assert above["difference"] == 100 * 3 * (1 - 1 / 4) / 4 and above["only_this"] == 3  # not the set on which both tie
 
 
+def test_a_coin_decides_among_the_sentences_of_a_set_that_are_at_the_top(tmp_path):
+    """By length one of two wrong sentences is as good as the right one, and then two of four are: a coin has 1/2 and 1/3."""
+    items = [choice("ab", "ac", "abc"), choice("ab", "ac", "abc", "ad", "abcd", index=1)]
+    table = {"ab": -1.0, "ac": -2.0, "abc": -2.0, "ad": -2.0, "abcd": -2.0}
+    length = evaluate(fake_run(tmp_path, says(table)), items).result["baselines"]["length"]["overall"]
+    assert length["ties"] == 2
+    assert length["accuracy"] == pytest.approx(100 * (1 / 2 + 1 / 3) / 2)
+
+
+def test_a_set_whose_right_sentence_is_among_the_wrong_ones_is_identical(tmp_path):
+    """It can only tie or be wrong, wherever in the list the sentence stands, and is counted apart, as such a pair is."""
+    items = [
+        choice("a", "b", "c"),
+        choice("a", "a", "b", index=1),
+        choice("a", "c", "a", index=2),
+        choice("c", "b", "a", index=3),
+    ]
+    result = evaluate(fake_run(tmp_path, says({"a": -1.0, "b": -2.0, "c": -3.0})), items).result
+    overall = result["overall"]
+    assert (overall["right"], overall["wrong"], overall["ties"], overall["identical"]) == (1, 1, 0, 2)
+    assert (overall["accuracy"], overall["accuracy_without_identical"]) == (25, 50)
+    assert result["data"]["identical_pairs"] == 2
+
+
 def test_a_report_of_pairs_alone_has_no_more_keys_than_before(tmp_path):
     result = evaluate(fake_run(tmp_path, says({"a": -1.0, "b": -2.0})), [pair("x", "a", "b")]).result
     assert "chance" not in result and "kinds" not in result["data"]
