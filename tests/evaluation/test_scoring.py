@@ -53,6 +53,22 @@ def test_token_log_probs_agree_with_the_oracle(model, sequences, kernel, chunk):
         np.testing.assert_allclose(log_probs, expected(model, sequence), rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("chunk, window_tokens", [(32, 1 << 16), (300, 1 << 16), (32, 200)])
+def test_group_log_probs_agree_with_the_oracle(model, sequences, chunk, window_tokens):
+    """The probability of a group is the sum over its tokens, whichever chunk of a window a text lies in."""
+    group, frozen = np.arange(V) % 3 == 0, model.reservoir
+    stream = FeatureStream(frozen.for_device("csr"), slots=16, capacity=32)
+    params = model.params["readout"]
+    found = scoring.group_log_probs(stream, params, sequences, group, "float32", chunk, window_tokens)
+    assert sum(map(len, found)) > 300, "even the largest of these chunks does not hold all predictions"
+    for log_probs, sequence in zip(found, sequences, strict=True):
+        assert len(log_probs) == max(0, len(sequence) - 1)
+        if len(sequence) > 1:
+            h = oracle.states(frozen.w_rec.todense(), frozen.w_in.todense(), frozen.leak, sequence[:-1])
+            in_group = np.exp(oracle.log_softmax(oracle.logits(params, h)))[:, group].sum(axis=1)
+            np.testing.assert_allclose(log_probs, np.log(in_group), rtol=TOLERANCE)
+
+
 @pytest.mark.parametrize("chunk", range(1, 70, 3))
 def test_no_more_states_than_a_chunk_s_have_logits_at_once(model, sequences, chunk, monkeypatch):
     """And of them few are padding: chunks of a block are alike in size, to an eighth of the setting."""
