@@ -14,6 +14,7 @@ from esnlm.reservoir.cell import Reservoir, from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.spectrum import SpectralRadius
 from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.topology.antisymmetric import Antisymmetric
 from esnlm.reservoir.topology.block_diagonal import BlockDiagonal
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
@@ -75,7 +76,7 @@ def test_erdos_renyi_is_initialized_from_its_streams_and_nothing_else(connectivi
 
 OTHERS = [
     FixedInDegree(degree=6), Ring(), SmallWorld(degree=6, rewiring=0.3), ScaleFree(edges=3), BlockDiagonal(blocks=4, mean_degree=6),
-    Orthogonal(degree=8),
+    Orthogonal(degree=8), Antisymmetric(mean_degree=6),
 ]  # fmt: skip
 
 
@@ -87,6 +88,7 @@ DIGESTS = {
     "scale_free": "830e9e73ace28f28bbc4d4db9c610285a191663c32285696c29ad14ba8306480",
     "block_diagonal": "191487245abf897e70f51c5506d4cdf158645f372f846922b44cce5ec9ca5ef8",
     "orthogonal": "80e005d4176cae96f91a5c6f577ba29395160276129f2a27776a34ac61a379b1",
+    "antisymmetric": "35afa5c7f83d33b4df66c357f9aa847be9a9db74d708cba2c3c4671420fc43eb",
     "erdos_renyi dense": "78ea45094b2beb4af3a9736825192b0a32704d044a4acb7240c233fca052ff31",
     "fixed_in_degree dense": "f4b8d9b4374f38d40b7c3a47d3dda0ef62b8c11d5e4940b57d71aae2f878ef75",
 }
