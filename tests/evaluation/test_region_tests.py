@@ -70,6 +70,16 @@ def test_equal_values_tie(tmp_path):
     assert math.isnan(outcome(test, {"a": {1: math.nan}, "b": {1: 1.0}}))
 
 
+def test_a_formula_that_only_equal_values_make_fail_ties(tmp_path):
+    """Of two comparisons both can be ties; then the formula is one tie. It is none where one of them is wrong."""
+    both, either = (
+        read_suite(save(tmp_path, suite(f"((1;%a%) > 2) {sign} ((1;%b%) > 2)", a=["x"], b=["y"])))[0] for sign in "&|"
+    )
+    for a, b, of_both, of_either in [(2, 2, 0.5, 0.5), (3, 2, 0.5, 1.0), (2, 1, 0.0, 0.5), (3, 3, 1.0, 1.0)]:
+        surprisals = {"a": {1: float(a)}, "b": {1: float(b)}}
+        assert (outcome(both, surprisals), outcome(either, surprisals)) == (of_both, of_either)
+
+
 @pytest.mark.parametrize("scoring", ["paper", "lm-eval", "babylm"])
 def test_a_suite_is_evaluated_beside_pairs_and_sets(tmp_path, scoring):
     """A model whose tokens cost their place in the alphabet: -(ord - 96) nats, and nothing before "a"."""
