@@ -50,17 +50,29 @@ def sentences():
 
 
 def steps(model, sentence):
-    """x (T, N), p (T, V) as fed back at each step, and z (T, r): eq. 1 and 2 with dense matrices, in float64."""
+    """x (T, N), p (T, V) as fed back at each step, and z (T, r): eq. 1 and 2 with dense matrices, in float64.
+
+    Under leaky_membrane f(x) stands for x wherever it is read, as in Fujimaki 2026. Behind an embedding W_in reads its column of u.
+    """
     reservoir, params = model.reservoir, jax.tree.map(lambda array: np.asarray(array, np.float64), model.params)
     w_rec, w_in, w_back = (
         np.asarray(part.todense(), np.float64) for part in (reservoir.w_rec, reservoir.w_in, model.w_back)
     )
     leak, decay = np.asarray(reservoir.leak, np.float64), model.config.reservoir.decay
-    vocab_size = w_in.shape[1]
+    f = np.tanh if model.config.reservoir.activation == "tanh" else lambda drive: np.maximum(drive, 0)
+    is_membrane, vocab_size = model.config.reservoir.update_rule == "leaky_membrane", w_back.shape[1]
+    if reservoir.embedding is not None:
+        w_in = w_in @ np.asarray(reservoir.embedding[...], np.float64)  # (N, V)
     x, p, xs, ps, zs = np.zeros(len(leak)), np.zeros(vocab_size), [], [], []
+    potential = np.zeros(len(leak))  # the membrane's
     for token in sentence:
         u = np.eye(vocab_size)[token]
-        x = (1 - decay * leak) * x + leak * np.tanh(w_in @ u + w_rec @ x + w_back @ p)
+        drive = w_in @ u + w_rec @ x + w_back @ p
+        if is_membrane:
+            potential = (1 - decay * leak) * potential + leak * drive
+            x = f(potential)
+        else:
+            x = (1 - decay * leak) * x + leak * f(drive)
         z = params["readout"]["b"] @ x + params["b_u"].T @ u + params["b_y"] @ p
         xs.append(x), ps.append(p), zs.append(z)
         o = params["readout"]["a"] @ z + params["readout"]["bias"]
@@ -71,8 +83,14 @@ def steps(model, sentence):
 @pytest.mark.parametrize("prefix_tree", [False, True], ids=["in_sequence", "as_prefix_tree"])
 @pytest.mark.parametrize(
     "reservoir",
-    [{}, {"connectivity": 0.5}, {"continuous": ContinuousTime(decay=0.9, step=0.44)}],
-    ids=["sparse", "dense", "continuous"],
+    [
+        {},
+        {"connectivity": 0.5},
+        {"continuous": ContinuousTime(decay=0.9, step=0.44)},
+        {"activation": "relu", "spectral_radius": 0.7},
+        {"update_rule": "leaky_membrane", "embedding": 9, "input_connectivity": 1.0},
+    ],
+    ids=["sparse", "dense", "continuous", "ReLU", "membrane with an embedding"],
 )
 def test_features_are_the_equations(reservoir, prefix_tree):
     """As they are made for scoring and validation, also where prefixes are shared."""
