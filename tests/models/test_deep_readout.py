@@ -23,7 +23,7 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import cell
 from esnlm.reservoir.arrays import as_scipy
-from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.runs import checkpoint
 from esnlm.training import batches, update
 from esnlm.trunk.gated_mlp import GatedMlpConfig
@@ -59,6 +59,17 @@ TIED = dataclasses.replace(
         ALL.readout, recent_tokens=dataclasses.replace(ALL.readout.recent_tokens, width=14, tied=True)
     ),
 )
+# Nothing that decides a reservoir's time step, beside its weights, is as in ALL.
+MEMBRANE = dataclasses.replace(
+    ALL,
+    reservoir=dataclasses.replace(
+        RESERVOIR,
+        activation="relu",
+        update_rule="leaky_membrane",
+        spectral_radius=0.7,
+        continuous=ContinuousTime(decay=0.5, step=0.6),
+    ),
+)
 # Some tens of sums of at most a hundred numbers of order 1 lie between a token and its logit.
 TOLERANCE = 30 * 100 * EPS
 
@@ -73,13 +84,16 @@ def sentences():
     return [np.array([0, *rng.integers(1, 6, length)], np.int32) for length in (1, 4, 11, 7, 4)]
 
 
-def expected_h(frozen, sentence):
-    """Features h of ALL, (T, N), in float64."""
-    found = []
+def expected_h(frozen, sentence, settings=RESERVOIR):
+    """Features h of ALL, TIED or MEMBRANE, (T, N), in float64."""
+    found, f = [], np.tanh if settings.activation == "tanh" else lambda x: np.maximum(x, 0)
     for member in ("0", "1"):
-        own = cell.from_arrays(frozen["reservoirs"][member], V, **RESERVOIR.dynamics)
-        matrices = (as_scipy(matrix).toarray() for matrix in (own.stored_w_rec, own.stored_w_in))
-        found.append(oracle.states(*matrices, own.leak[...], sentence))
+        own = cell.from_arrays(frozen["reservoirs"][member], V)
+        w_rec, w_in = (as_scipy(matrix).toarray() for matrix in (own.stored_w_rec, own.stored_w_in))
+        leak, drive = np.asarray(own.leak[...], np.float64), w_in.astype(np.float64).T[sentence]
+        # In continuous time (1 - alpha a) x + a d: an oracle of leak alpha a, whose drive d is weaker by alpha.
+        alpha = 1.0 if settings.continuous is None else settings.continuous.decay
+        found.append(oracle.driven_states(w_rec / alpha, alpha * leak, drive / alpha, settings.update_rule, f))
     found.append(deep_oracle.diagonal(deep_oracle.float64(frozen["diagonal"]), sentence))
     gru = frozen["gru"]
 
@@ -94,9 +108,9 @@ def expected_h(frozen, sentence):
 
 
 def expected_z(params, frozen, sentence, config=ALL):
-    """What the readout of ALL or TIED sees, (T, r), in float64."""
+    """What the readout of ALL, TIED or MEMBRANE sees, (T, r), in float64."""
+    h = expected_h(frozen, sentence, config.reservoir)
     layers, config = params["layers"], config.readout
-    h = expected_h(frozen, sentence)
     projection = np.asarray(frozen["attention"]["projection"], np.float64)
     weights = deep_oracle.attention(projection, 2, 3, 3.0, h)
     tokens = config.recent_tokens
@@ -119,9 +133,7 @@ def whole(request):
     return model_of(request.param)
 
 
-@pytest.mark.parametrize("prefix_tree", [False, True])
-def test_the_stream_gives_what_the_equations_say(whole, prefix_tree):
-    model, frozen = whole
+def assert_the_stream_gives_what_the_equations_say(model, frozen, prefix_tree):
     params = deep_oracle.float64(model.params)
     device, compute = ready(model)
     buffer, rows = device.stream(compute).read(sentences(), prefix_tree)
@@ -129,6 +141,15 @@ def test_the_stream_gives_what_the_equations_say(whole, prefix_tree):
         np.testing.assert_allclose(
             buffer[own], expected_z(params, frozen, sentence, model.config), rtol=0, atol=TOLERANCE
         )
+
+
+@pytest.mark.parametrize("prefix_tree", [False, True])
+def test_the_stream_gives_what_the_equations_say(whole, prefix_tree):
+    assert_the_stream_gives_what_the_equations_say(*whole, prefix_tree)
+
+
+def test_the_reservoirs_have_the_activation_the_rule_and_the_decay_that_are_set():
+    assert_the_stream_gives_what_the_equations_say(*model_of(MEMBRANE), prefix_tree=True)
 
 
 def test_a_text_read_token_by_token_gives_the_same(whole):
