@@ -30,7 +30,9 @@ JAX_DEFAULTS = {
     "JAX_ENABLE_X64": ("0", "f", "false", "n", "no", "off"),  # a run computes in float32
     "JAX_NUMPY_DTYPE_PROMOTION": ("standard",),
     "JAX_NUMPY_RANK_PROMOTION": ("allow",),
-    "JAX_DEFAULT_PRNG_IMPL": ("threefry2x32",),  # dropout masks
+    "JAX_DEFAULT_PRNG_IMPL": ("threefry2x32",),  # dropout masks, which the next two change as well
+    "JAX_THREEFRY_PARTITIONABLE": ("1", "t", "true", "y", "yes", "on"),
+    "JAX_RANDOM_SEED_OFFSET": ("0",),
 }
 FEWEST_FILES, ENOUGH_FILES = 64, 1024  # open at once; saving a small checkpoint takes about 30
 

@@ -162,6 +162,24 @@ def test_settings_of_jax_that_change_a_run_are_not_used(folder):
     ]
 
 
+# Random numbers as dropout masks are made of them, by a command that imports JAX when it runs, as all commands do.
+DRAWS = """
+from esnlm.process import exit_with
+def main():
+    import jax
+    print(jax.random.bits(jax.random.key(0), (4,)))
+exit_with(main)
+"""
+
+
+@pytest.mark.parametrize("name, value, default", [("THREEFRY_PARTITIONABLE", "0", 1), ("RANDOM_SEED_OFFSET", "7", 0)])
+def test_settings_of_jax_that_change_dropout_masks_are_not_used(name, value, default, tmp_path):
+    expected = shell('$PY -c "$DRAWS"', tmp_path, DRAWS=DRAWS)
+    status, out, errors = shell('$PY -c "$DRAWS"', tmp_path, **{"DRAWS": DRAWS, f"JAX_{name}": value})
+    assert (status, out) == expected[:2] and status == 0
+    assert errors == f"warning: JAX_{name}={value} is not used: esnlm computes with JAX's default, {default}\n"
+
+
 @pytest.mark.parametrize(
     "settings",
     [
