@@ -481,6 +481,12 @@ TABLE = {
             "--on h100:0: after the colon stands how many there are, as in h100:8 or h100:4x4",
         ),
         Row(
+            "a mesh of more devices than are named",
+            f"{TRAIN} --plan --on h100:8 --compute.mesh '{{data: 4, vocabulary: 4}}'",
+            "compute.mesh is data 4 x vocabulary 4: it needs 16 devices and --on h100:8 names 8; lower it, give null, or name more"
+            " devices",
+        ),
+        Row(
             "a device to train on",
             f"{TRAIN} --on h100",
             "--on h100: nothing is trained there; give --plan too",

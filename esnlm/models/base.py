@@ -211,15 +211,18 @@ class ModelConfig(ABC):
             InputError: the devices that are asked for are not there, or cannot divide the model's units, or the model can be
                 computed on one device only.
         """
+        self.require_mesh(compute)
+        return meshes.make_mesh(compute.mesh) if self.token_arrays is not None else None
+
+    def require_mesh(self, compute: ComputeConfig) -> None:
+        """Raises InputError where the model cannot be computed on the mesh that is asked for, whichever devices there are."""
+        shape = meshes.Shape(**(compute.mesh or {}))
         if self.token_arrays is not None:
-            units = (compute.mesh or {}).get("units", 1)
-            why = None if units == 1 else self.why_not_cut(units)
-            require(why is None, f"compute.mesh.units is {units}: {why}; leave it out")
-            return meshes.make_mesh(compute.mesh)
-        several = compute.mesh is not None and meshes.make_mesh(compute.mesh) is not None
+            why = None if shape.units == 1 else self.why_not_cut(shape.units)
+            require(why is None, f"compute.mesh.units is {shape.units}: {why}; leave it out")
+            return
         line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
-        require(not several, line)
-        return None
+        require(shape.devices == 1, line)
 
     def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement | None:
         """Returns where the arrays lie on the mesh of `compute`; None where there is one device."""

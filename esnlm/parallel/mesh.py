@@ -12,7 +12,7 @@ part of it that the process's own devices hold.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,6 +27,18 @@ GROUPS = (DATA, COPIES)  # each is U devices that share a copy of the reservoir
 # All devices. Units come first: what a group has of them when it has computed states, its devices keep, or swap along GROUPS.
 ALL = (UNITS, DATA, COPIES)
 EVERYWHERE = PartitionSpec()  # every device has all of it
+
+
+class Shape(NamedTuple):
+    """How many devices there are along each axis of `compute.mesh`; the devices need not be there."""
+
+    data: int = 1
+    vocabulary: int = 1
+    units: int = 1  # of those along `vocabulary`, so many share a copy of the reservoir
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.vocabulary
 
 
 def check(setting: Mapping[str, int] | None) -> None:

@@ -13,7 +13,9 @@ import numpy as np
 from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.devices import Device, parse_devices
+from esnlm.errors import require
 from esnlm.ops.matmul import matmul
+from esnlm.parallel.mesh import Shape, describe
 from esnlm.regression.base import Fitter
 from esnlm.runs.console import clock, counted
 from esnlm.runs.screen import Screen
@@ -37,10 +39,14 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     """
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
-    placement = None if on is not None else model.placement(experiment.compute, corpus.vocab_size)
-    device, devices = (None, 1 if placement is None else placement.devices) if on is None else parse_devices(on)
+    device, there = (None, 0) if on is None else parse_devices(on)
+    if device is None:
+        placement = model.placement(experiment.compute, corpus.vocab_size)
+        shape = Shape(**describe(None if placement is None else placement.mesh))
+    else:
+        shape = _shape_on(experiment, corpus.vocab_size, device, there, f"--on {on}")
     platform = backend() if device is None else device.backend
-    compute = choose_compute(experiment.compute, model, platform, devices)
+    compute = choose_compute(experiment.compute, model, platform, shape.devices)
     assert compute.window_tokens is not None
     counts, fit = model.expected_counts(corpus.vocab_size), _fit(experiment, corpus.vocab_size)
     if isinstance(training, Fitter):
@@ -48,21 +54,22 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     else:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
-    units = 1 if placement is None else placement.units
-    if device is not None:
-        units = model.shared_by(devices, device.memory, compute, platform, corpus.vocab_size)
-    needed = memory(experiment, platform, devices=devices, units=units)
+    needed = memory(experiment, platform, devices=shape.devices, units=shape.units)
     if device is None:
         on_it = {
             "memory": _describe(needed, fit.name),
-            **({} if placement is None else {"memory of each": _describe(needed.of_each(devices, units), fit.name)}),
+            **(
+                {}
+                if shape.devices == 1
+                else {"memory of each": _describe(needed.of_each(shape.devices, shape.units), fit.name)}
+            ),
             "disk": _disk(needed, fit),
             "time at best": f"{clock(flops(experiment) / matmul_speed(compute.precision))} on this"
             f" {jax.default_backend()}, by the speed of its matrix products alone; expect half as much again",
             "compilation": _compilation(experiment),
         }
     else:
-        on_it = _on_devices(experiment, compute, needed, fit, device, devices, units)
+        on_it = _on_devices(experiment, compute, needed, fit, device, there, shape)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
@@ -152,22 +159,55 @@ def _disk(needed: Memory, fit: "_Fit") -> str:
     )
 
 
+def _shape_on(experiment: Experiment, vocab_size: int, device: Device, there: int, on: str) -> Shape:
+    """Returns the mesh of a run on so many devices, which need not be there: as ModelConfig.placement would choose it.
+
+    Raises:
+        InputError: they cannot be the mesh that `compute.mesh` asks for.
+    """
+    model, setting = experiment.model, experiment.compute.mesh
+    model.require_mesh(experiment.compute)
+    if model.token_arrays is None:
+        return Shape()
+    shape = Shape(vocabulary=there) if setting is None else Shape(**setting)
+    require(
+        shape.devices <= there,
+        f"compute.mesh is data {shape.data} x vocabulary {shape.vocabulary}: it needs {shape.devices} devices and {on}"
+        f" names {there}; lower it, give null, or name more devices",
+    )
+    if "units" in (setting or {}):
+        return shape
+    compute = choose_compute(experiment.compute, model, device.backend, shape.devices)
+    return shape._replace(units=model.shared_by(shape.vocabulary, device.memory, compute, device.backend, vocab_size))
+
+
+def _devices_used(experiment: Experiment, there: int, shape: Shape) -> dict[str, str]:
+    """Returns the line on how many of the devices a run uses, and how, where it is not all of them along `vocabulary`."""
+    if experiment.model.token_arrays is None:
+        reason = f"{experiment.model.title} can be computed on one device only"
+        return {} if there == 1 else {"devices used": f"1, since {reason}"}
+    if experiment.compute.mesh is None:
+        return {}
+    return {"devices used": f"{shape.devices}, by compute.mesh: data {shape.data} x vocabulary {shape.vocabulary}"}
+
+
 def _on_devices(
     experiment: Experiment,
     compute: ComputeConfig,
     needed: Memory,
     fit: "_Fit",
     device: Device,
-    devices: int,
-    units: int,
+    there: int,
+    shape: Shape,
 ) -> dict[str, str]:
     """Returns the lines of a plan for devices that need not be there: bounds, by the makers' figures (bounds.py)."""
     training, corpus = experiment.training, experiment.data.size()
-    each = needed.of_each(devices, units)
+    each = needed.of_each(shape.devices, shape.units)
     room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
     lines = {
-        "devices": f"{devices} x {device.title}, {_bytes(device.memory)} each; none was asked, and nothing measured",
-        **({} if units == 1 else {"a copy of the reservoir": f"on {units} devices, cut by unit"}),
+        "devices": f"{there} x {device.title}, {_bytes(device.memory)} each; none was asked, and nothing measured",
+        **_devices_used(experiment, there, shape),
+        **({} if shape.units == 1 else {"a copy of the reservoir": f"on {shape.units} devices, cut by unit"}),
         "memory of each": f"{_describe(each, fit.name)}{room}",
         "disk": _disk(needed, fit),
     }
@@ -175,7 +215,7 @@ def _on_devices(
         return lines | {"time": f"no bound: {training.kind} is computed in part by the host"}
     updates, tokens = count_updates(training, corpus.sentences), training.epochs * corpus.predicted_tokens
     per_update = tokens / updates
-    bound = bound_times(experiment.model, compute, training, corpus.vocab_size, per_update, device, devices)
+    bound = bound_times(experiment.model, compute, training, corpus.vocab_size, per_update, device, shape.devices)
     states, steps = tokens * bound.state, updates * bound.update
     return lines | {
         "time, a bound": f"{clock(states + steps)}: states {clock(states)}, updates {clock(steps)};"

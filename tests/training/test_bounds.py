@@ -1,5 +1,7 @@
 """Bounds for devices that are not there, against arithmetic by hand."""
 
+import re
+
 import pytest
 
 from esnlm import config_io
@@ -81,6 +83,50 @@ def test_a_plan_says_what_does_not_fit_and_what_has_no_bound(small, capsys):
     assert "; IT DOES NOT FIT" in capsys.readouterr().out
     plan.show(small("--training.kind", "ridge", "--model.readout.rank", "null"), "a100")
     assert "no bound: ridge is computed in part by the host" in capsys.readouterr().out
+
+
+def lines_of_plan(said):
+    """The lines of a plan by their names, each with single spaces."""
+    split = (re.split(r"  +", line.strip(), maxsplit=1) for line in said.splitlines())
+    return {words[0]: words[1] for words in split if len(words) == 2}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["--model.family", "lstm", "--model.ngrams.orders", "[2]"], ["--model.family", "deep_readout"]],
+    ids=["lstm", "deep readout"],
+)
+def test_a_model_for_one_device_is_planned_for_one_of_many(settings, tmp_path, capsys):
+    (tmp_path / "small.yaml").write_text("data: {kind: grammar, sentences: 3200}")
+    experiment, plans = config_io.read(tmp_path / "small.yaml", settings), []
+    for on in ("h100", "h100:8"):
+        plan.show(experiment, on)
+        plans.append(lines_of_plan(capsys.readouterr().out))
+    one, many = plans
+    assert many.pop("devices used") == f"1, since {experiment.model.title} can be computed on one device only"
+    assert many.pop("devices").startswith("8 x ") and one.pop("devices").startswith("1 x ")
+    assert many == one
+    with pytest.raises(InputError, match="^compute.mesh asks for several devices: .* can be computed on one only"):
+        mesh = ["--compute.mesh", "{vocabulary: 8}"]
+        plan.show(config_io.read(tmp_path / "small.yaml", settings + mesh), "h100:8")
+
+
+def test_a_plan_has_the_mesh_that_is_asked_for(small, capsys):
+    def planned(mesh, on):
+        plan.show(small("--compute.mesh", mesh), on)
+        return lines_of_plan(capsys.readouterr().out)
+
+    assert "devices used" not in planned("null", "h100:8")
+    found = planned("{data: 2, vocabulary: 4, units: 2}", "h100:16")
+    assert found["devices used"] == "8, by compute.mesh: data 2 x vocabulary 4"
+    assert found["a copy of the reservoir"] == "on 2 devices, cut by unit"
+    times = "time, a bound", "an update, a bound"
+    assert [found[name] for name in times] == [planned("{vocabulary: 8}", "h100:8")[name] for name in times]
+    with pytest.raises(
+        InputError,
+        match="^compute.mesh is data 4 x vocabulary 4: it needs 16 devices and --on h100:8 names 8; lower it, give null,",
+    ):
+        planned("{data: 4, vocabulary: 4}", "h100:8")
 
 
 def test_an_unknown_device_is_refused(small):
