@@ -27,7 +27,7 @@ from esnlm.features.sharded_stream import ShardedStream
 from esnlm.features.stream import FeatureStream, SentenceFeatures
 from esnlm.features.trunk_stream import TrunkStream
 from esnlm.parallel import mesh as meshes
-from esnlm.parallel.placement import Placement
+from esnlm.parallel.placement import Placement, columns_of_each, rows_of_each
 from esnlm.readout import fused_cross_entropy
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.reservoir.sparse import for_columns
@@ -223,6 +223,22 @@ class ModelConfig(ABC):
             return
         line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
         require(shape.devices == 1, line)
+
+    def trained_on_each(self, vocab_size: int, shape: meshes.Shape) -> int:
+        """Returns how many trained numbers each device of a mesh has, with padding: as parallel/placement.py cuts them.
+
+        Args:
+            vocab_size: V.
+            shape: of the mesh.
+        """
+        # What does not grow with V is no array by token.
+        whole, others = (self.expected_counts(size).trainable for size in (vocab_size, 0))
+        if shape.devices == 1:
+            return whole
+        rank = self.readout_rank or 0  # B (r, F), where there is one, is by unit
+        by_token = (whole - others) * rows_of_each(vocab_size, shape.vocabulary) / vocab_size
+        by_unit = rank * columns_of_each(self.feature_size, shape.devices)
+        return round(by_token) + by_unit + others - rank * self.feature_size
 
     def placement(self, compute: ComputeConfig, vocab_size: int) -> Placement | None:
         """Returns where the arrays lie on the mesh of `compute`; None where there is one device."""

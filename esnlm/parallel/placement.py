@@ -49,12 +49,13 @@ class Placement:
     @property
     def padded_vocab_size(self) -> int:
         """V on the devices."""
-        return _up(self.vocab_size, ALIGNMENT * self.mesh.shape[COPIES] * self.units)
+        vocabulary = self.mesh.shape[COPIES] * self.units
+        return vocabulary * rows_of_each(self.vocab_size, vocabulary)
 
     @property
     def padded_feature_size(self) -> int:
         """F on the devices."""
-        return _up(self.feature_size, self.devices)
+        return self.devices * columns_of_each(self.feature_size, self.devices)
 
     def spec(self, name: str) -> PartitionSpec:
         """Returns how an array is cut."""
@@ -143,5 +144,11 @@ def _name(path: KeyPath) -> str:
     return ".".join(str(key.key) for key in path if isinstance(key, DictKey))
 
 
-def _up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
+def rows_of_each(vocab_size: int, vocabulary: int) -> int:
+    """Returns how many rows of an array by token each of so many devices along `vocabulary` has, with padding."""
+    return -(-vocab_size // (ALIGNMENT * vocabulary)) * ALIGNMENT
+
+
+def columns_of_each(feature_size: int, devices: int) -> int:
+    """Returns how many columns of an array by unit each of all devices has, with padding."""
+    return -(-feature_size // devices)

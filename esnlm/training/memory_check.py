@@ -8,6 +8,7 @@ from esnlm.compute import backend
 from esnlm.config import Experiment
 from esnlm.errors import InputError
 from esnlm.memory import device_memory
+from esnlm.parallel.mesh import Shape, describe
 from esnlm.training import plan
 
 SWITCH = "ESNLM_MEMORY_CHECK"  # "off": a run that seems not to fit is tried
@@ -25,10 +26,10 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
         return
     model, platform = experiment.model, backend()
     placement = model.placement(experiment.compute, vocab_size)
-    devices, units = (1, 1) if placement is None else (placement.devices, placement.units)
-    planned = plan.memory(experiment, platform, vocab_size, devices, units).of_each(devices, units)
+    shape = Shape(**describe(None if placement is None else placement.mesh))
+    planned = plan.memory_of_each(experiment, platform, shape, vocab_size)
     # The devices of a CPU, which are for tests, have one memory.
-    together = min(devices, jax.local_device_count()) if platform == "cpu" else 1
+    together = min(shape.devices, jax.local_device_count()) if platform == "cpu" else 1
     parts = {"what is trained": together * planned.trained, "what is frozen": together * planned.frozen}
     if model.trains_ahead:
         parts["features"] = together * planned.features
@@ -40,6 +41,6 @@ def require_memory(experiment: Experiment, vocab_size: int) -> None:
     largest = max(parts, key=lambda name: parts[name])
     advice = "a smaller compute.window_tokens" if largest == "features" else "a smaller model"
     raise InputError(
-        f"this run needs at least {needed / 1e9:,.1f} GB of memory{' on each device' * (devices > together)} ({of_it}) and {where} has {there / 1e9:,.1f} GB; choose"
+        f"this run needs at least {needed / 1e9:,.1f} GB of memory{' on each device' * (shape.devices > together)} ({of_it}) and {where} has {there / 1e9:,.1f} GB; choose"
         f" {advice}, or try it all the same with {SWITCH}=off"
     )

@@ -55,21 +55,18 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         updates = count_updates(training, corpus.sentences)
         readout = {"updates": f"{updates:,} of {training.batch_size} sentences, by {fit.name}"}
     needed = memory(experiment, platform, devices=shape.devices, units=shape.units)
+    each = memory_of_each(experiment, platform, shape)
     if device is None:
         on_it = {
             "memory": _describe(needed, fit.name),
-            **(
-                {}
-                if shape.devices == 1
-                else {"memory of each": _describe(needed.of_each(shape.devices, shape.units), fit.name)}
-            ),
+            **({} if shape.devices == 1 else {"memory of each": _describe(each, fit.name)}),
             "disk": _disk(needed, fit),
             "time at best": f"{clock(flops(experiment) / matmul_speed(compute.precision))} on this"
             f" {jax.default_backend()}, by the speed of its matrix products alone; expect half as much again",
             "compilation": _compilation(experiment),
         }
     else:
-        on_it = _on_devices(experiment, compute, needed, fit, device, there, shape)
+        on_it = _on_devices(experiment, compute, needed, each, fit, device, there, shape)
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
@@ -96,10 +93,6 @@ class Memory(NamedTuple):
     @property
     def total(self) -> int:
         return sum(self)
-
-    def of_each(self, devices: int, units: int = 1) -> "Memory":
-        """Returns the bytes that each of some devices needs, of which so many share a copy of what is frozen."""
-        return Memory(math.ceil(self.frozen / units), *(math.ceil(part / devices) for part in self[1:]))
 
 
 def memory(
@@ -132,6 +125,28 @@ def memory(
         trunk=4 * model.trunk_size(vocab_size) * compute.chunk_tokens,
         logits=4 * 2 * vocab_size * compute.chunk_tokens,
     )
+
+
+def memory_of_each(experiment: Experiment, platform: str, shape: Shape, vocab_size: int | None = None) -> Memory:
+    """Returns the memory that an experiment needs on each device of a mesh.
+
+    Args:
+        experiment: the experiment.
+        platform: the kind of device: cpu, gpu or tpu.
+        shape: of the mesh.
+        vocab_size: V; None: that of its data.
+
+    Raises:
+        InputError: its data cannot be used.
+    """
+    training, vocab_size = experiment.training, vocab_size or experiment.data.size().vocab_size
+    together = memory(experiment, platform, vocab_size, shape.devices, shape.units)
+    each = Memory(math.ceil(together.frozen / shape.units), *(math.ceil(part / shape.devices) for part in together[1:]))
+    if isinstance(training, Fitter):
+        return each
+    # Not all that is trained is cut, and some of it over a part of the devices only.
+    trained = experiment.model.trained_on_each(vocab_size, shape)
+    return each._replace(trained=_gradient_fit(training, trained).memory)
 
 
 def count_updates(training: TrainingConfig | Fitter, sentences: int) -> int:
@@ -195,6 +210,7 @@ def _on_devices(
     experiment: Experiment,
     compute: ComputeConfig,
     needed: Memory,
+    each: Memory,
     fit: "_Fit",
     device: Device,
     there: int,
@@ -202,7 +218,6 @@ def _on_devices(
 ) -> dict[str, str]:
     """Returns the lines of a plan for devices that need not be there: bounds, by the makers' figures (bounds.py)."""
     training, corpus = experiment.training, experiment.data.size()
-    each = needed.of_each(shape.devices, shape.units)
     room = "" if each.total <= device.memory else "; IT DOES NOT FIT"
     lines = {
         "devices": f"{there} x {device.title}, {_bytes(device.memory)} each; none was asked, and nothing measured",

@@ -54,7 +54,8 @@ def test_devices_of_a_mesh_share_what_is_trained_and_the_features(units, copies_
     experiment = Experiment(model=model, compute=ComputeConfig(mesh={"vocabulary": 8, "units": units}))
     window = LONGEST_WINDOW  # of each device: 8 GB would hold more
     features = copies_of_features * 4 * size * (window + window // STEPS)
-    trained = math.ceil(16 * model.expected_counts(5000).trainable / 8)
+    rows, columns, rank = 5120 // 8, size // 8, 512  # V is padded to a multiple of 128 x 8
+    trained = 16 * (rows * (rank + 1) + columns * rank)
     least = math.ceil(model.frozen_bytes(5000) / units) + trained + features
     monkeypatch.setattr(memory_check, "device_memory", lambda: least)
     require_memory(experiment, 5000)
@@ -70,7 +71,7 @@ def test_devices_of_a_cpu_have_one_memory(monkeypatch):
     monkeypatch.setattr(meshes, "_devices", lambda: EIGHT)
     monkeypatch.setattr(jax, "local_device_count", lambda: 8)
     monkeypatch.setattr(memory_check, "backend", lambda: "cpu")
-    each = plan.memory(Experiment(), "cpu", 5000, devices=8).of_each(8)
+    each = plan.memory_of_each(Experiment(), "cpu", meshes.Shape(vocabulary=8), 5000)
     together = 8 * (each.frozen + each.trained + each.features)
     monkeypatch.setattr(memory_check, "device_memory", lambda: together)
     require_memory(Experiment(), 5000)

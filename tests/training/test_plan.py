@@ -17,6 +17,7 @@ from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.recent_tokens import RecentTokensConfig
 from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
+from tests.parallel.test_many_devices import on_eight_devices
 
 
 def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
@@ -62,6 +63,12 @@ def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arra
     assert (fit.name, fit.memory, fit.checkpoint_size) == (name, 4000 * (2 + arrays), 4000 * (1 + arrays))
     averaged = plan._gradient_fit(TrainingConfig(optimizer=optimizer, ema=0.9), trainable=1000)
     assert (averaged.memory - fit.memory, averaged.checkpoint_size - fit.checkpoint_size) == (4000, 4000)
+
+
+def test_the_memory_of_each_device_is_that_of_the_arrays_that_it_holds():
+    told = on_eight_devices("tests.training.bytes_on_a_device")
+    assert len(told) == 15
+    assert {each["name"]: each["planned"] for each in told} == {each["name"]: each["found"] for each in told}
 
 
 def test_small_things_are_planned_in_megabytes():
