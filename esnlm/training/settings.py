@@ -75,6 +75,10 @@ def require_same(
     begun = flatten(as_dict(config_io.read_begun(directory.config)))
     asked = flatten(as_dict(experiment))
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
+    if "compute.cross_entropy" in left_open and begun["compute.cross_entropy"] == "fused" and _devices(experiment) > 1:
+        # It is for one device. Nobody asked for it, so the run goes on with what several devices have.
+        left_open.remove("compute.cross_entropy")
+        allowed.append("compute.cross_entropy")
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
     if experiment.parent.run is not None:
@@ -135,7 +139,11 @@ def require_validation(experiment: Experiment, corpus: Corpus) -> None:
 
 def _with_device_choices(experiment: Experiment) -> Experiment:
     """Returns the experiment with what it leaves open chosen for this device."""
-    device, mesh = backend(), experiment.model.mesh(experiment.compute)
-    devices = 1 if mesh is None else mesh.size
-    compute = choose_compute(experiment.compute, experiment.model, device, devices)
+    compute = choose_compute(experiment.compute, experiment.model, backend(), _devices(experiment))
     return dataclasses.replace(experiment, compute=compute)
+
+
+def _devices(experiment: Experiment) -> int:
+    """Returns how many devices the model is computed on."""
+    mesh = experiment.model.mesh(experiment.compute)
+    return 1 if mesh is None else mesh.size

@@ -1,0 +1,55 @@
+"""The settings of a run that goes on, on other devices than those that it was begun on."""
+
+import dataclasses
+
+import pytest
+
+from esnlm.compute import ComputeConfig
+from esnlm.config import Experiment
+from esnlm.errors import InputError
+from esnlm.parallel import mesh as meshes
+from esnlm.runs.directory import RunDirectory
+from esnlm.training import settings
+from esnlm.training.summary import hash_config
+from tests.parallel.test_mesh import EIGHT
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Lets there be so many GPUs, until it is called again."""
+    monkeypatch.setattr(settings, "backend", lambda: "gpu")
+    return lambda count: monkeypatch.setattr(meshes, "_devices", lambda: EIGHT[:count])
+
+
+def test_a_run_with_the_fused_cross_entropy_goes_on_on_several_devices(gpus, tmp_path):
+    directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
+    gpus(1)
+    begun, changes = settings.resolve(experiment, directory)
+    assert (begun.compute.cross_entropy, changes) == ("fused", [])
+    gpus(4)
+    found, changes = settings.resolve(experiment, directory)
+    assert found.compute == dataclasses.replace(begun.compute, cross_entropy="plain")
+    assert changes == ["compute.cross_entropy fused -> plain"]
+    fused = dataclasses.replace(experiment, compute=ComputeConfig(precision="bf16", cross_entropy="fused"))
+    with pytest.raises(InputError, match="^compute.cross_entropy is fused: it is for one device, and the vocabulary"):
+        settings.resolve(fused, directory)
+    gpus(1)
+    assert settings.resolve(experiment, directory) == (begun, [])
+
+
+def test_a_run_that_was_begun_on_several_devices_keeps_the_plain_cross_entropy(gpus, tmp_path):
+    directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
+    gpus(4)
+    begun, _ = settings.resolve(experiment, directory)
+    gpus(1)
+    assert settings.resolve(experiment, directory) == (begun, []) and begun.compute.cross_entropy == "plain"
+
+
+def test_what_devices_choose_is_in_one_hash_of_the_settings_and_not_in_the_other(gpus):
+    one, four = Experiment(compute=ComputeConfig(mesh={"vocabulary": 1})), Experiment()
+    gpus(4)
+    runs = [settings._with_device_choices(experiment) for experiment in (one, four)]
+    assert len({hash_config(run) for run in runs}) == 2, (
+        "config_sha256: four devices have a window of four times as many tokens"
+    )
+    assert len({settings.hash_settings(run) for run in runs}) == 1, "settings_sha256"
