@@ -127,7 +127,12 @@ def describe_device() -> dict[str, str | int]:
 
 
 def hash_config(experiment: Experiment) -> str:
-    """Returns the sha256 of what decides the result: the configuration without the names of run directories, trackers and devices."""
+    """Returns the sha256 of a run's configuration, without the names of run directories and trackers and without `compute.mesh`.
+
+    What was chosen for the devices is among it: `compute.window_tokens` grows with their number, and kernel, cross-entropy and
+    batch slots depend on their kind. So runs of one configuration on other devices may have other hashes. `hash_settings`
+    (settings.py) has none of these.
+    """
     tree = as_dict(experiment) | {"run": None}
     del tree["tracking"], tree["compute"]["mesh"]
     if tree["parent"]["config_sha256"] is not None:
