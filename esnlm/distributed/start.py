@@ -202,9 +202,12 @@ def _receive_others(
                 raise _refused(line, found) from None
             try:
                 said = _receive(connection, time.monotonic() + 5)
-            except (OSError, ValueError):  # somebody else knocked at the port
+                if not _is_hello(said):
+                    raise ValueError("no hello")
+            except (OSError, ValueError, RecursionError):  # somebody else knocked at the port
                 connection.close()
                 continue
+            _drop_those_who_left(found)
             if (objection := _objection(said, place, about, found)) is not None:
                 raise _refused(objection, found | {-1: connection})
             found[said["process"]] = connection
@@ -212,6 +215,32 @@ def _receive_others(
         for connection in found.values():
             _send(connection, {"port": port})
     return found, port
+
+
+def _is_hello(said: Mapping[str, Any]) -> bool:
+    """Returns whether a message is one with which a process of esnlm comes."""
+    number, count = said.get("process"), said.get("processes")
+    return (
+        isinstance(number, int)
+        and isinstance(count, int)
+        and 0 <= number < count
+        and isinstance(said.get("about"), dict)
+    )
+
+
+def _drop_those_who_left(found: dict[int, socket.socket]) -> None:
+    """Takes out the processes that have ended while they waited, so that others can come in their place."""
+    for number, connection in list(found.items()):
+        connection.setblocking(False)
+        try:
+            has_left = not connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:  # It waits, and has nothing to say.
+            has_left = False
+        except OSError:
+            has_left = True
+        connection.setblocking(True)
+        if has_left:
+            found.pop(number).close()
 
 
 def _objection(said: Any, place: Place, about: Mapping[str, str], found: Mapping[int, Any]) -> str | None:
@@ -255,12 +284,20 @@ def _go_to_first(
     try:
         _send(connection, {"process": place.index, "processes": place.count, "about": dict(about)})
         said = _receive(connection, deadline + 5)
-    except (OSError, ValueError):
+        if not ("refused" in said or isinstance(said.get("port"), int)):
+            raise ValueError("no answer")
+    except TimeoutError:
+        connection.close()
+        raise InputError(
+            f"{address}: process 0, or another program, is there, but did not say within {wait:g} s that all"
+            f" {place.count} processes had come; {ALONE}"
+        ) from None
+    except (OSError, ValueError, RecursionError):
         connection.close()
         raise InputError(f"{address}: process 0 ended, or is another program, before all processes had come") from None
     if "refused" in said:
         connection.close()
-        raise InputError(said["refused"])
+        raise InputError(str(said["refused"]))
     return {0: connection}, said["port"]
 
 

@@ -1,5 +1,6 @@
 """Which processes belong together, and how they meet."""
 
+import json
 import socket
 import threading
 import time
@@ -145,16 +146,66 @@ def test_one_who_does_not_come_is_named():
     )
 
 
-def knock(port):
+def knock(port, line):
     with socket.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\n")
+        stranger.sendall(line + b"\n")
 
 
-def test_a_stranger_at_the_port_is_passed_over():
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET / HTTP/1.1",
+        b'{"process": 1, "processes": 2}',
+        b'{"process": 1, "processes": 2, "about": null}',
+        b'{"process": 7, "processes": 2, "about": {"esnlm": "1", "jax": "2"}}',
+        b'{"process": [1], "processes": 2, "about": {"esnlm": "1", "jax": "2"}}',
+        b'{"process": ' + 9000 * b"[",
+    ],
+)
+def test_a_stranger_at_the_port_is_passed_over(line):
     port = free_port()
     with pytest.raises(InputError, match="process 1 of 2 did not come within 0.5 s"):
-        threading.Timer(0.1, knock, [port]).start()
+        threading.Timer(0.1, knock, [port, line]).start()
         start._receive_others(Place("127.0.0.1", port, 2, 0), ABOUT, time.monotonic() + 0.5, 0.5)
+
+
+def test_one_who_waits_in_vain_does_not_take_process_0_for_ended(monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(
+        start, "_receive", lambda connection, deadline, read=start._receive: read(connection, now + 0.3)
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:  # process 0, which waits for process 2
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InputError) as refused:
+            start._go_to_first(Place("127.0.0.1", server.getsockname()[1], 3, 1), ABOUT, now + 0.3, 0.3)
+    assert str(refused.value) == (
+        f"--coordinator {address}: process 0, or another program, is there, but did not say within 0.3 s that all 3 processes had"
+        " come; to run alone, give --processes 1"
+    )
+
+
+def test_one_who_left_again_is_not_counted_and_may_come_again():
+    port, found = free_port(), {}
+
+    def come(process):
+        place = Place("127.0.0.1", port, 3, process)
+        found[process] = start._go_to_first(place, ABOUT, time.monotonic() + 5, 5)
+
+    def leave_and_come():
+        knock(port, json.dumps({"process": 1, "processes": 3, "about": ABOUT}).encode())
+        for thread in others:
+            thread.start()
+
+    others = [threading.Thread(target=come, args=[process]) for process in (2, 1)]
+    first = threading.Timer(0.1, leave_and_come)
+    first.start()
+    found[0] = start._receive_others(Place("127.0.0.1", port, 3, 0), ABOUT, time.monotonic() + 5, 5)
+    for thread in (first, *others):
+        thread.join()
+    assert sorted(found[0][0]) == [1, 2] and len({service for _, service in found.values()}) == 1
+    for connections, _ in found.values():
+        for connection in connections.values():
+            connection.close()
 
 
 def test_nobody_at_the_coordinator_is_told_within_the_time():
