@@ -114,8 +114,8 @@ def choose_compute(compute: ComputeConfig, model: DeviceChoices, backend: str, d
     Raises:
         InputError: the backend cannot do what is asked for.
     """
-    if compute.precision == "tf32" and backend == "cpu":
-        raise InputError("compute.precision is tf32: a CPU has no such products; choose float32 or bf16")
+    if compute.precision == "tf32" and backend != "gpu":
+        raise InputError(f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16")
     if compute.cross_entropy == "fused":
         why = model.why_not_fused
         require(why is None, f"compute.cross_entropy is fused: {why}; choose auto")

@@ -580,12 +580,12 @@ def _read_counts(file: Path, size: int) -> np.ndarray:
 def _for_this_machine(experiment: Experiment) -> Experiment:
     """Returns the experiment with its compute settings chosen anew for the machine that it is loaded on.
 
-    The precision stays as it was, except that a CPU takes float32, which is finer, in place of tf32, which it lacks.
+    The precision stays as it was, except that a CPU or TPU takes float32, which is finer, in place of tf32, which it lacks.
     """
     device, precision = backend(), experiment.compute.precision
     to_choose = dataclasses.replace(
         experiment.compute,
-        precision="float32" if device == "cpu" and precision == "tf32" else precision,
+        precision="float32" if device != "gpu" and precision == "tf32" else precision,
         kernel="auto",
         cross_entropy="auto",
         batch_slots=None,

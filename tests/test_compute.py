@@ -26,6 +26,15 @@ def test_what_is_set_stays():
     assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("ell", 3, 77)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "tpu"])
+def test_tf32_is_for_gpus(backend):
+    with pytest.raises(InputError) as refused:
+        choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, backend)
+    line = f"compute.precision is tf32: a {backend.upper()} has no such products; choose float32 or bf16"
+    assert str(refused.value) == line
+    assert choose_compute(ComputeConfig(precision="tf32"), experiment(4096).model, "gpu").precision == "tf32"
+
+
 def test_the_cross_entropy_is_chosen_for_the_device():
     model = experiment(4096).model
     found = [
