@@ -6,6 +6,8 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from esnlm.compute import ComputeConfig
 from esnlm.data.sources import DataSource
 from esnlm.data.sources.grammar import GrammarData
@@ -62,8 +64,11 @@ class TrainingConfig:
         for name in ("validate_every", "stop_after", "schedule_words"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1")
-        for name in ("learning_rate", "epsilon"):
-            require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
+        require(self.learning_rate > 0, f"training.learning_rate is {self.learning_rate}: it must be above 0")
+        # What has no gradient, such as the rows that pad a readout, would be 0 / 0.
+        smallest = np.finfo(np.float32).tiny
+        line = f"it must be at least {smallest:.3g}, since float32 may take less for 0"
+        require(self.epsilon >= smallest, f"training.epsilon is {self.epsilon}: {line}")
         for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
             require(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
         for name in ("beta1", "beta2", "momentum"):

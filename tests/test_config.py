@@ -172,6 +172,10 @@ def test_a_missing_file(tmp_path):
         (["--model.readout", "null"], "command line: model.readout is null: it must be a section of settings"),
         (["--model", "{family: esn}"], "command line: --model is a section: give its settings, as --model.KEY value"),
         (["--training.batch_size", "0"], "training.batch_size is 0: it must be at least 1"),
+        (
+            ["--training.epsilon", "1e-46"],
+            "training.epsilon is 1e-46: it must be at least 1.18e-38, since float32 may take less for 0",
+        ),
         (["--training.order", "random"], "training.order is 'random': choose shuffled, corpus"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),
         (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense, fused"),
