@@ -9,6 +9,9 @@ on_all_workers() {
 }
 
 gcloud compute tpus tpu-vm create "$NAME" --zone="$ZONE" --accelerator-type=v5litepod-16 --version=v2-alpha-tpuv5-lite
+# However the script ends, the slice is given back: also where the training was stopped (75) or lost a machine (76). The same
+# command then makes a new slice, and the run goes on from its newest checkpoint.
+trap 'gcloud compute tpus tpu-vm delete "$NAME" --zone="$ZONE" --quiet' EXIT
 
 on_all_workers "sudo apt-get install --yes nfs-common && sudo mkdir --parents /shared && sudo mount $SHARE /shared"
 on_all_workers "python3 -m venv ~/environment && ~/environment/bin/pip install 'jax[tpu]' '/shared/esnlm[plots]'"
@@ -22,5 +25,3 @@ on_all_workers "cd /shared && ~/environment/bin/esnlm train --config configs/esn
     --compute.precision bf16"
 
 on_all_workers "cd /shared && ~/environment/bin/esnlm blimp --run /shared/runs/esn_16384 --data /shared/blimp"
-
-gcloud compute tpus tpu-vm delete "$NAME" --zone="$ZONE" --quiet
