@@ -21,6 +21,11 @@ def test_a_window_fits_its_memory_and_fills_its_slots(backend, size):
     assert chosen.batch_slots == 8 or chosen.batch_slots * STEPS <= chosen.window_tokens
 
 
+@pytest.mark.parametrize("backend", ["gpu", "tpu"])
+def test_accelerators_have_as_many_slots_as_the_longest_window_fills(backend):
+    assert choose_compute(ComputeConfig(), experiment(512).model, backend).batch_slots == 512  # docs/gpu.md
+
+
 def test_what_is_set_stays():
     chosen = choose_compute(ComputeConfig(kernel="ell", batch_slots=3, window_tokens=77), experiment(4096).model, "cpu")
     assert (chosen.kernel, chosen.batch_slots, chosen.window_tokens) == ("ell", 3, 77)

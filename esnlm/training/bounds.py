@@ -13,8 +13,9 @@ for a sparse W_rec that finds most states in a cache can be faster than the boun
                4 x 7 P bytes, since parameters, gradient and two moments are read, and all but the gradient written
     scoring    states, and 2 operations for each entry of the readout and token, or parameters and features read
 
-All work is divided by the number of devices. A reservoir that several devices share (parallel/mesh.py) has these bounds too, since
-the exchange of its states is left out.
+All work is divided by the number of devices. Some of it is in fact repeated along `data`: scores are made of all predictions by
+each of the D groups of devices, and so is the optimizer's step of arrays by token. The bounds of these are loose where D > 1. A
+reservoir that several devices share (parallel/mesh.py) has these bounds too, since the exchange of its states is left out.
 """
 
 from typing import NamedTuple
