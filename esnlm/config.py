@@ -66,7 +66,7 @@ class TrainingConfig:
             require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1")
         require(self.learning_rate > 0, f"training.learning_rate is {self.learning_rate}: it must be above 0")
         # What has no gradient, such as the rows that pad a readout, would be 0 / 0.
-        smallest = np.finfo(np.float32).tiny
+        smallest = float(np.finfo(np.float32).tiny)
         line = f"it must be at least {smallest:.3g}, since float32 may take less for 0"
         require(self.epsilon >= smallest, f"training.epsilon is {self.epsilon}: {line}")
         for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
