@@ -65,6 +65,12 @@ def readable(name: str) -> str:
     return " ".join("NPI" if word == "npi" else word for word in name.split("_"))
 
 
+def worth_of_a_tie(data: dict) -> str:
+    """Returns what a tie counts beside a baseline, given what a report says of its data."""
+    in_sets = " (in a set: one over the number of sentences at the top)"
+    return "half" + in_sets * bool(data.get("kinds", {}).get("sets"))
+
+
 def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
     """Returns the lines of a table of paired differences, with an empty line before it."""
     rows = [
@@ -98,12 +104,11 @@ def _headline(result: dict) -> list[str]:
         lines.append(f"chance {result['chance']:.2f} %")
     ties = f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
     if overall["accuracy"] is not None:
-        by_coin = "a coin decides them" if "kinds" in data else "half"
-        ties += f"; accuracy with ties as {by_coin} {_figure(overall['accuracy_ties_half'], 2)}"
+        ties += f"; accuracy with ties as {worth_of_a_tie(data)} {_figure(overall['accuracy_ties_half'], 2)}"
         ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
     lines.append(ties)
     by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())
-    lines.append(f"baselines, ties as {'a coin decides them' if 'kinds' in data else 'half'}: {by}")
+    lines.append(f"baselines, ties as {worth_of_a_tie(data)}: {by}")
     if result["status"] == "ok":
         above = {name: its["run_above"]["overall"] for name, its in result["baselines"].items()}
         by = ", ".join(

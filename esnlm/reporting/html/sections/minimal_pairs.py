@@ -1,6 +1,6 @@
 """Accuracies on minimal pairs by phenomenon, beside baselines, GPT-2 and people."""
 
-from esnlm.reporting.blimp_text import comparison_lines, entry_of, readable
+from esnlm.reporting.blimp_text import comparison_lines, entry_of, readable, worth_of_a_tie
 from esnlm.reporting.html.charts import Bar, accuracy_chart
 from esnlm.reporting.html.markup import Cell, Html, ask, join, note, table, tag
 from esnlm.reporting.html.material import Material
@@ -54,8 +54,7 @@ def _chart(report: dict) -> Html:
     chance = report.get("chance", 50)  # reports of pairs do not name it, and tests of regions have none
     chart = accuracy_chart(bars, marks, "this run", chance)
     dashes = "" if chance is None else f"; dashes at {chance:.3g} are chance"
-    ties = "a tie counts half" if "kinds" not in report["data"] else "a tie counts as a coin would decide it"
-    explained = f"Accuracy in percent{dashes}. In a baseline {ties}."
+    explained = f"Accuracy in percent{dashes}. In a baseline a tie counts {worth_of_a_tie(report['data'])}."
     source = " GPT-2 and people: as published with BLiMP (Warstadt et al. 2020)." if anchors else ""
     return join(chart, note(explained + source))
 
