@@ -85,7 +85,7 @@ def diagnose(
         raise InputError("nothing to diagnose: give a run directory (--run), a configuration (--config) or both")
     folder = out or _own_folder(source if loaded is None else loaded)
     tokenizer = loaded.tokenizer if loaded else source.data.tokenizer()
-    text = _read_text(source, tokenizer, data)
+    text = _read_text(source, tokenizer, data, loaded)
     described = [_describe(loaded.name, loaded.config, loaded.step)] if loaded else []
     if experiment and config is not None:
         described.append(_describe(Path(config).name, experiment, 0))
@@ -136,7 +136,8 @@ def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateCo
         )
     if model.family == "deep_readout":
         raise InputError(
-            f"{where}: {model.title} is a deep readout, and diagnose reads an echo state network; diagnose its reservoir in one"
+            f"{where}: {model.title} is a deep readout, and diagnose reads an echo state network; diagnose one with the same"
+            " model.reservoir, in a configuration with model.family: esn"
         )
     if not isinstance(model, EchoStateConfig):
         raise InputError(f"{where}: {model.title} has no reservoir; diagnose an echo state network")
@@ -189,11 +190,15 @@ def _require_place(folder: Path, described: Sequence[dict[str, Any]], text: Text
         raise InputError(f"{folder}: {message}")
 
 
-def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None) -> Text:
+def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None) -> Text:
     """Returns stretches from evenly spaced positions of the text, which goes on from its beginning where it ends."""
     if data is not None:
         sentences = [line for line in read_lines(data) if line][:SENTENCES]
         name, ids = str(data), tokenizer.encode_framed(sentences)
+    elif run is not None and experiment.data.is_in_run_only and RunDirectory(run.directory).stores.exists():
+        store = run.training_store()
+        assert store is not None
+        name, ids = str(store.folder), store.tokens
     else:
         name, ids = experiment.data.sample(tokenizer, SENTENCES, experiment.seed)
     if len(ids) < STEPS:

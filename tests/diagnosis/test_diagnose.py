@@ -1,11 +1,14 @@
 """A reservoir diagnosed: a run's, a configuration's, both; what is written, and what is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+import esnlm
 from esnlm import config_io
+from esnlm.data import grammar
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.diagnose import diagnose
 from esnlm.diagnosis.measures import verdict
@@ -88,6 +91,16 @@ def test_a_text_of_one_s_own(folder, tmp_path):
     )
     result = diagnose(folder / "trained", data=tmp_path / "text.txt", out=tmp_path)
     assert result["text"] == str(tmp_path / "text.txt")
+
+
+def test_a_run_of_given_sentences_is_read_from_its_own_store(tmp_path):
+    sentences = list(grammar.sentences(60, seed=0))
+    tokenizer = esnlm.tokenizer("words", sentences)
+    reservoir = esnlm.Reservoir.draw(16, vocabulary=tokenizer, mean_degree=4, seed=0)
+    esnlm.LanguageModel(reservoir, tokenizer, "ridge").fit(sentences).save(tmp_path / "run")
+    assert diagnose(tmp_path / "run")["text"] == str(tmp_path / "run" / "stores" / "train")
+    shutil.rmtree(tmp_path / "run" / "stores")
+    assert refusal(tmp_path / "run").endswith("name a text with --data, or choose store")
 
 
 def test_a_report_of_something_else_is_not_replaced_unasked(folder, tmp_path):

@@ -33,6 +33,7 @@ class DataSource(ABC):
     has_corpus: ClassVar[bool] = True  # False: there is nothing to train on
     depends_on_seed: ClassVar[bool] = False  # whether the text is another one for each seed of a run
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
+    is_in_run_only: ClassVar[bool] = False  # whether the text lies in the run directory, and no setting says what it is
 
     @abstractmethod
     def check(self) -> None:

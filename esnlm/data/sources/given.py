@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,8 @@ class GivenData(DataSource):
     """Sentences given to `esnlm.train` or to the `fit` of a language model (docs/library.md)."""
 
     kind: str = "given"
+
+    is_in_run_only: ClassVar[bool] = True
 
     def check(self) -> None:
         pass

@@ -7,6 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from esnlm.data.sources.given import GivenData
+from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.html.markup import Html, escape
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections import (
@@ -19,6 +21,8 @@ from esnlm.reporting.html.sections import (
     spectrum,
     wrong_pairs,
 )
+from esnlm.reservoir.topology.given import Given
+from esnlm.reservoir.weights import ReservoirConfig
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +62,19 @@ def test_a_model_that_cannot_be_loaded_leaves_a_line(full_run, tmp_path):
     run = Material(copy)
     assert isinstance(run.loaded, Html) and "no checkpoint yet" in samples.render(run)
     assert "esnlm generate" in commands.render(Material(full_run)) and "esnlm generate" not in commands.render(run)
+
+
+def test_a_run_of_what_was_given_in_python(make_run):
+    """Its sentences are in its own token stores; a W_rec that was given is drawn by no seed."""
+    run = Material(make_run("a", data=GivenData()))
+    (run.directory.stores / "train").mkdir(parents=True)
+    shown, stores = text_of(commands.render(run)), run.directory.stores
+    assert f"--data.kind store --data.train {stores}/train --run again" in shown
+    (run.directory.stores / "validation").mkdir()
+    assert f" --data.validation {stores}/validation --run again" in text_of(commands.render(run))
+    given = EchoStateConfig(reservoir=ReservoirConfig(topology=Given(nonzeros=4)))
+    shown = text_of(commands.render(Material(make_run("b", model=given))))
+    assert "its W_rec was given in Python" in shown and "esnlm train" not in shown
 
 
 def test_a_page_of_many_runs_loads_none(full_run):

@@ -12,9 +12,9 @@ TITLE = "How to make it again"
 
 def render(run: Material) -> Html:
     steps: list[tuple[str, str]] = []
-    if run.experiment.data.has_corpus:
-        config = shlex.quote(str(run.directory.config))
-        steps.append(("Train it anew, into another folder", f"esnlm train --config {config} --run again"))
+    drawn = _topology(run) != "given"
+    if run.experiment.data.has_corpus and drawn:
+        steps.append(_training(run))
     for name, report in run.reports.items():
         made = report.get("provenance", {}).get("command") or f"esnlm blimp --run {run.path}"
         steps.append((f"The report {name}", made))
@@ -22,8 +22,26 @@ def render(run: Material) -> Html:
         steps.append(("The state diagnostics", run.diagnostics["command"]))
     if run.summary["status"] == "finished" and not isinstance(run.loaded, Html):
         steps.append(("The samples", samples.command(run)))
+    given = None if drawn else note("No command trains it anew: its W_rec was given in Python, and no seed draws it.")
     lines = [(tag("p", what, class_="what"), command(line)) for what, line in steps]
     hashes = run.summary.get("data_sha256") or {}
     stores = "; ".join(f"{name} {value[:16]}…" for name, value in hashes.items() if value)
     same = "The same machine, number of cores and versions give the same bits."
-    return join(*lines, note(f"{same} sha256 of the data: {stores}" if stores else same))
+    return join(given, *lines, note(f"{same} sha256 of the data: {stores}" if stores else same))
+
+
+def _training(run: Material) -> tuple[str, str]:
+    """Returns what is said of the command that trains a run anew, and the command."""
+    what, line = "Train it anew, into another folder", f"esnlm train --config {shlex.quote(str(run.directory.config))}"
+    if run.experiment.data.is_in_run_only:
+        what += "; its sentences were given in Python, and it keeps them as token stores"
+        folders = {name: run.directory.stores / name for name in ("train", "validation")}
+        given = [f"--data.{name} {shlex.quote(str(folder))}" for name, folder in folders.items() if folder.exists()]
+        line = " ".join([line, "--data.kind store", *given])
+    return what, f"{line} --run again"
+
+
+def _topology(run: Material) -> str | None:
+    """Returns the kind of the topology of a run's reservoir; None where its model has none."""
+    reservoir = getattr(run.experiment.model, "reservoir", None)
+    return None if reservoir is None else reservoir.topology.kind
