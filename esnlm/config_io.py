@@ -18,6 +18,7 @@ from esnlm.config import SPELLED_TYPES, TRAINING, Experiment, ParentConfig, as_d
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
 from esnlm.models.registry import MODELS
+from esnlm.reservoir.functions import own_first
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.runs.atomic import write_file
@@ -43,10 +44,31 @@ def read_begun(file: str | Path, overrides: Sequence[str] = ()) -> Experiment:
 
     What only a new run is refused (`Experiment.check_new`) may stand in it.
     """
-    length = sum(map(len, overrides))
-    line = f"command line: {length:,} characters of settings: give at most {LARGEST_FILE:,}, as a file may have"
-    require(length <= LARGEST_FILE, line)
+    _require_length(overrides)
     return _parse(file, _read_yaml(Path(file)), overrides)
+
+
+def read_of_parent(file: str | Path, overrides: Sequence[str]) -> Experiment:
+    """Does what `read` does for a run that goes on from another one, perhaps on a text of another kind.
+
+    Args:
+        file: config.yaml of the parent.
+        overrides: settings that win over it. Where they name another `data.kind`, the parent's section `data` is left out.
+
+    Raises:
+        InputError: as in `read`, or a setting of the text is one of another kind.
+    """
+    _require_length(overrides)
+    tree = _read_yaml(Path(file))
+    theirs = tree.get("data", {}).get("kind")
+    kind, given = _Choice(file, tree, overrides).arguments("data", "kind", theirs)
+    if kind != theirs:
+        tree = tree | {"data": {}}
+    elif unknown := [each for each in given if kind in SOURCES and each not in _settings(SOURCES[kind])]:
+        having = [name for name, source in SOURCES.items() if unknown[0] in _settings(source)]
+        line = f"command line: data.{unknown[0]}: the parent's data.kind, {kind}, has no such setting"
+        require(not having, f"{line}; give --data.kind {' or '.join(having)} with it")
+    return _to_begin(_parse(file, tree, overrides))
 
 
 def from_dict(tree: dict[str, Any]) -> Experiment:
@@ -66,6 +88,12 @@ def _to_begin(experiment: Experiment) -> Experiment:
     return experiment
 
 
+def _require_length(overrides: Sequence[str]) -> None:
+    length = sum(map(len, overrides))
+    line = f"command line: {length:,} characters of settings: give at most {LARGEST_FILE:,}, as a file may have"
+    require(length <= LARGEST_FILE, line)
+
+
 def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> Experiment:
     """Returns the experiment of a configuration's tree, with overrides; `file` names it in errors."""
     overrides = [_with_new_name(argument) for argument in overrides]
@@ -79,7 +107,7 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
     }
     if "reservoir" in _settings(sections["model"]):
         sections["model.reservoir"] = ReservoirConfig
-        kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi")
+        kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi", own_first("topology"))
         sections["model.reservoir.topology"] = kind
     flags = [argument for argument in overrides if argument.startswith("--")]  # and not the values that follow them
     given = [flag.partition("=")[0].removeprefix("--").split(".") for flag in flags]
@@ -246,13 +274,24 @@ class _Choice:
     tree: dict[str, Any]  # of the file
     overrides: Sequence[str]
 
-    def __call__(self, section: str, key: str, choices: Mapping[str, type], default: str) -> type:
-        """Returns the one of `choices` that `section.key` names, after a check of the names of the section's settings."""
+    def __call__(
+        self, section: str, key: str, choices: Mapping[str, type], default: str, advice: str | None = None
+    ) -> type:
+        """Returns the one of `choices` that `section.key` names, after a check of the names of the section's settings.
+
+        Args:
+            section: the name of the section, with dots.
+            key: of the setting that chooses.
+            choices: the dataclasses by name.
+            default: the name where none is given.
+            advice: ends the line on a name that is none of them.
+        """
         in_file = self._section(section)
         default = in_file.get(key, default)
-        name, given = self._arguments(section, key, default)
+        name, given = self.arguments(section, key, default)
         if not isinstance(name, str) or name not in choices:
-            raise InputError(f"{section}.{key} is {name!r}: choose {', '.join(choices)}")
+            names = ", ".join(choices)
+            raise InputError(f"{section}.{key} is {name!r}: choose {names}{f'; {advice}' if advice else ''}")
         if name != default and in_file.keys() - {key}:
             raise InputError(
                 f"{section}.{key} is {name!r} on the command line, but the settings in {self.file} are for {default!r};"
@@ -265,7 +304,7 @@ class _Choice:
                 require(each in known, line)
         return choices[name]
 
-    def _arguments(self, section: str, key: str, default: Any) -> tuple[Any, list[str]]:
+    def arguments(self, section: str, key: str, default: Any) -> tuple[Any, list[str]]:
         """Returns what the command line says `section.key` is, or the default, and the settings it has of the section."""
         name, given = default, []
         for i, argument in enumerate(self.overrides):

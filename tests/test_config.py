@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from esnlm import config, config_io
+from esnlm.data.sources.grammar import GrammarData
+from esnlm.data.sources.store import StoreData
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
@@ -42,6 +44,20 @@ def test_the_command_line_wins_over_the_file(file):
     )
     assert (experiment.seed, experiment.training.epochs, experiment.model.readout.rank) == (3, 5, None)
     assert (experiment.model.reservoir.state_size, experiment.model.reservoir.leak_min) == (64, 0.5)
+
+
+def test_a_text_of_another_kind_takes_the_place_of_the_parent_s(file):
+    """What `train --from RUN --data.kind store` reads: of the parent's section `data` nothing is left."""
+    parent = file("seed: 3\ndata: {kind: grammar, sentences: 40}\ntraining: {epochs: 2}\n")
+    child = config_io.read_of_parent(parent, ["--data.kind", "store", "--data.train", "stores/more"])
+    assert child.data == StoreData(train="stores/more") and (child.seed, child.training.epochs) == (3, 2)
+    assert config_io.read_of_parent(parent, ["--data.pairs", "6"]).data == GrammarData(sentences=40, pairs=6)
+    assert refusal(config_io.read_of_parent, parent, ["--data.train", "stores/more"]) == (
+        "command line: data.train: the parent's data.kind, grammar, has no such setting; give --data.kind store with it"
+    )
+    assert refusal(config_io.read_of_parent, parent, ["--data.text", "a"]).startswith(
+        "command line: data.text: grammar has no such setting; choose from kind"
+    )
 
 
 def test_the_defaults_are_the_papers(file):
@@ -221,7 +237,8 @@ def test_a_topology_without_settings_can_be_replaced_on_the_command_line(file):
         ("ring", "{file}: {at} is 'ring': it must be a section of settings"),
         (
             "{kind: rings}",
-            "{at}.kind is 'rings': choose antisymmetric, block_diagonal, erdos_renyi, fixed_in_degree, given, orthogonal, ring, scale_free, small_world",
+            "{at}.kind is 'rings': choose antisymmetric, block_diagonal, erdos_renyi, fixed_in_degree, given, orthogonal, ring, scale_free, small_world;"
+            " a function of your own is registered first, in Python, with @esnlm.topology above its def",
         ),
         (
             "{kind: small_world, degre: 4}",

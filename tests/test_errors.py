@@ -794,6 +794,13 @@ TABLE = {
             "nothing to diagnose: give a run directory (--run), a configuration (--config) or both",
         ),
         Row(
+            "a diagnosis of a deep readout",
+            "python -m esnlm diagnose --config small.yaml --out new",
+            "small.yaml: ESN 16, rank 4 is a deep readout, and diagnose reads an echo state network; diagnose one with the same"
+            " model.reservoir, in a configuration with model.family: esn",
+            deep_readout,
+        ),
+        Row(
             "a diagnosis that would replace something else",
             "python -m esnlm diagnose --run run --out report",
             "report: has a report of another reservoir or text; name another folder with --out, or give --overwrite",
@@ -1641,6 +1648,11 @@ TABLE = {
             "another tokenizer",
             f"{STORE} --data.train store --from run",
             "store store was made with tokenizer … (…), not words (…): prepare its text again with that tokenizer",
+        ),
+        Row(
+            "a text of another kind than the parent's",
+            "python train.py --from run --run new --data.train store",
+            "command line: data.train: the parent's data.kind, grammar, has no such setting; give --data.kind store with it",
         ),
         Row(
             "another model",

@@ -41,7 +41,8 @@ def run(options: argparse.Namespace) -> int | None:
     from esnlm.workflows.train import train_run
 
     require(options.plan or options.on is None, f"--on {options.on}: nothing is trained there; give --plan too")
-    experiment = config_io.read(*_configuration(options))
+    read = config_io.read if options.parent is None or options.config is not None else config_io.read_of_parent
+    experiment = read(*_configuration(options))
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
         return plan.show(experiment, options.on)

@@ -141,6 +141,11 @@ def is_anonymous(name: str) -> bool:
     return name.startswith("<")
 
 
+def own_first(decorator: str) -> str:
+    """Returns the end of an error line on an unknown name, which may be that of a function that a run was trained with."""
+    return f"a function of your own is registered first, in Python, with @esnlm.{decorator} above its def"
+
+
 def public(known: dict[str, Any]) -> list[str]:
     """Returns the names that other processes can know."""
     return [name for name in known if not is_anonymous(name)]

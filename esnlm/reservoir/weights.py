@@ -15,7 +15,7 @@ from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, public
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, own_first, public
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
@@ -175,8 +175,10 @@ class ReservoirConfig:
             "leak_min",
             "it must be above 0 where leak_spacing is log",
         )
-        must(self.activation in ACTIVATIONS, "activation", f"it must be {' or '.join(public(ACTIVATIONS))}")
-        must(self.update_rule in UPDATE_RULES, "update_rule", f"choose {', '.join(public(UPDATE_RULES))}")
+        rule = f"it must be {' or '.join(public(ACTIVATIONS))}; {own_first('activation')}"
+        must(self.activation in ACTIVATIONS, "activation", rule)
+        rule = f"choose {', '.join(public(UPDATE_RULES))}; {own_first('update_rule')}"
+        must(self.update_rule in UPDATE_RULES, "update_rule", rule)
         must(self.diffusion >= 0, "diffusion", "it must not be negative")
         clash = self.update_rule == "euler_state" and self.continuous is not None
         must(not clash, "update_rule", f"it is a step in continuous time by itself; leave {field}.continuous out")

@@ -317,10 +317,15 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
             {"leak_min": 0.9, "leak_max": 0.1},
             "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold",
         ),
-        ({"activation": "relo"}, "model.reservoir.activation is relo: it must be tanh or relu"),
+        (
+            {"activation": "relo"},
+            "model.reservoir.activation is relo: it must be tanh or relu; a function of your own is registered first, in"
+            " Python, with @esnlm.activation above its def",
+        ),
         (
             {"update_rule": "leaky"},
-            "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane, euler_state, residual_shift",
+            "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane, euler_state, residual_shift; a"
+            " function of your own is registered first, in Python, with @esnlm.update_rule above its def",
         ),
         (
             {"update_rule": "euler_state", "continuous": ContinuousTime()},
