@@ -1,4 +1,4 @@
-"""The package's rooms: imports go down, never up or in a circle, and every function says its types.
+"""The package's rooms: a module imports from those above its own, never in a circle, and every function says its types.
 
 The package is read with `ast`, so that nothing of it is run. `python -m tests.test_architecture` prints its figures.
 """
@@ -12,7 +12,7 @@ import esnlm
 
 PACKAGE = Path(esnlm.__file__).parent
 
-# From the bottom. A module may import from its own room and from those above its own in this list.
+# In the order of docs/architecture.md. A module may import from its own room and from those above its own in this list.
 ROOMS = [
     "errors",
     "versions",
