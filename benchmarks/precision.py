@@ -46,17 +46,17 @@ def main(arguments: list[str] | None = None) -> dict:
     run = esnlm.load(args.run)
     pairs = measure.spread(minimal_pairs.load(args.pairs), args.limit)
     sequences = encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)], run.tokenizer, "paper")
-    spread = np.linspace(0, len(sequences) - 1, min(args.reference, len(sequences))).astype(int)
-    log_probs, states = float64_log_probs(run.model, [sequences[i] for i in spread])
+    checked = measure.spread(range(len(sequences)), args.reference)
+    log_probs, states = float64_log_probs(run.model, [sequences[i] for i in checked])
     truth = sum_log_probs(log_probs)
     record |= {"model": run.config.model.title, "pairs": len(pairs), "rows": {}}
     answers = {}
     for precision in dict.fromkeys(["float32", *args.rows]):
         began, rounded = time.perf_counter(), with_precision(run, **PRECISIONS[precision])
         found = sum_log_probs(rounded.token_log_probs_of(sequences))
-        state_error = np.abs(last_states(rounded, [sequences[i] for i in spread]) - states)
+        state_error = np.abs(last_states(rounded, [sequences[i] for i in checked]) - states)
         answers[precision] = found[::2] > found[1::2]
-        error = np.abs(found[spread] - truth)
+        error = np.abs(found[checked] - truth)
         record["rows"][precision] = {
             "largest_error_nats": float(error.max()),
             "mean_error_nats": float(error.mean()),
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> dict:
             "seconds": time.perf_counter() - began,
         }
         print(precision, record["rows"][precision], flush=True)
-    measure.write(args.out, args.name, "Precision", markdown(record, len(spread)), record)
+    measure.write(args.out, args.name, "Precision", markdown(record, len(checked)), record)
     return record
 
 

@@ -64,11 +64,8 @@ class TrainingConfig:
         for name in ("validate_every", "stop_after", "schedule_words"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"training.{name} is {value}: it must be at least 1")
-        require(self.learning_rate > 0, f"training.learning_rate is {self.learning_rate}: it must be above 0")
-        # What has no gradient, such as the rows that pad a readout, would be 0 / 0.
-        smallest = float(np.finfo(np.float32).tiny)
-        line = f"it must be at least {smallest:.3g}, since float32 may take less for 0"
-        require(self.epsilon >= smallest, f"training.epsilon is {self.epsilon}: {line}")
+        for name in ("learning_rate", "epsilon"):
+            require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
         for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
             require(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
         for name in ("beta1", "beta2", "momentum"):
@@ -163,6 +160,11 @@ class Experiment:
     def check_new(self) -> None:
         """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
         check_seed(self.seed)
+        # What has no gradient, such as the rows that pad a readout, would be 0 / 0 with an epsilon that float32 takes for 0.
+        smallest = float(np.finfo(np.float32).tiny)
+        epsilon = self.training.epsilon if isinstance(self.training, TrainingConfig) else smallest
+        line = f"it must be at least {smallest:.3g}, since float32 may take less for 0"
+        require(epsilon >= smallest, f"training.epsilon is {epsilon}: {line}")
         require(
             self.compute.state_precision == "float32" or self.model.reservoir_units > 0,
             f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"

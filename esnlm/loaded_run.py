@@ -248,6 +248,8 @@ class Run:
             rows = run.surprisal(["The cats sleep."])       # pandas.DataFrame(rows) is the table
             rows = run.surprisal([["The", "cats", "sleep."]], eos=False)  # a row for each of these words
         """
+        require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
+        sentences = list(sentences)
         groups = _documents(sentences, context, documents)
         options = surprisal.Options(
             by=by, unit=unit, punctuation=punctuation, whitespace=whitespace, eos=eos, scoring=scoring
@@ -537,7 +539,6 @@ def _documents(
 ) -> list[list[str | Sequence[str]]]:
     """Returns the sentences that are read one after another, a list for each fresh state; see `Run.surprisal`."""
     require(context in ("sentence", "document"), f"context is {context!r}: choose sentence or document")
-    require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
     if context == "sentence":
         require(
             documents is None,

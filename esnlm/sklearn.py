@@ -159,7 +159,7 @@ class _ReservoirEstimator(BaseEstimator):
         alone = self.predicts == "steps"
         if not isinstance(y, str):
             checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
-        elif not alone and self.n_features_in_ == self._width == 1:  # It was fitted to (T, 1): any T will do.
+        elif not alone and self.n_features_in_ == self._known_width() == 1:  # It was fitted to (T, 1): any T will do.
             checked = check_array(X, dtype=np.float64)
         else:
             checked = validate_data(self, X, reset=reset, dtype=np.float64)
@@ -171,8 +171,12 @@ class _ReservoirEstimator(BaseEstimator):
         """Keeps D, the numbers of a step, in a fit, and raises ValueError where another D is given later."""
         if reset:
             self._width = width
-        name = type(self).__name__
-        require(self._width == width, f"X has {width} features at each step, but {name} was fitted with {self._width}")
+        name, known = type(self).__name__, self._known_width()
+        require(known == width, f"X has {width} features at each step, but {name} was fitted with {known}")
+
+    def _known_width(self) -> int:
+        """Returns D of the fit, also of a pickle that an earlier version made, which was fitted to no columns where it tells (n, T)."""
+        return getattr(self, "_width", self.n_features_in_ if self.predicts == "steps" else 1)
 
 
 class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):

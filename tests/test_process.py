@@ -218,7 +218,7 @@ def test_generation_takes_only_numbers_in_their_range(folder):
         ("length", float("inf"), f"length is inf: {whole}"),
         ("top_k", 2.5, f"top_k is 2.5: {whole}"),
         ("seed", None, f"seed is None: {whole}"),
-        ("seed", -1, "seed is -1: it must be at least 0"),
+        ("seed", -1, "seed is -1: it must be from 0 to 4294967295"),
     ]:
         with pytest.raises(InputError) as error:
             run.generate("The", **{name: value})

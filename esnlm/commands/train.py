@@ -1,6 +1,6 @@
 """Trains a language model.
 
-Without arguments it runs the quickstart: a corpus of its own, three minutes.
+Without arguments it runs the quickstart: a corpus of its own, a minute or two.
 --section.key value sets any setting of the configuration, such as --model.reservoir.state_size 2048. The command line
 wins over the file. The same command resumes a run that was interrupted.
 """

@@ -18,7 +18,7 @@ from jax import lax
 from esnlm.diagnosis.contraction import Cell, State
 from esnlm.errors import InputError
 from esnlm.regression.solvers import gram_of_samples, predict_ridge
-from esnlm.rng import Stream, generator
+from esnlm.rng import Stream, check_seed, generator
 
 SATURATED = 0.99  # a unit is saturated where |f(.)| is above it
 
@@ -65,6 +65,7 @@ def memory_capacity(
     Raises:
         InputError: there are fewer than 64 samples or no delay, or states stay at 0 or are not finite.
     """
+    check_seed(seed)
     if (samples is not None and samples < 64) or delays < 1:
         raise InputError(f"memory capacity: {samples} samples and {delays} delays; give at least 64 and 1")
     rng = generator(seed, Stream.MEASUREMENT, 1)
@@ -85,7 +86,7 @@ def memory_capacity(
 
 
 def default_samples(size: int) -> int:
-    """Returns how many states of N numbers are sampled: 16 N, at least 16,384, and at most half a gigabyte of them."""
+    """Returns how many states of N numbers are sampled: 16 N, at least 16,384, but at most half a gigabyte of them, and at least 64."""
     return max(64, min(max(1 << 14, 16 * size), (1 << 27) // size))
 
 

@@ -213,7 +213,11 @@ def _receive_others(
             found[said["process"]] = connection
         port = _free_port(place)
         for connection in found.values():
-            _send(connection, {"port": port})
+            try:
+                _send(connection, {"port": port})
+            except OSError:
+                line = f"{address}: a process ended before all had begun; start them again"
+                raise _refused(line, found) from None
     return found, port
 
 

@@ -111,7 +111,7 @@ def evaluate(
     # From log-probabilities to outcomes and accuracies.
     outcome = judge.outcomes(log_prob, token_log_probs)
     tie_is_right = float(convention.tie_is_right)
-    coin = judge.tie_worth(log_prob)  # (n,) what a tie would be worth to a baseline
+    coin = judge.tie_worth(log_prob)  # (n,) what a tie counts where it is left to a coin
     accuracies = statistics.accuracies(
         outcome, identical, rows_of, phenomenon_of, ties_count_as=tie_is_right, coin=coin
     )

@@ -249,10 +249,14 @@ def _text_and_words(sentence: str | Sequence[str], options: Options) -> tuple[st
     """Returns a sentence as a text, and its words where these were given. Raises InputError where one is empty or no text."""
     if isinstance(sentence, str):
         return sentence, None
-    whole = isinstance(sentence, Iterable) and all(isinstance(word, str) for word in sentence)
-    require(whole, f"the sentence {sentence!r} is neither a text nor a list of words: give one of these")
-    words = [word.strip() for word in sentence]
-    require(all(words), f"the sentence {sentence!r} has an empty word: leave it out")
+    given = list(sentence) if isinstance(sentence, Iterable) else [sentence]
+    whole = all(isinstance(word, str) for word in given)
+    require(
+        whole,
+        f"the sentence {' '.join(repr(sentence).split())} is neither a text nor a list of words: give one of these",
+    )
+    words = [word.strip() for word in given]
+    require(all(words), f"the sentence {given!r} has an empty word: leave it out")
     require(
         options.punctuation == "attached",
         f"punctuation is {options.punctuation!r}: the words of a sentence are given, so leave it out",

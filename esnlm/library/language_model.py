@@ -87,6 +87,7 @@ class LanguageModel:
         # The folder is named in `fit`, and again in `save`.
         self.experiment = Experiment("-", seed, GivenData(), model, training, compute)
         self.experiment.check()
+        self.experiment.check_new()
         self._run: Run | None = None
 
     def fit(

@@ -178,7 +178,9 @@ def training_rule(
     """Returns what a section `training` of this kind and with these settings is.
 
     Args:
-        left_out: settings that are not proposed where there is no such one.
+        kind: "ridge", "rls", "lms" or "adamw".
+        settings: by name.
+        left_out: settings that the line on an unknown setting does not name.
 
     Raises:
         InputError: there is no such kind or setting.

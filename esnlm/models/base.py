@@ -227,6 +227,8 @@ class ModelConfig(ABC):
     def trained_on_each(self, vocab_size: int, shape: meshes.Shape) -> int:
         """Returns how many trained numbers each device of a mesh has, with padding: as parallel/placement.py cuts them.
 
+        A sparse W_in that is trained counts with its nonzeros. The device has more, since its columns are as long as the longest.
+
         Args:
             vocab_size: V.
             shape: of the mesh.

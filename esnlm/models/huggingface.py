@@ -174,9 +174,8 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
     if settings.exists():
         prefix = _read_json(settings).get("add_prefix_space", False)
         require(not prefix, f"{settings}: add_prefix_space is {prefix}: only a tokenizer without it can be read")
-    of_whole = (
-        _read_tokenizer_json(whole) if whole.exists() else None
-    )  # transformers reads it first: its rules must be GPT-2's
+    # transformers reads it first, so its rules must be GPT-2's.
+    of_whole = _read_tokenizer_json(whole) if whole.exists() else None
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
         names = "vocab.json and merges.txt"
         vocabulary = _read_json(folder / "vocab.json")

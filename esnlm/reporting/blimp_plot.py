@@ -71,7 +71,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     labels = ["".join(c if c.isprintable() else "?" for c in name) for name in titles]  # no font has the others
     axes.set_yticks(y, labels, parse_math=False)
     axes.get_yticklabels()[0].set_fontweight("bold")
-    tie = "half, in sets less" if result["data"].get("kinds", {}).get("sets") else "half"
+    tie = "half, in sets at most half" if result["data"].get("kinds", {}).get("sets") else "half"
     axes.set_xlabel(f"accuracy, % (in baselines a tie counts {tie})", color=INK)
     axes.tick_params(length=0, labelcolor=INK)
     axes.spines[:].set_visible(False)

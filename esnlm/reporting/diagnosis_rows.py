@@ -47,4 +47,4 @@ def _memory(found: dict[str, Any], size: int) -> str:
         return f"{told} (one measurement, chance {found['chance']:.1f})"
     told += f" (sd {found['sd']:.1f} over {len(found['totals'])} inputs; chance {found['chance']:.2f})"
     few = found["samples"] < 8 * size
-    return told + f"; too low, since {found['samples']:,} samples are few for {size:,} numbers" * few
+    return told + f"; too low, since {found['samples']:,} samples are few for {size:,} units" * few

@@ -120,7 +120,7 @@ def draw(
     check_seed(seed)
     for name, scale in {"input_scale": input_scale, "feedback_scale": feedback_scale}.items():
         usable = scale is None or 0 <= scale < np.inf
-        require(usable, f"{name} is {scale}: it must be a number, and not negative")
+        require(usable, f"{name} is {scale}: it must be finite and not negative")
     # The library draws W_in by token. Signals have a W_in of their own, so it is asked for one of a single token.
     config = ReservoirConfig(
         state_size,
@@ -161,6 +161,7 @@ def states(
     Raises:
         InputError: a sequence is missing or has the wrong shape, or the network feeds back and there is no teacher.
     """
+    check_seed(seed)
     require(noise >= 0, f"noise is {noise}: it must not be negative")
     u, teacher, flat = _sequences(network, u, teacher, None)
     return _shown(_scan(network, _zeros(network, u), u, teacher, "states", noise, seed)[1], flat)
@@ -196,6 +197,7 @@ def train(
         InputError: as in `states`; the washout leaves nothing; a target is outside the range of f_out; there is noise on
             the feedback, and no feedback.
     """
+    check_seed(seed)
     require(teacher is not None, "there is no teacher: give the outputs to be learned")
     u, teacher, _ = _sequences(network, u, teacher, None)
     require(

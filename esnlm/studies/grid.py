@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.errors import InputError, require
+from esnlm.rng import LARGEST_SEED
 from esnlm.training.summary import hash_config
 
 KEYS = ("kind", "note", "base", "runs", "seeds", "out", "blimp", "reference", "columns")
@@ -102,8 +103,12 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
         message = f"two cells have the name {name}: name the cases of one of them otherwise"
         require(count == 1, f"{file}: {message}")
     seeds = tree.get("seeds", [0])
-    right = isinstance(seeds, list) and bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    message = f"seeds is {seeds!r}: it must be a list of different integers from 0 up"
+    right = (
+        isinstance(seeds, list)
+        and bool(seeds)
+        and all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds)
+    )
+    message = f"seeds is {seeds!r}: it must be a list of different integers from 0 to {LARGEST_SEED}"
     require(right and len(set(seeds)) == len(seeds), f"{file}: {message}")
     _require_few_runs(file, len(cells) * len(seeds))
     for key in ("out", "blimp", "note"):

@@ -78,7 +78,7 @@ def require_same(
     if "compute.cross_entropy" in left_open and begun["compute.cross_entropy"] == "fused" and _devices(experiment) > 1:
         # It is for one device. Nobody asked for it, so the run goes on with what several devices have.
         left_open.remove("compute.cross_entropy")
-        allowed.append("compute.cross_entropy")
+        allowed = [*allowed, "compute.cross_entropy"]
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
     if experiment.parent.run is not None:

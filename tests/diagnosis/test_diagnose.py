@@ -57,7 +57,7 @@ def test_the_memory_has_its_spread_and_a_word_where_samples_are_few(folder):
     told = f"{memory['total']:.1f} of 100 delays (sd {memory['sd']:.1f} over 3 inputs; chance 0.02)"
     assert format_rows(figures)["memory capacity"] == told
     few = figures | {"memory_capacity": memory | {"samples": 200}}
-    assert format_rows(few)["memory capacity"] == f"{told}; too low, since 200 samples are few for 32 numbers"
+    assert format_rows(few)["memory capacity"] == f"{told}; too low, since 200 samples are few for 32 units"
     before = {"total": 1.25, "by_delay": [0.5] * 100, "chance": 0.2}  # as an earlier version wrote it
     old = format_rows(figures | {"memory_capacity": before})["memory capacity"]
     assert old == "1.2 of 100 delays (one measurement, chance 0.2)"

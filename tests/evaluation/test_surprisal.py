@@ -201,6 +201,13 @@ def test_an_unknown_argument_is_refused(run, options, line):
     assert str(error.value) == line
 
 
+def test_sentences_and_words_may_come_one_by_one(run):
+    expected = run.surprisal([["The", "cats"], ["sleep"]])
+    assert run.surprisal(words.split() for words in ("The cats", "sleep")) == expected
+    assert run.surprisal([(word for word in ("The", "cats")), ("sleep",)]) == expected
+    np.testing.assert_array_equal(run.log_probs(iter(["The cats", "sleep"])), run.log_probs(["The cats", "sleep"]))
+
+
 def test_one_text_is_not_taken_apart(run):
     for ask in (run.surprisal, run.log_probs, run.token_log_probs, run.states):
         with pytest.raises(InputError, match="sentences is one text: give a list of texts"):

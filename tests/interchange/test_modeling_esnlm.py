@@ -247,6 +247,10 @@ def test_a_mask_of_each_token_is_taken_where_it_is_causal(exported):
     causal = mask[:, None] * torch.ones(mask.shape[1], mask.shape[1], dtype=mask.dtype).tril()
     expected = model(**batch).logits
     assert torch.equal(model(batch["input_ids"], attention_mask=causal).logits, expected)
+    nothing_pads = causal * mask[:, :, None]  # Tokens that pad may see nothing.
+    assert torch.equal(
+        model(batch["input_ids"], attention_mask=nothing_pads).logits[mask.bool()], expected[mask.bool()]
+    )
     causal[:, 2, 0] = 0
     with pytest.raises(ValueError, match="does not let each token see those up to it"):
         model(batch["input_ids"], attention_mask=causal)

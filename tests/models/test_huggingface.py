@@ -445,6 +445,9 @@ def test_rules_of_a_tokenizer_beside_its_merges_are_not_overlooked(folder):
     refused(folder, "FOLDER/tokenizer.json: not a byte-level BPE as GPT-2's: only such a one can be read")
     whole.write_text(json.dumps(tree | {"model": tree["model"] | {"merges": tree["model"]["merges"][::-1]}}))
     refused(folder, "FOLDER/tokenizer.json: holds another tokenizer than vocab.json and merges.txt: .*")
+    swapped = tree["model"]["vocab"] | {"a": tree["model"]["vocab"]["b"], "b": tree["model"]["vocab"]["a"]}
+    whole.write_text(json.dumps(tree | {"model": tree["model"] | {"vocab": swapped}}))
+    refused(folder, "FOLDER/tokenizer.json: holds another tokenizer than vocab.json and merges.txt: .*")
 
 
 def test_a_damaged_tokenizer_is_refused(folder):

@@ -176,7 +176,7 @@ def test_what_cannot_be_is_refused():
         "reads is 'yx'": lambda: small(reads="yx"),
         "output is 'relu'": lambda: small(output="relu"),
         "spectral_radius is -1": lambda: small(spectral_radius=-1),
-        "input_scale is -1.0: it must be a number, and not": lambda: small(input_scale=-1.0),
+        "input_scale is -1.0: it must be finite and not negative": lambda: small(input_scale=-1.0),
         "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
         "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
         "noise is -0.1: it must not be negative": lambda: states(network, U, TEACHER, noise=-0.1),

@@ -1,5 +1,6 @@
 """A program of test_plan.py: the bytes of what is trained that the first of eight devices holds, and what a plan says of them."""
 
+import dataclasses
 import json
 
 import jax
@@ -20,6 +21,11 @@ RESERVOIR = ReservoirConfig(state_size=50, mean_degree=4)
 MODELS = {
     "esn": EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(rank=8)),
     "full rank": EchoStateConfig(reservoir=RESERVOIR, readout=ReadoutConfig(rank=None)),
+    "esn+i": EchoStateConfig(
+        reservoir=dataclasses.replace(RESERVOIR, input_connectivity=1.0),
+        readout=ReadoutConfig(rank=8),
+        train_input=True,
+    ),
     "lstm": LstmConfig(width=16),
     "tied lstm": LstmConfig(width=16, tied=True),
     "gpt2": GPT2Config(layers=1, heads=1, width=16, positions=32),

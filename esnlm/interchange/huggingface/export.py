@@ -121,12 +121,12 @@ def _write(run: Run, folder: Path) -> None:
     checkpoint.require_free_space(folder, sum(array.nbytes for array in tensors.values()))
     code = {"esnlm": [MODELING], "esnlm_deep_readout": [MODELING, DEEP]}.get(config["model_type"], [])
     is_own = bool(code)
-    ends = {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
+    special = {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
     # A table of transformers' GPT-2 has no row for a token that pads.
-    ends["pad_token_id"] = tokenizer.vocab_size if is_own else tokenizer.eos
+    special["pad_token_id"] = tokenizer.vocab_size if is_own else tokenizer.eos
     contents: dict[str, str] = {
-        CONFIG: _json(config | ends),
-        "generation_config.json": _json(ends),
+        CONFIG: _json(config | special),
+        "generation_config.json": _json(special),
         "README.md": card(run, family),
         **tokenizer_files(tokenizer, pad_is_eos=not is_own),
     }

@@ -31,9 +31,8 @@ CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelO
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
-PAD_LOGIT = (
-    -8192.0
-)  # finite, so that 0 times its log-probability is 0, and the same number in every floating-point type
+# It is finite, so that 0 times its log-probability is 0, and it is the same number in every floating-point type.
+PAD_LOGIT = -8192.0
 
 State = tuple[torch.Tensor, ...]  # each (units, B)
 Step = Callable[[State, torch.Tensor], State]  # from a state and tokens (B,) to the next state
@@ -115,10 +114,9 @@ class CarriedState:
         length: how many tokens were read, those that pad among them.
     """
 
-    is_compileable = False  # transformers asks its caches for it
-    is_linear = (
-        True,
-    )  # likewise: it holds no keys of earlier tokens, so that only the tokens that follow are to be read
+    # transformers asks its caches for these two. This one holds no keys of earlier tokens: only those that follow are to be read.
+    is_compileable = False
+    is_linear = (True,)
 
     def __init__(self, parts: State, length: int) -> None:
         self.parts, self.length = parts, length
@@ -434,11 +432,11 @@ class EsnlmModel(EsnlmPreTrainedModel):
         if attention_mask is None:
             return reads
         if attention_mask.dim() == 3:
-            attention_mask = _of_last_token(attention_mask.bool())
+            attention_mask = _of_each_token(attention_mask.bool())
         return reads & attention_mask[:, -input_ids.shape[1] :].bool()
 
     def _pads(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return input_ids >= self.config.num_tokens
+        return input_ids == self.config.num_tokens
 
     def _initial_state(self, batch: int) -> CarriedState:
         like = in_float32(self.readout.bias)
@@ -487,9 +485,8 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
             cache=past_key_values if cache is None else cache,
         )
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
-        mask = self.model.mask_of(input_ids, attention_mask)
         output = CausalLMOutputWithPast(
-            loss=None if labels is None else self._loss(logits, labels, mask),
+            loss=None if labels is None else self._loss(logits, labels, self.model.mask_of(input_ids, attention_mask)),
             logits=functional.pad(logits, (0, 1), value=PAD_LOGIT),
             hidden_states=read.hidden_states,
             **{CACHE: read.get(CACHE)},
@@ -510,7 +507,7 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         return False
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        pads = (labels[:, 1:] >= self.config.num_tokens) | ~mask[:, :-1]
+        pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, :-1]
         targets = labels[:, 1:].masked_fill(pads, -100)
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
 
@@ -520,20 +517,21 @@ def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _of_last_token(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns the mask (B, T) that a mask (B, T, T) is made of: what its last token sees.
+def _of_each_token(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Returns the mask (B, T) that a mask (B, T, T) is made of: whether each token sees itself.
 
     Raises:
         ValueError: a token that is read sees something else than those before it and itself.
     """
-    last = attention_mask[:, -1]
-    causal = torch.ones_like(attention_mask[0]).tril() & last[:, None]
-    if last.shape[-1] != attention_mask.shape[1] or not torch.equal(causal[last], attention_mask[last]):
+    reads, causal = attention_mask.diagonal(dim1=1, dim2=2), None
+    if attention_mask.shape[1] == attention_mask.shape[2]:
+        causal = torch.ones_like(attention_mask[0]).tril() & reads[:, None]
+    if causal is None or not torch.equal(causal[reads], attention_mask[reads]):
         raise ValueError(
             f"attention_mask has the shape {tuple(attention_mask.shape)}, and does not let each token see those up to it: a"
             " recurrent network reads the tokens in their order; give a mask (B, T)"
         )
-    return last
+    return reads
 
 
 def _all_hidden(

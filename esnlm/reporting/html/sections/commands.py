@@ -12,8 +12,9 @@ TITLE = "How to make it again"
 
 def render(run: Material) -> Html:
     steps: list[tuple[str, str]] = []
-    drawn = _topology(run) != "given"
-    if run.experiment.data.has_corpus and drawn:
+    drawn, source = _topology(run) != "given", run.experiment.data
+    kept = not source.is_in_run_only or (run.directory.stores / "train").exists()
+    if source.has_corpus and drawn and kept:
         steps.append(_training(run))
     for name, report in run.reports.items():
         made = report.get("provenance", {}).get("command") or f"esnlm blimp --run {run.path}"
@@ -22,7 +23,13 @@ def render(run: Material) -> Html:
         steps.append(("The state diagnostics", run.diagnostics["command"]))
     if run.summary["status"] == "finished" and not isinstance(run.loaded, Html):
         steps.append(("The samples", samples.command(run)))
-    given = None if drawn else note("No command trains it anew: its W_rec was given in Python, and no seed draws it.")
+    given = (
+        None
+        if kept
+        else note("No command trains it anew: its sentences were given in Python, and its stores are gone.")
+    )
+    if not drawn:
+        given = note("No command trains it anew: its W_rec was given in Python, and no seed draws it.")
     lines = [(tag("p", what, class_="what"), command(line)) for what, line in steps]
     hashes = run.summary.get("data_sha256") or {}
     stores = "; ".join(f"{name} {value[:16]}…" for name, value in hashes.items() if value)
