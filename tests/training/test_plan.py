@@ -67,7 +67,7 @@ def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arra
 
 def test_the_memory_of_each_device_is_that_of_the_arrays_that_it_holds():
     told = on_eight_devices("tests.training.bytes_on_a_device")
-    assert len(told) == 15
+    assert len(told) == 18
     assert {each["name"]: each["planned"] for each in told} == {each["name"]: each["found"] for each in told}
 
 
