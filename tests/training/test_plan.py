@@ -39,7 +39,11 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
 @pytest.mark.parametrize(
     "model, kept, line",
     [
-        ("family: esn", None, "at most about 23 s of processor time before the first update; not kept for the next start"),
+        (
+            "family: esn",
+            None,
+            "at most about 23 s of processor time before the first update; not kept for the next start",
+        ),
         (
             "family: esn",
             "/cache",
