@@ -175,7 +175,7 @@ class _ReservoirEstimator(BaseEstimator):
         require(known == width, f"X has {width} features at each step, but {name} was fitted with {known}")
 
     def _known_width(self) -> int:
-        """Returns D of the fit, also of a pickle that an earlier version made, which was fitted to no columns where it tells (n, T)."""
+        """Returns D of the fit. A pickle of an earlier version does not have it: there it follows from the columns of X."""
         return getattr(self, "_width", self.n_features_in_ if self.predicts == "steps" else 1)
 
 

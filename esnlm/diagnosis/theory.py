@@ -72,9 +72,9 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     empty, at_rest = _count_empty_tokens(reservoir.layers[0]), int((a == 0).sum())
 
     of = "sigma_max(W)" if len(leaks) == 1 else f"the largest sigma_max(W) of {len(leaks)} layers"
-    contracts, steady = sigma < decay * (1 - MARGIN), decay * a.max() <= 1
+    is_below, is_convex = sigma < decay * (1 - MARGIN), decay * a.max() <= 1  # the two conditions of (a)
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
-    if contracts:
+    if is_below:
         not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a says nothing"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
     rules = {layer.update_rule for layer in reservoir.layers} - {"leaky_output", "leaky_membrane"}
@@ -87,7 +87,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
         )
     elif at_rest:
         verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state for ever"
-    elif contracts and steady:
+    elif is_below and is_convex:
         verdict, reason = (
             "holds",
             f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)",

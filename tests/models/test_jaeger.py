@@ -15,6 +15,7 @@ from esnlm.diagnosis import diagnose
 from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
 from esnlm.models.jaeger import Jaeger, JaegerConfig
+from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 from esnlm.training import batches
 from esnlm.workflows.train import train_run
@@ -176,6 +177,14 @@ def test_expected_counts_are_those_of_a_draw():
     )
     assert expected.entries == found.entries == trainable + 300 * 300 + 2 * 300 * 500 + 300
     assert abs(expected.total - found.total) < 5 * np.sqrt(6 * (300 + 2 * 500))
+
+
+def test_a_w_back_cannot_have_more_entries_than_places():
+    """Where neither W_rec nor W_in asks for a mean degree, as on a ring under a counted W_in, it may be above the units."""
+    reservoir = ReservoirConfig(state_size=16, topology=Ring(), input_weights="counted", mean_degree=32.0)
+    config = JaegerConfig(reservoir=reservoir, rank=4)
+    config.check("model")
+    assert config.feedback_gamma == 1
 
 
 def test_w_back_has_a_stream_and_a_scale_of_its_own():

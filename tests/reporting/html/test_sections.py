@@ -67,6 +67,8 @@ def test_a_model_that_cannot_be_loaded_leaves_a_line(full_run, tmp_path):
 def test_a_run_of_what_was_given_in_python(make_run):
     """Its sentences are in its own token stores; a W_rec that was given is drawn by no seed."""
     run = Material(make_run("a", data=GivenData()))
+    shown = text_of(commands.render(run))
+    assert "its sentences were given in Python, and its stores are gone" in shown and "esnlm train" not in shown
     (run.directory.stores / "train").mkdir(parents=True)
     shown, stores = text_of(commands.render(run)), run.directory.stores
     assert f"--data.kind store --data.train {stores}/train --run again" in shown

@@ -23,13 +23,10 @@ def render(run: Material) -> Html:
         steps.append(("The state diagnostics", run.diagnostics["command"]))
     if run.summary["status"] == "finished" and not isinstance(run.loaded, Html):
         steps.append(("The samples", samples.command(run)))
-    given = (
-        None
-        if kept
-        else note("No command trains it anew: its sentences were given in Python, and its stores are gone.")
-    )
+    missing = "" if kept else "its sentences were given in Python, and its stores are gone"
     if not drawn:
-        given = note("No command trains it anew: its W_rec was given in Python, and no seed draws it.")
+        missing = "its W_rec was given in Python, and no seed draws it"
+    given = note(f"No command trains it anew: {missing}.") if missing else None
     lines = [(tag("p", what, class_="what"), command(line)) for what, line in steps]
     hashes = run.summary.get("data_sha256") or {}
     stores = "; ".join(f"{name} {value[:16]}…" for name, value in hashes.items() if value)
