@@ -64,8 +64,9 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
         style = {"marker": marker, "s": 34, "facecolor": "white", "edgecolor": colour, "linewidth": 1.3}
         axes.scatter(shown[-1], y, **style, zorder=4, label=label)
 
-    # Positions can be read without a zero, so the axis begins at the ten below all that is shown.
-    axes.set_xlim(max(0, 10 * ((min(map(min, shown)) - 3) // 10)), 100.8)
+    # Positions can be read without a zero, so the axis begins at the ten below all that is shown, chance among it.
+    least = min(min(map(min, shown)) - 3, 100 if chance is None else chance)
+    axes.set_xlim(max(0, 10 * (least // 10)), 100.8)
     axes.set_ylim(y[-1] + 0.7, -0.7)
     titles = [readable(row) for row in rows]
     labels = ["".join(c if c.isprintable() else "?" for c in name) for name in titles]  # no font has the others
