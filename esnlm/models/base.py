@@ -224,17 +224,19 @@ class ModelConfig(ABC):
         line = f"compute.mesh asks for several devices: {self.title} can be computed on one only; give null"
         require(shape.devices == 1, line)
 
+    def trained_entries(self, vocab_size: int) -> int:
+        """Returns how many numbers the trained arrays have, in memory and in a checkpoint. Some may be padding or zeros."""
+        return self.expected_counts(vocab_size).trainable
+
     def trained_on_each(self, vocab_size: int, shape: meshes.Shape) -> int:
         """Returns how many trained numbers each device of a mesh has, with padding: as parallel/placement.py cuts them.
-
-        A sparse W_in that is trained counts with its nonzeros. The device has more, since its columns are as long as the longest.
 
         Args:
             vocab_size: V.
             shape: of the mesh.
         """
         # What does not grow with V is no array by token.
-        whole, others = (self.expected_counts(size).trainable for size in (vocab_size, 0))
+        whole, others = (self.trained_entries(size) for size in (vocab_size, 0))
         if shape.devices == 1:
             return whole
         rank = self.readout_rank or 0  # B (r, F), where there is one, is by unit

@@ -135,6 +135,16 @@ class EchoStateConfig(ModelConfig):
         entries = in_readout + sum(rows * columns for rows, columns, _ in matrices) + features
         return Counts(trainable, trainable + round(frozen) + features, entries)
 
+    def trained_entries(self, vocab_size: int) -> int:
+        """Returns the numbers of the readout and of W_in as `TrainedInput` has it: all columns are as long as the fullest."""
+        trainable, reservoir = self.expected_counts(vocab_size).trainable, self.reservoir
+        if not self.train_input:
+            return trainable
+        fullest = (
+            reservoir.fullest_column(vocab_size) if reservoir.input_gamma < weights.DENSE_FROM else reservoir.state_size
+        )
+        return trainable + round(vocab_size * (fullest - reservoir.input_gamma * reservoir.state_size))
+
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""
         reservoir, features, rank = self.reservoir, self.feature_size, self.readout.rank

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from jax.experimental.sparse import BCOO
+from scipy.special import bdtrc
 
 from esnlm.data.store import TokenStore
 from esnlm.errors import InputError, require
@@ -103,6 +104,15 @@ class ReservoirConfig:
             return self.gamma if self.input_connectivity is None else self.input_connectivity
         share = 1.0 if self.input_connectivity is None else self.input_connectivity
         return max(1, round(share * self.state_size)) / self.state_size
+
+    def fullest_column(self, vocab_size: int) -> int:
+        """Returns the estimated entries of the fullest column of a sparse W_in (N, V): in 1 / V of columns there are more."""
+        if self.input_weights != "random":
+            return round(self.input_gamma * self.state_size)  # as many as each token has that the text has
+        more = bdtrc(
+            np.arange(self.state_size), self.state_size, self.input_gamma
+        )  # share of columns with more than 0, 1, ...
+        return int(np.count_nonzero(more * vocab_size > 1))
 
     def matrices(self, vocab_size: int) -> list[tuple[int, int, float]]:
         """Returns rows, columns and expected share of nonzeros of each frozen matrix.

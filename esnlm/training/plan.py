@@ -294,7 +294,7 @@ class _Fit(NamedTuple):
 def _fit(experiment: Experiment, vocab_size: int) -> _Fit:
     """Returns the needs of the way in which an experiment trains its parameters."""
     training, model = experiment.training, experiment.model
-    trainable = model.expected_counts(vocab_size).trainable
+    trainable = model.trained_entries(vocab_size)
     if isinstance(training, Fitter):
         memory = readout_regression.memory(training, model.feature_size, vocab_size, model.readout_rank)
         return _Fit(training.kind, memory, 1, 4 * trainable)
