@@ -93,6 +93,10 @@ class Fitter(ABC):
     def memory(self, features: int, vocab_size: int, rank: int | None) -> int:
         """Returns the bytes of all that is needed at once, at most."""
 
+    def memory_on_device(self, features: int, vocab_size: int) -> int:
+        """Returns the bytes of it that lie on a GPU or TPU: W, with which held-out text is scored. The host holds the sums."""
+        return 4 * vocab_size * features
+
     @abstractmethod
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
         """Returns the operations of the fit's matrix products."""

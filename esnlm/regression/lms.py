@@ -144,7 +144,11 @@ class LeastMeanSquares(Fitter):
 
         What waits for the next window is not counted: the features of at most batch_size sentences, each up to three times.
         """
-        return (4 * 4 + 8) * vocab_size * features
+        return self.memory_on_device(features, vocab_size) + 8 * vocab_size * features
+
+    def memory_on_device(self, features: int, vocab_size: int) -> int:
+        """Counts what is float32."""
+        return 4 * 4 * vocab_size * features
 
     def flops(self, features: int, vocab_size: int, tokens: int) -> int:
         """Counts y, and W_out's change."""

@@ -14,6 +14,7 @@ from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
 from esnlm.devices import Device, parse_devices
 from esnlm.errors import require
+from esnlm.models.base import ModelConfig
 from esnlm.ops.matmul import matmul
 from esnlm.parallel.mesh import Shape, describe
 from esnlm.regression.base import Fitter
@@ -48,7 +49,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     platform = backend() if device is None else device.backend
     compute = choose_compute(experiment.compute, model, platform, shape.devices)
     assert compute.window_tokens is not None
-    counts, fit = model.expected_counts(corpus.vocab_size), _fit(experiment, corpus.vocab_size)
+    counts, fit = model.expected_counts(corpus.vocab_size), _fit(experiment, corpus.vocab_size, platform)
     if isinstance(training, Fitter):
         readout = {"readout": training.description}
     else:
@@ -67,6 +68,8 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         }
     else:
         on_it = _on_devices(experiment, compute, needed, each, fit, device, there, shape)
+    if isinstance(training, Fitter) and platform != "cpu":
+        on_it["memory of the host"] = f"{_bytes(_sums(training, model, corpus.vocab_size))}: {training.kind}"
     lines = {
         "trained parameters": f"{counts.trainable:,}",
         "all parameters, nonzero": f"{counts.total:,}",
@@ -85,7 +88,7 @@ class Memory(NamedTuple):
     """Bytes of memory that a run needs at its peak, on one device or on all devices together."""
 
     frozen: int
-    trained: int  # with the optimizer's state and the gradient, or with the sums of a regression
+    trained: int  # with the optimizer's state and the gradient, or for a regression: on a CPU its sums, elsewhere its readout
     features: int
     trunk: int  # what lies between features and readout in an update, where there is something
     logits: int
@@ -115,7 +118,7 @@ def memory(
     assert compute.window_tokens is not None and compute.batch_slots is not None
     return Memory(
         frozen=model.frozen_bytes(vocab_size),
-        trained=_fit(experiment, vocab_size).memory,
+        trained=_fit(experiment, vocab_size, platform).memory,
         # Where there are several copies of the reservoir, they lie there twice: as they are made, by sentence, and as updates
         # read them, by unit.
         features=4
@@ -143,7 +146,7 @@ def memory_of_each(experiment: Experiment, platform: str, shape: Shape, vocab_si
     together = memory(experiment, platform, vocab_size, shape.devices, shape.units)
     each = Memory(math.ceil(together.frozen / shape.units), *(math.ceil(part / shape.devices) for part in together[1:]))
     if isinstance(training, Fitter):
-        return each
+        return each._replace(trained=together.trained)  # Nothing of a regression is cut.
     # Not all that is trained is cut, and some of it over a part of the devices only.
     trained = experiment.model.trained_on_each(vocab_size, shape)
     return each._replace(trained=_gradient_fit(training, trained).memory)
@@ -291,14 +294,23 @@ class _Fit(NamedTuple):
     checkpoint_size: int  # bytes
 
 
-def _fit(experiment: Experiment, vocab_size: int) -> _Fit:
-    """Returns the needs of the way in which an experiment trains its parameters."""
+def _fit(experiment: Experiment, vocab_size: int, platform: str) -> _Fit:
+    """Returns the needs of the way in which an experiment trains its parameters, on a kind of device: cpu, gpu or tpu."""
     training, model = experiment.training, experiment.model
     trainable = model.trained_entries(vocab_size)
     if isinstance(training, Fitter):
-        memory = readout_regression.memory(training, model.feature_size, vocab_size, model.readout_rank)
+        on_host, on_device = (
+            _sums(training, model, vocab_size),
+            training.memory_on_device(model.feature_size, vocab_size),
+        )
+        memory = on_host if platform == "cpu" else on_device
         return _Fit(training.kind, memory, 1, 4 * trainable)
     return _gradient_fit(training, trainable)
+
+
+def _sums(training: Fitter, model: ModelConfig, vocab_size: int) -> int:
+    """Returns the bytes that a regression needs in the memory of the host, which makes the sums."""
+    return readout_regression.memory(training, model.feature_size, vocab_size, model.readout_rank)
 
 
 def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:

@@ -12,7 +12,7 @@ from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.lstm import LstmConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import plan
+from esnlm.training import plan, readout_regression
 from esnlm.training.bounds import bound_times
 
 H100, V, R, ROWS = DEVICES["h100"], 50_257, 512, 650
@@ -83,6 +83,20 @@ def test_a_plan_says_what_does_not_fit_and_what_has_no_bound(small, capsys):
     assert "; IT DOES NOT FIT" in capsys.readouterr().out
     plan.show(small("--training.kind", "ridge", "--model.readout.rank", "null"), "a100")
     assert "no bound: ridge is computed in part by the host" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind, on_device", [("ridge", 4), ("rls", 4), ("lms", 16)])
+def test_the_sums_of_a_regression_are_in_the_memory_of_the_host_and_none_of_it_is_cut(kind, on_device, small, capsys):
+    experiment = small("--training.kind", kind, "--model.readout.rank", "null")
+    vocab_size, features = experiment.data.size().vocab_size, 8192
+    for on in ("h100", "h100:8"):
+        plan.show(experiment, on)
+        found = lines_of_plan(capsys.readouterr().out)
+        assert f"trained with {kind} {plan._bytes(on_device * vocab_size * features)}," in found["memory of each"]
+        needed = readout_regression.memory(experiment.training, features, vocab_size, None)
+        assert found["memory of the host"] == f"{plan._bytes(needed)}: {kind}"
+    plan.show(experiment)
+    assert f"trained with {kind} {plan._bytes(needed)}," in lines_of_plan(capsys.readouterr().out)["memory"]
 
 
 def lines_of_plan(said):
