@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="punkt",
         help="punkt splits each line, line takes it as it is, file splits without regard to lines (default: %(default)s)",
     )
-    add("--language", default="english", help="of the Punkt model (default: %(default)s)")
+    add("--language", help="of the Punkt model (default: english)")
     add("--punkt-data", type=Path, metavar="DIR", help="where Punkt's data lies, if not on NLTK's own path")
     add("--min-length", type=int, default=6, help="tokens with BOS and EOS; shorter are dropped (default: %(default)s)")
     add("--max-length", type=int, default=512, help="tokens with BOS and EOS; longer are cut (default: %(default)s)")

@@ -1,7 +1,9 @@
 """What `prepare` can be given: text files, folders, patterns of names, standard input, and datasets of Hugging Face."""
 
+import dataclasses
 import glob
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -26,11 +28,12 @@ from esnlm.data.text_files import (
 )
 from esnlm.errors import InputError, require
 from esnlm.runs.console import warn
-from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import LARGEST
 
 STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset
+# How JSON begins that holds text: an object, alone or the first of an array, or an array of strings.
+JSON = re.compile(r"""(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"(?:[^"\\]|\\.)*"\s*[,\]]""")
 MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
 
 
@@ -164,13 +167,8 @@ def _require_no_records(path: Path | str, beginning: str) -> None:
         path: what is read, for the message.
         beginning: of its text, without white space before it.
     """
-    line = beginning.partition("\n")[0]
-    try:
-        found = parse_json(line) if line.startswith("{") else None
-    except ValueError:
-        found = None
     name = path.name.lower() if isinstance(path, Path) else ""
-    is_json = isinstance(found, dict) or name.endswith((".json", *(f".json{each}" for each in COMPRESSIONS)))
+    is_json = JSON.match(beginning) or name.endswith((".json", *(f".json{each}" for each in COMPRESSIONS)))
     require(
         not is_json,
         f"{path}: JSON, which would be read as plain text with all its keys; name a file of JSON lines .jsonl (.jsonl.gz and so on), so"
@@ -221,15 +219,27 @@ def _dataset(name: str, text_field: str) -> DatasetInput:
     split = rest[-1] if rest else "train"
     try:
         if Path(path, "state.json").exists() or Path(path, "dataset_dict.json").exists():
+            require(
+                configuration is None,
+                f"it was saved by save_to_disk, and has no configurations; give hf:{path}:{split}",
+            )
             saved = datasets.load_from_disk(path)
-            dataset = saved[split] if isinstance(saved, datasets.DatasetDict) else saved
+            whole = not isinstance(saved, datasets.DatasetDict)
+            # What was saved may be one split, which may know its name.
+            require(
+                not whole or not rest or str(saved.split) == split,
+                f"it was saved by save_to_disk, and not as the split {split!r}; give hf:{path}",
+            )
+            dataset = saved if whole else saved[split]
         else:
             dataset = datasets.load_dataset(path, configuration, split=split)
+    except InputError as error:
+        raise InputError(f"hf:{name}: {error}") from None
     except Exception as error:  # of the network, of the Hub, of a builder: anything may come
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"hf:{name}: cannot be loaded: {type(error).__name__}: {reason}") from None
     if text_field not in dataset.column_names:
         there = ", ".join(dataset.column_names)
         raise InputError(f"hf:{name}: no field {text_field!r}; there are {there}: name one of them with --field")
-    dataset = dataset.select_columns([text_field])
-    return DatasetInput(f"hf:{name}", dataset.data.nbytes, dataset, text_field)
+    found = DatasetInput(f"hf:{name}", 0, dataset.select_columns([text_field]), text_field)
+    return dataclasses.replace(found, size=sum(len(text.encode()) for text in found.chunks()))

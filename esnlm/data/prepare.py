@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -19,6 +20,7 @@ import numpy as np
 from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
 from esnlm.data.inputs import TextInput, find_inputs
+from esnlm.data.markers import count_markers, describe_markers
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
@@ -40,7 +42,7 @@ def prepare(
     *,
     tokenizer: str | Path = "gpt2",
     sentences: str = "punkt",
-    language: str = "english",
+    language: str | None = None,
     punkt_data: str | Path | None = None,
     min_length: int = 6,
     max_length: int = 512,
@@ -61,7 +63,7 @@ def prepare(
             split plain text without regard to its lines, as NLTK's `sent_tokenize` does a whole file: headings and lines
             without a full stop join what follows, and line ends stand in sentences. It is given about a megabyte at a
             time, to the end of a line.
-        language: of the Punkt model. Where this machine has none of it, Punkt is trained on the first share of each
+        language: of the Punkt model; None: English. Where this machine has none of it, Punkt is trained on the first share of each
             input file, 2 MB in all; the output and the manifest say so.
         punkt_data: a folder with Punkt's data (see `load_punkt`), if it is not on `nltk.data.path`.
         min_length, max_length: tokens, counting BOS and EOS. A shorter sentence is dropped; of a longer one BOS, the
@@ -79,21 +81,29 @@ def prepare(
     began = time.monotonic()
     tell = say if progress else lambda line: None
     _check_settings(sentences, min_length, max_length, max_words, workers)
+    for name, value in (("language", language), ("punkt_data", punkt_data)):
+        if value is not None and sentences == "line":
+            raise InputError(f"{name} is {str(value)!r}: it is of Punkt, and sentences 'line' has none; leave one out")
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field)
+    if field != FIELD and not any(source.has_documents for source in sources):
+        raise InputError(
+            f"field is {field!r}: no input has records; it is for JSON lines, Parquet and hf:NAME; leave it out"
+        )
     if sentences == "file":
         _require_plain_text(sources)
     size = sum(source.size for source in sources)
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
+    markers: Counter[str] = Counter()
     dropped = cut = left_out = 0
     with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
         with working("reading the text for the first time") if progress else nullcontext():
             share, words_left = _shares(sources, max_words)
             vocabulary = _tokenizer(tokenizer, sources, share, tell)
-            parameters, rule = _sentence_rule(sentences, language, punkt_data, sources, share, tell)
+            parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, tell)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
-            chunks = _read(sources, words_left, digests, _show_progress(size, progress))
+            chunks = _read(sources, words_left, digests, markers, _show_progress(size, progress))
             for i, encoded in encode_in_order(
                 chunks, parameters, vocabulary, min_length, max_length, sentences == "file"
             ):
@@ -120,20 +130,29 @@ def prepare(
             )
     if progress:
         _summarize(store, left_out, size, time.monotonic() - began)
+    if (line := describe_markers(markers)) is not None:
+        warn(f"{store.folder}: {line}")
     return store
 
 
 def _read(
-    sources: Sequence[TextInput], words_left: Sequence[float], digests: Sequence[Any], advance: Callable[[int], None]
+    sources: Sequence[TextInput],
+    words_left: Sequence[float],
+    digests: Sequence[Any],
+    markers: Counter[str],
+    advance: Callable[[int], None],
 ) -> Iterator[tuple[int, str]]:
-    """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest."""
+    """Yields the chunks of each source i as long as words of it are wanted, and counts their markers. All of it goes into its digest."""
     for i, source in enumerate(sources):
 
         def seen(block: bytes, digest: Any = digests[i]) -> None:
             digest.update(block)
             advance(len(block))
 
-        yield from ((i, text) for text in source.chunks(seen) if words_left[i] > 0)
+        for text in source.chunks(seen):
+            if words_left[i] > 0:
+                markers.update(count_markers(text))
+                yield i, text
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from esnlm.data.text_files import read_text
 from esnlm.errors import InputError, require
+from esnlm.runs.console import warn
 
 LONGEST_CELL = 1 << 22  # characters
 
@@ -20,6 +21,8 @@ class Table:
     columns: list[str]
     rows: list[list[str]]  # a cell for each column
     lines: list[int]  # of the file, from 1, at which each row begins
+    # Cells, as (row, column), that stand between quotation marks without need: nothing in them asks for it.
+    marked: frozenset[tuple[int, int]] = frozenset()
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError where there is none of this name."""
@@ -29,6 +32,8 @@ class Table:
 
     def texts(self, name: str) -> list[str]:
         """Returns the cells of a column that are to be read as texts.
+
+        Warns where some, but not all, of a TSV stand between quotation marks without need: the marks may be a part of the text.
 
         Raises:
             InputError: There is none of this name, or a cell goes over a line end or a tab. That is how several rows look as one, where
@@ -41,6 +46,15 @@ class Table:
                 f"{self.name}:{line}: a line end or a tab in {cell[:40]!r}: where quotation marks are a part of the text, double them"
                 " (esnlm score takes them as they are with --no-quotes); else write a space in its place",
             )
+        place = self.columns.index(name)
+        marked = [row for row in range(len(cells)) if (row, place) in self.marked]
+        if len(marked) < sum(bool(cell) and not _is_number(cell) for cell in cells):
+            for row in marked[:1]:
+                warn(
+                    f"{self.name}:{self.lines[row]}: the quotation marks around {cells[row][:40]!r}"
+                    f"{f', and in {len(marked) - 1:,} more rows,' * (len(marked) > 1)} are read as those of a quoted cell, and left out; where"
+                    " they are a part of the text, double them (esnlm score takes them as they are with --no-quotes)"
+                )
         return cells
 
     def others(self, without: Sequence[str]) -> list[dict[str, str]]:
@@ -103,4 +117,28 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
             " double them (esnlm score takes them as they are with --no-quotes); else write a space for a tab or a line end",
         )
     require(bool(rows), f"{name}: no row below the names of its columns")
-    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows])
+    marked = _marked_without_need(text, rows) if quotes and separator == "\t" else frozenset()
+    return Table(name, columns, [row for _, row in rows], [line for line, _ in rows], marked)
+
+
+def _marked_without_need(text: str, rows: Sequence[tuple[int, list[str]]]) -> frozenset[tuple[int, int]]:
+    """Returns the cells of a TSV, as (row, column), between quotation marks that nothing in them asks for.
+
+    In CSV such marks are common, since a comma, which asks for them, is. pandas writes none; R writes them around all text.
+    """
+    lines, found = text.split("\n"), []
+    for number, (line, row) in enumerate(rows):
+        cells = lines[line - 1].split("\t")
+        if len(cells) == len(row):  # else a cell holds a tab, and needs its marks
+            found += [
+                (number, place) for place, cell in enumerate(row) if cells[place] == f'"{cell}"' and '"' not in cell
+            ]
+    return frozenset(found)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -89,8 +89,12 @@ def read_lines(path: Path | None) -> list[str]:
 
     Blank lines are kept, so that line i of the outcome is line i of a plain file.
 
-    Raises InputError where the file cannot be read or is not UTF-8 text.
+    Raises InputError where the file cannot be read, is not UTF-8 text, or holds documents, which have no lines to count.
     """
+    require(
+        path is None or not holds_documents(path),
+        f"{path}: holds documents, and lines of plain text are read here; write a sentence a line, or give a table (.tsv, .csv)",
+    )
     text = read_text(path)
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 

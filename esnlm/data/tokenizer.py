@@ -29,6 +29,7 @@ from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import read_small, require_small
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
+OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
 LARGEST_FILE = 16 << 20  # bytes: over half a million tokens, where GPT-2 has 50,257 in 1 MB
 ENDOFTEXT = "<|endoftext|>"
 GPT2_SHA256 = "ddcaf481643a99bd008b1c860f3b59d62ae5e9eb21af240ca07bae82f4552eb7"
@@ -140,7 +141,7 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
     - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, read without a network. Other files in that format
       are loaded too, and named by their hash;
-    - a folder written by `Tokenizer.save`;
+    - a folder written by `Tokenizer.save`, or a token store or run, which has one;
     - a tokenizer.json of Hugging Face's library `tokenizers`, or a folder with one, if it is a byte-level BPE with GPT-2's
       pattern. Its special tokens are left out, and `<|endoftext|>` has the last id.
 
@@ -150,13 +151,15 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
         return _download_gpt2()
     folder = Path(spec)
     if folder.is_file() and folder.suffix == ".json":
-        return _load_tokenizer_json(folder)
+        return _load_saved(folder.parent) if OURS in _read(folder) else _load_tokenizer_json(folder)
     if _is_huggingface(folder):
         return _load_tokenizer_json(folder / "tokenizer.json")
     if (folder / "tokenizer.json").exists() or (folder / "ranks.tiktoken").exists():
         return _load_saved(folder)
     if (folder / "vocab.bpe").exists() or (folder / "encoder.json").exists():
         return _load_gpt2_files(folder)
+    if (folder / "tokenizer").is_dir():
+        return load_tokenizer(folder / "tokenizer")
     raise InputError(
         f"tokenizer {str(spec)!r}: neither 'gpt2' nor a tokenizer.json, nor a folder with one, with"
         " vocab.bpe and encoder.json, or with a saved tokenizer"
@@ -222,7 +225,9 @@ def require_enough_text(lines: Iterable[str], vocab_size: int) -> None:
 
 
 def word_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which can spell any other text.
+    """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes.
+
+    A piece that is no word of the list is spelled with bytes, and with those words of the list that stand in it.
 
     A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words`
     in their order, and the last for `<|endoftext|>`: V = 256 + len(words) + 1. A word of a single byte, as ".", is
@@ -277,7 +282,7 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
 def _is_huggingface(folder: Path) -> bool:
     """Tells whether the folder's tokenizer.json is not one of ours, which is described by ranks.tiktoken beside it."""
     file = folder / "tokenizer.json"
-    return file.exists() and not (folder / "ranks.tiktoken").exists() and b"esnlm tokenizer" not in _read(file)
+    return file.exists() and not (folder / "ranks.tiktoken").exists() and OURS not in _read(file)
 
 
 def _load_tokenizer_json(file: Path) -> Tokenizer:

@@ -1,5 +1,6 @@
 """Reads the tokenizer.json of Hugging Face's library `tokenizers`, where it is a byte-level BPE with GPT-2's pattern."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,8 +23,8 @@ def character_of_byte() -> dict[int, str]:
 def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
     """Returns the rank of each token's bytes: the 256 bytes in the order of their ids, then the merges in their order.
 
-    These are the file's ids without its special tokens, which are left out. The ids move together where such a token stood
-    before or between them.
+    Special tokens are left out. Where the vocabulary has its tokens in the order of the merges, as trained ones do, the ids are the
+    file's, moved together where a special token stood before or between them; else they are other ids of the same tokens.
 
     Args:
         content: of the file.
@@ -53,7 +54,26 @@ def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
         _refuse(path, "two of its merges make one token")
     if any(left + right not in vocabulary for left, right in merges):
         _refuse(path, "a merge makes a token that has no id")
+    for (left, right), token in zip(merges, tokens[len(bytes_of) :], strict=True):
+        # tiktoken merges two neighbours that make a token, Hugging Face only those that a merge names. They must come to the same.
+        if _halves(token, ranks) != [bytes(bytes_of[each] for each in half) for half in (left, right)]:
+            _refuse(
+                path, f"its merges make {(left + right)!r} of other halves than {left!r} and {right!r}, which it names"
+            )
     return ranks
+
+
+def _halves(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
+    """Returns what the merges before that of a token make of its bytes: two parts, if the token can be made at all."""
+    parts = [bytes([byte]) for byte in token]
+    while len(parts) > 2:
+        pairs = [ranks.get(left + right, len(ranks)) for left, right in pairwise(parts)]
+        lowest = min(pairs)
+        if lowest >= ranks[token]:
+            break
+        place = pairs.index(lowest)
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    return parts
 
 
 def _pair(merge: Any) -> tuple[str, str]:

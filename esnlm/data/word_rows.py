@@ -1,5 +1,7 @@
 """Tables with a row a word, as reading times are published: which neighbouring rows make a sentence."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 
@@ -7,7 +9,10 @@ from esnlm.data.tables import Table
 from esnlm.errors import require
 from esnlm.runs.console import counted
 
-MARKS = set(".,;:!?")  # what stands behind a word without a space, in English and many other languages
+# Unicode's categories of marks that stand beside a word without a space: brackets, quotation marks, full stops and their like.
+# Dashes (Pd) are not among them, and neither are signs that stand for words.
+MARKS, WORDS = {"Ps", "Pe", "Pi", "Pf", "Po"}, set("&@#%*/\\")
+ENDING = re.compile(r"n['\u2019]t|['\u2019](s|re|ve|ll|d|m)", re.IGNORECASE)  # of the English word before it
 OFTEN = 0.05  # [ours] of the words, the same as the one before it in its sentence: far more than in any text
 
 
@@ -60,20 +65,29 @@ def split_rows(words: Sequence[str], documents: Sequence[range], split: Callable
     return found
 
 
-def find_doubts(words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None) -> list[str]:
+def find_doubts(
+    words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None, lines: Sequence[int]
+) -> list[str]:
     """Returns a line for each thing about the rows that may not be as it was meant.
 
     Args:
         words: n words.
         sentences: the rows of each sentence.
         keys: what told the sentences apart, one a row; None: they were split.
+        lines: of the file, one a row; there is a blank line wherever they jump.
     """
     found = []
-    marks = [word for word in words if set(word) <= MARKS]
-    if marks:
+    apart = [word for word in words if _belongs_to_a_word(word)]
+    if apart:
         found.append(
-            f"a punctuation mark stands alone in {counted(len(marks), 'row')}, such as {marks[0]!r}: it is scored with a space before it, which running"
-            " text does not have; to score it as running text, put it at the end of the word before"
+            f"a punctuation mark, or the ending of a word, stands alone in {counted(len(apart), 'row')}, such as {apart[0]!r}: it is scored"
+            " with a space before it, which running text does not have; to score it as running text, put it in the row of its word"
+        )
+    blank = sum(lines[row] > lines[row - 1] + 1 for rows in sentences for row in rows[1:])
+    if blank:
+        found.append(
+            f"{counted(blank, 'blank line')} in the midst of a sentence: a blank line ends none here; name with --sentence what all words"
+            " of a sentence share"
         )
     again = sum(words[row] == words[row - 1] for rows in sentences for row in rows[1:])
     if again > OFTEN * len(words):
@@ -90,3 +104,9 @@ def find_doubts(words: Sequence[str], sentences: Sequence[range], keys: Sequence
                 " document, name its column too (--sentence DOCUMENT SENTENCE); else sort the rows in the order of reading"
             )
     return found
+
+
+def _belongs_to_a_word(word: str) -> bool:
+    """Tells whether a row holds what running text writes together with the word before or after it."""
+    is_mark = all(unicodedata.category(each) in MARKS and each not in WORDS for each in word)
+    return is_mark or ENDING.fullmatch(word) is not None

@@ -22,8 +22,8 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
     """Returns a tokenizer: one that is there, or one made of sentences.
 
     Args:
-        spec: "words": a closed list of the words of the sentences, with the 256 bytes for any other text; "train:N": a BPE
-            of N ids, trained on the sentences (it needs esnlm[text]); "gpt2", or a folder or file, as `esnlm prepare` takes
+        spec: "words": a closed list of the words of the sentences, which with the 256 bytes spell any other text;
+            "train:N": a BPE of N ids, trained on the sentences (it needs esnlm[text]); "gpt2", or a folder or file, as `esnlm prepare` takes
             them; or a tokenizer.
         sentences: of which it is made.
 

@@ -46,7 +46,8 @@ def report(
 ) -> str:
     """Returns Markdown tables of finished runs, from their summaries and the reports in their evaluation/ folders.
 
-    Only bits per byte and nats per word compare runs of different vocabularies.
+    Only bits per byte and nats per word compare runs of different vocabularies, where they were validated on the same sentences. A note
+    below the table says where they were not.
 
     Args:
         runs: run directories.
@@ -74,7 +75,7 @@ def report(
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [*on_different_pairs(rows), *of_other_steps(rows)]
-    notes += [*continued(rows), *of_unfinished_epochs(rows)] if whole else []
+    notes += [*on_different_sentences(rows), *continued(rows), *of_unfinished_epochs(rows)] if whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
@@ -416,6 +417,31 @@ def of_other_steps(rows: Iterable[dict]) -> list[str]:
         for name, score in row["minimal_pairs"].items()
         if score["step"] != row["summary"].get("step", score["step"])
     ]
+
+
+def on_different_sentences(rows: Iterable[dict]) -> list[str]:
+    """Returns a line where not all runs were validated on the same sentences of a text, by how long their words are.
+
+    That is so where their texts differ, and also where their tokenizers do: a sentence may be too short for one of them only. Bits per
+    byte and nats per word are of one loss, so that their ratio tells the bytes of a word. Made-up text differs with the seed, and is
+    left out.
+    """
+    lengths: dict[str, float] = {}
+    for row in rows:
+        by_byte, by_word = (row["summary"].get(name) for name in ("val_bits_per_byte", "val_nats_per_word"))
+        if row["settings"]["data"]["kind"] == "store" and all(_is_positive(each) for each in (by_byte, by_word)):
+            lengths[row["run"]] = round(by_word / (by_byte * np.log(2)), 6)
+    if len(set(lengths.values())) < 2:
+        return []
+    first, last = min(lengths, key=lengths.__getitem__), max(lengths, key=lengths.__getitem__)
+    return [
+        f"not all runs were validated on the same sentences: their words have {lengths[first]:.4f} bytes in {first} and"
+        f" {lengths[last]:.4f} in {last}. To compare their losses or bits per byte, score both on one text (esnlm likelihood --text)"
+    ]
+
+
+def _is_positive(figure: object) -> bool:
+    return isinstance(figure, int | float) and 0 < figure < np.inf
 
 
 def on_different_pairs(rows: Iterable[dict]) -> list[str]:

@@ -60,8 +60,27 @@ def test_records_by_another_name_are_not_taken_for_text(folder, name):
         InputError, match=f"^{name}: JSON, which would be read as plain text with all its keys; name a file"
     ):
         find_inputs([name])
-    (folder / "braces.txt").write_text("{The cats} sleep.\n")
-    assert texts("braces.txt") == {"braces.txt": "{The cats} sleep."}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"text": "One."},\n{"text": "Two."}]',
+        '[\n  {\n    "text": "One."\n  }\n]',
+        '{\n  "te\\"xt": "One."\n}',
+        '["One.",\n"Two."]',
+    ],
+)
+def test_json_that_goes_over_lines_is_not_taken_for_text(folder, content):
+    (folder / "records.txt").write_text(content)
+    with pytest.raises(InputError, match="^records.txt: JSON, which would be read as plain text"):
+        find_inputs(["records.txt"])
+
+
+@pytest.mark.parametrize("content", ["{The cats} sleep.", "[Laughs] He sleeps.", '["No," he says.]', '{"No"} it is.'])
+def test_a_text_may_begin_with_a_bracket(folder, content):
+    (folder / "braces.txt").write_text(content + "\n")
+    assert texts("braces.txt") == {"braces.txt": content}
 
 
 def test_endings_may_be_in_capitals(folder):
@@ -109,6 +128,17 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     records = datasets.Dataset.from_dict({"story": LINES, "id": [1, 2, 3]})
     records.save_to_disk("saved")
     assert texts("hf:saved", text_field="story") == {"hf:saved": "\n\n".join(LINES)}
+    [source] = find_inputs(["hf:saved"], "story")
+    assert source.size == sum(len(text.encode()) for text in source.chunks())
+    for wanted, line in (
+        ("dev", "hf:saved:dev: it was saved by save_to_disk, and not as the split 'dev'; give hf:saved"),
+        (
+            "en:dev",
+            "hf:saved:en:dev: it was saved by save_to_disk, and has no configurations; give hf:saved:dev",
+        ),
+    ):
+        with pytest.raises(InputError, match=f"^{line}$"):
+            find_inputs([f"hf:saved:{wanted}"], "story")
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}
     with pytest.raises(

@@ -327,6 +327,19 @@ def test_a_few_tokens_that_are_cut_off_are_told_of_without_a_warning(tmp_path, s
     assert "cut        1 sentences to 16 tokens: 4 tokens left out, 2.6 % of all" in told and "warning" not in told
 
 
+def test_marks_of_other_tools_are_told_of(tmp_path, spelling, capfd):
+    text = (
+        "Once there was a cat.\n<|endoftext|>\nA dog ran.<|endoftext|> It barked.\n </s> \nThe tag </s> is text here.\n"
+    )
+    source = write(tmp_path / "a.txt", text)
+    store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
+    assert len(store) == 5, "they are text"
+    assert capfd.readouterr().err == (
+        f"warning: {tmp_path / 'store'}: '<|endoftext|>', or another mark like it, stands in the text 3 times: it is read as text, letter"
+        " by letter, and ends no document; where it ends one, put an empty line in its place\n"
+    )
+
+
 def test_progress_without_a_terminal_is_a_line_every_fifteen_seconds(monkeypatch, capfd):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -405,6 +418,15 @@ def test_settings_that_make_no_sense(tmp_path, spelling):
         sentences="punkt",
         language="klingon",
     )
+
+
+def test_settings_that_decide_nothing_are_refused(tmp_path, spelling):
+    write(tmp_path / "a.txt", random_text(0, 3))
+    for name, value in (("language", "german"), ("punkt_data", "nowhere")):
+        line = f"{name} is {value!r}: it is of Punkt, and sentences 'line' has none; leave one out"
+        refused(tmp_path, line, tokenizer=spelling, sentences="line", **{name: value})
+    line = "field is 'story': no input has records; it is for JSON lines, Parquet and hf:NAME; leave it out"
+    refused(tmp_path, line, tokenizer=spelling, field="story")
 
 
 def test_a_store_that_exists_is_refused_before_any_work(tmp_path, spelling):

@@ -30,6 +30,27 @@ def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):
     assert read_table(save(tmp_path, content), quotes=False).texts("text")[1:3] == ['"Come here.', 'I am late."']
 
 
+def test_quotation_marks_that_may_be_a_part_of_the_text_are_warned_of(tmp_path, capsys):
+    """Written by pandas, or by R, marks are around cells that need them, or around all text."""
+    asks = 'item\tword\n1\tShe\n1\tsaid\n1\t"No."\n1\t"Why?"\n'
+    assert read_table(save(tmp_path, asks)).texts("word") == ["She", "said", "No.", "Why?"]
+    assert capsys.readouterr().err == (
+        f"warning: {tmp_path / 'items.tsv'}:4: the quotation marks around 'No.', and in 1 more rows, are read as those of a quoted cell,"
+        " and left out; where they are a part of the text, double them (esnlm score takes them as they are with --no-quotes)\n"
+    )
+    by_r = '"item"\t"word"\n1\t"She"\n1\t"said"\n2\t"No."\n3\t"17"\n'
+    in_need = 'item\tword\n1\tShe\n2\t"""No."""\n3\t"said\tno"\n'
+    in_notes = 'item\tword\n1\tShe\n"2"\tsaid\n'
+    for text, name in ((by_r, "a.tsv"), (in_need, "b.tsv"), (in_notes, "c.tsv"), (asks.replace("\t", ","), "d.csv")):
+        table = read_table(save(tmp_path, text, name))
+        if name != "b.tsv":
+            table.texts("word")
+        assert not capsys.readouterr().err, name
+    read_table(save(tmp_path, asks), quotes=False).texts("word")
+    read_table(save(tmp_path, in_need.replace("\tno", " no"))).column("word")
+    assert not capsys.readouterr().err
+
+
 def test_tsv_and_csv(tmp_path):
     for name, mark in {"items.tsv": "\t", "items.csv": ",", "items.txt": "\t"}.items():
         lines = [["item", "text"], ["1", '"The ""cats"" sleep, or\nrest."'], ["2", " The dog "]]

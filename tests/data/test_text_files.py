@@ -94,6 +94,14 @@ def test_read_lines_keeps_the_numbering(tmp_path):
     assert read_lines(write(tmp_path / "c.txt", b"one\n")) == ["one"]
 
 
+def test_documents_are_no_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "The cats sleep."}\n')
+    with pytest.raises(
+        InputError, match=r"a.jsonl: holds documents, and lines of plain text are read here; write a sentence"
+    ):
+        read_lines(tmp_path / "a.jsonl")
+
+
 def test_read_lines_of_standard_input(tmp_path, monkeypatch):
     with open(write(tmp_path / "a.txt", b"one\ntwo\n")) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)

@@ -152,6 +152,17 @@ def test_a_saved_tokenizer_is_the_same(gpt2, tmp_path):
         assert sorted(path.name for path in folder.iterdir()) == ["ranks.tiktoken", "tokenizer.json"]
 
 
+def test_the_file_the_store_and_the_run_that_have_a_tokenizer_name_it(tmp_path):
+    saved = word_tokenizer(["cat"])
+    saved.save(tmp_path / "store" / "tokenizer")
+    for spec in ("store", "store/tokenizer", "store/tokenizer/tokenizer.json"):
+        assert load_tokenizer(tmp_path / spec).sha256 == saved.sha256
+
+
+def test_a_word_that_is_not_in_the_list_is_spelled_with_bytes_and_the_words_in_it():
+    assert word_tokenizer([" a", " an", "is"]).encode(" analysis") == [257, *b"alys", 258]
+
+
 def test_the_hash_is_of_the_ids_alone():
     tokenizer = word_tokenizer(["the", "cat"])
     assert Tokenizer("other", tokenizer.pattern, tokenizer.ranks).sha256 == tokenizer.sha256

@@ -55,6 +55,19 @@ def test_it_gives_the_tokens_that_tokenizers_gives(trained, tmp_path):
         assert ours.encode(text) == [i - 2 for i in theirs.ids]  # the ids move by the two special tokens before them
 
 
+def test_merges_that_tiktoken_would_take_in_another_order_are_refused(trained, tmp_path):
+    """tiktoken merges whatever makes a token. Here "bc" comes first, and Hugging Face has no merge of "a" and "bc"."""
+    tree, path = json.loads(trained.to_str()), tmp_path / "tokenizer.json"
+    tree["model"]["merges"] = [["b", "c"], ["a", "b"], ["ab", "c"]]
+    tree["model"]["vocab"] |= {"bc": 1000, "ab": 1001, "abc": 1002}
+    path.write_text(json.dumps(tree))
+    assert tokenizers.Tokenizer.from_str(json.dumps(tree)).encode("abc").tokens == ["a", "bc"]
+    with pytest.raises(
+        InputError, match="its merges make 'abc' of other halves than 'ab' and 'c', which it names; give"
+    ):
+        load_tokenizer(path)
+
+
 def test_what_was_loaded_is_saved_as_any_other(trained, tmp_path):
     trained.save(str(tmp_path / "tokenizer.json"))
     ours = load_tokenizer(tmp_path / "tokenizer.json")

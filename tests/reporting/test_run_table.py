@@ -168,6 +168,27 @@ def test_other_pairs_are_not_passed_over(make_run):
     assert run_table.report(runs).endswith("\n\nblimp-paper: not all runs were scored on the same pairs\n")
 
 
+def test_losses_on_other_sentences_are_not_passed_over(make_run):
+    """One tokenizer drops a sentence that another keeps, so that bits per byte are of two texts."""
+
+    def run(name, nats, words, size, text="a"):
+        folder = make_run(name, text=text)
+        figures = {"val_bits_per_byte": nats / np.log(2) / size, "val_nats_per_word": nats / words}
+        file = folder / "summary.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | figures))
+        return folder
+
+    same = [run("a", 1000.0, 200, 1100), run("b", 987.654321, 200, 1100)]
+    assert "the same sentences" not in run_table.report(same)
+    other = run("c", 1000.0, 190, 1060)
+    assert run_table.report([*same, other]).endswith(
+        "\n\nnot all runs were validated on the same sentences: their words have 5.5000 bytes in a and 5.5789 in c. To compare their losses"
+        " or bits per byte, score both on one text (esnlm likelihood --text)\n"
+    )
+    made_up = run("d", 1000.0, 190, 1060, text=None)
+    assert "the same sentences" not in run_table.report([*same, made_up])
+
+
 def test_a_diverged_run_has_its_row(make_run):
     run = make_run("a")
     file = run / "summary.json"
