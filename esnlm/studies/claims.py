@@ -97,7 +97,7 @@ def _select(selection: Selection, outcome: Outcome) -> list[Cell]:
 
 def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome) -> str:
     """Returns what a check lacks, or ""."""
-    fewest = 2 if part.check in ("falls", "rises") and part.selections[0].along else 1
+    fewest = 2 if part.check in ("falls", "rises") else 1
     for selection, cells in zip(part.selections, chosen, strict=True):
         for name in selection.cells:
             if name not in outcome.cells:
@@ -106,11 +106,21 @@ def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome
             bounds = f" from {_number(selection.first)}" if selection.first > -math.inf else ""
             bounds += f" to {_number(selection.last)}" if selection.last < math.inf else ""
             which = f"{selection.case}, {selection.along}" if selection.case else selection.along
-            return f"{part.study} has {counted(len(cells), 'cell')} of {which}{bounds}"
+            of_axis = f" of {which}{bounds}" if selection.along else ", and a sentence about a sequence needs two"
+            return f"{part.study} has {counted(len(cells), 'cell')}{of_axis}"
+        if selection.along and (others := _find_other_axes(selection.along, cells)):
+            return f"the cells of {selection.along} in {part.study} differ in {', '.join(others)}, too: name them with cells"
         for cell in cells:
             if not cell.measured(part.measure):
                 return f"no {MEASURES[part.measure][0]} of {cell.name}"
     return ""
+
+
+def _find_other_axes(axis: str, cells: Sequence[Cell]) -> list[str]:
+    """Returns the axes, but one, on which cells have more than one value."""
+    points = [cell.off_axis(axis) for cell in cells]
+    keys = dict.fromkeys(key for point in points for key in point)
+    return [key for key in keys if any(point.get(key) != points[0].get(key) for point in points)]
 
 
 def _reservations(cells: Sequence[Cell], part: Part) -> str:
@@ -134,7 +144,7 @@ def _label(part: Part, cell: Cell) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) or float(value).is_integer() else f"{value:.10g}"
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.10g}"
 
 
 def _summarize(cell: Cell, measure: str) -> str:

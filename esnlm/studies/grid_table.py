@@ -101,7 +101,10 @@ def read_measures(run: GridRun) -> dict[str, Any]:
         # It is that of a sample under the finished readout, or of the last few updates: not the mean over an epoch of Ueda et al. 2025a.
         numbers["train_nll"] = None
     pairs = row["minimal_pairs"].get("blimp-paper", {})
-    numbers["blimp"] = pairs.get("accuracy") if pairs.get("step") == summary["step"] else None
+    is_of_end = pairs.get("step") == summary["step"]
+    numbers["blimp"] = (
+        pairs.get("accuracy") if is_of_end else None
+    )  # A model that has collapsed was scored, and has none.
     device, versions = summary["device"], summary["versions"]
     origin = f"{run_table.machine(device)}; " + ", ".join(
         f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")
@@ -117,7 +120,7 @@ def read_measures(run: GridRun) -> dict[str, Any]:
     hashes = {
         "settings_sha256": row["settings_sha256"],
         "data_sha256": summary.get("data_sha256"),
-        "pairs_sha256": None if numbers["blimp"] is None else pairs["data_sha256"],
+        "pairs_sha256": pairs["data_sha256"] if is_of_end else None,
     }
     if numbers["blimp"] is not None:  # A score says little without what word frequency and length alone have.
         hashes |= {f"blimp_{name}": pairs.get(name) for name in BASELINES}

@@ -24,8 +24,21 @@ class Cell(NamedTuple):
         return {run["seed"]: float(run[measure]) for run in self.runs if run.get(measure) is not None}
 
     def on_axis(self, axis: str) -> Any:
-        """Returns its value on an axis, named by its dotted key or the last part of it; None where it is on none."""
-        return next((value for key, value in self.values.items() if axis in (key, key.rpartition(".")[2])), None)
+        """Returns its value on an axis, named by its dotted key or the last part of it; None where it is on none.
+
+        YAML reads 1e-3 as a text. A text that is a number is given as one.
+        """
+        value = next((value for key, value in self.values.items() if _is_named(axis, key)), None)
+        if not isinstance(value, str):
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            return value
+
+    def off_axis(self, axis: str) -> dict[str, Any]:
+        """Returns its values on all other axes, by dotted key."""
+        return {key: value for key, value in self.values.items() if not _is_named(axis, key)}
 
 
 class Slope(NamedTuple):
@@ -72,6 +85,10 @@ def read(folder: Path) -> Outcome | None:
     except (AttributeError, KeyError, TypeError, ValueError):
         raise _damaged(folder / "table.json") from None
     return Outcome(folder.name, tree["note"], tree["command"], {cell.name: cell for cell in cells}, {}, None)
+
+
+def _is_named(axis: str, key: str) -> bool:
+    return axis in (key, key.rpartition(".")[2])
 
 
 def _read_slopes(folder: Path) -> Outcome | None:

@@ -159,13 +159,14 @@ class _Run:
         if status in (0, OUTPUT_LOST):
             self.lost = self.lost or status == OUTPUT_LOST
             value = measure(self.search, number)[self.search.objective]
+            summary = RunDirectory(self.search.directory(number)).read_summary()
+            # A model that has diverged may have a figure by chance. One that has collapsed, and answers all pairs alike, has no accuracy.
+            diverged = summary is not None and summary["status"] == "diverged"
+            if diverged or (value is None and self.search.objective == "blimp"):
+                self.trials.complete(number, math.nan)
+                return True
             if value is not None:
                 self.trials.complete(number, value)
-                return True
-            # Diverged models may have no accuracy; other runs have a validation text or have none.
-            summary = RunDirectory(self.search.directory(number)).read_summary()
-            if summary is not None and summary["status"] == "diverged":
-                self.trials.complete(number, math.nan)
                 return True
             reason = f"the run has no {self.search.objective}: give it validation text, or choose another objective"
             self.trials.fail(number, reason, for_good=True)

@@ -52,6 +52,8 @@ class Trials:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.search = search
+        # Optuna takes what is measured on the way for the objective. Where that is to be large, a loss is told with its sign changed.
+        self._sign = -1.0 if search.direction == "maximize" else 1.0
         file = search.out / STORAGE
         if file.exists() and not file.read_bytes().startswith(SQLITE):
             raise InputError(f"{file}: cannot be used (no SQLite file); choose another folder with --out")
@@ -72,6 +74,8 @@ class Trials:
             reason = str(error).split("\n")[0]
             raise InputError(f"{file}: cannot be used ({reason}); choose another folder with --out") from None
         definition = spell_nonfinite(search.definition)
+        if self._sign < 0 and search.pruner == "median":
+            definition["pruning"] = "by losses with their sign changed"  # which an earlier version did not do
         if begun is None:
             self._study.set_user_attr("definition", definition)
         else:
@@ -96,8 +100,8 @@ class Trials:
                 number=trial.number,
                 state=trial.state.name.lower(),
                 values=dict(trial.params),
-                objective=trial.value,
-                reports=dict(trial.intermediate_values),
+                objective=_changed(trial.value, self._sign) if trial.state.name == "PRUNED" else trial.value,
+                reports={step: self._sign * value for step, value in trial.intermediate_values.items()},
                 error=trial.user_attrs.get("error"),
             )
             for trial in self._study.get_trials(deepcopy=False)
@@ -143,7 +147,7 @@ class Trials:
         found = read_reports(self.search.directory(number), self.search.prune_by)
         new = [step for step in found if step not in known]
         for step in new:
-            trial.report(found[step], step)
+            trial.report(self._sign * found[step], step)
         return max(found) if new and trial.should_prune() else None
 
     def complete(self, number: int, value: float) -> None:
@@ -169,6 +173,10 @@ class Trials:
         trial.set_user_attr("error", reason)
         if for_good:
             self._study.tell(trial, state=TrialState.FAIL)
+
+
+def _changed(value: float | None, sign: float) -> float | None:
+    return None if value is None else sign * value
 
 
 def require_optuna() -> None:

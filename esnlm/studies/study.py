@@ -103,7 +103,7 @@ def run_study(
     grid = dataclasses.replace(grid, changed=_find_changed(grid, runs, overrides))
     folder.require_own(grid.out, grid.name)
     ours = runs if part is None else runs[part.first :: part.step]
-    if status := _check_begun(ours):
+    if status := _check_begun(runs):  # also those of other processes, since one table has all of them
         return status
     require_texts((run.directory, run.experiment.data) for run in runs)
     digest = None

@@ -152,6 +152,38 @@ def test_cells_are_compared_with_one_of_another_family(claims, tmp_path):
     assert found.differences[0].mean == pytest.approx(0.9)
 
 
+def test_cells_that_differ_in_another_setting_are_no_sequence(claims, tmp_path):
+    """The effect of the learning rate would else decide a sentence about the size."""
+    cells = [
+        cell({"model.reservoir.state_size": size, "training.learning_rate": rate}, val_nll=[5.0 + 10 * rate] * 3)
+        for size in (512, 1024)
+        for rate in (0.001, 0.01)
+    ]
+    found = verdict_of(parts(claims)[0], tmp_path, cells)
+    assert (found.verdict, found.differences) == (Verdict.NOT_TESTED, ())
+    assert found.reason == "the cells of state_size in size differ in training.learning_rate, too: name them with cells"
+
+
+def test_a_number_that_yaml_reads_as_a_text_is_a_number(claims, tmp_path):
+    cells = [
+        cell({"model.reservoir.state_size": size}, val_nll=[nll] * 3)
+        for size, nll in (("5e2", 4.0), (600, 5.0), (700, 4.9))
+    ]
+    found = verdict_of(parts(claims)[0], tmp_path, cells)
+    assert found.verdict == Verdict.DOES_NOT_HOLD and [each.name for each in found.differences] == [
+        "600 - 500",
+        "700 - 600",
+    ]
+
+
+def test_one_cell_is_no_sequence(tmp_path):
+    file = tmp_path / "claims.yaml"
+    file.write_text(CLAIMS.replace("falls: {along: state_size}", "falls: {cells: [state_size=512]}"))
+    found = verdict_of(parts(file)[0], tmp_path, sizes(*FALLING))
+    assert found.verdict == Verdict.NOT_TESTED
+    assert found.reason == "size has 1 cell, and a sentence about a sequence needs two"
+
+
 def test_a_case_chooses_its_own_cells(tmp_path):
     file = tmp_path / "claims.yaml"
     file.write_text(CLAIMS.replace("falls: {along: state_size}", "falls: {along: state_size, case: ESN+i}"))

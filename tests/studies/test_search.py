@@ -1,5 +1,6 @@
 """A search: its file, its trials one by one and side by side, stopped and gone on with, its table, picture and best settings."""
 
+import dataclasses
 import json
 import math
 import os
@@ -259,6 +260,59 @@ def test_a_run_that_fails_is_tried_again(fake, monkeypatch, tmp_path, capsys):
     )
     monkeypatch.setattr(PoolHere, "do", do)
     assert study.run_study(file, out, jobs=1) == 0 and fake == [0, 2, 1]
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_trial_with_the_higher_losses_is_given_up_whichever_way_the_objective_goes(direction, optuna, tmp_path):
+    text = SEARCH.replace("trials: 3", "trials: 9\npruner: median\nprune_by: train_nll")
+    its = parse(write(tmp_path, text.replace("base:", f"out: {tmp_path}/out\nbase:")))
+    if direction == "maximize":
+        its = dataclasses.replace(its, objective="blimp")
+    assert its.direction == direction
+    its.out.mkdir()
+
+    def measure(number, *losses):
+        its.directory(number).mkdir(parents=True)
+        lines = [json.dumps({"step": step, "train_nll": loss}) for step, loss in enumerate(losses, start=1)]
+        (its.directory(number) / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+    with Trials(its) as trials:
+        for _ in range(6):
+            number = trials.ask()
+            measure(number, 6.0, 5.8)
+            assert trials.report(number) is None
+            trials.complete(number, 60.0)
+        better, worse = trials.ask(), trials.ask()
+        measure(better, 5.0, 4.0)
+        measure(worse, 9.0, 9.5)
+        assert (trials.report(better), trials.report(worse)) == (None, 2)
+        trials.prune(worse)
+        assert trials.all()[worse].reports == {1: 9.0, 2: 9.5} and trials.all()[worse].objective == 9.5
+
+
+@pytest.mark.parametrize("status, accuracy", [("diverged", 99.0), ("finished", None)], ids=["diverged", "collapsed"])
+def test_a_model_that_is_of_no_use_wins_no_search(status, accuracy, fake, monkeypatch, tmp_path, capsys):
+    """A diverged model may be right by chance. One that has collapsed was scored, and has no accuracy."""
+
+    def of_no_use(run):
+        first = run.directory.name == "trial-0000"
+        return read_measures(run) | {"blimp": accuracy if first else 60.0}
+
+    def do(pool, job):
+        code = done(pool, job)
+        file = RunDirectory(Path(job.arguments[0].run)).summary
+        if job.name == "trial-0000":
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"status": status}))
+        return code
+
+    done = PoolHere.do
+    monkeypatch.setattr(PoolHere, "do", do)
+    monkeypatch.setattr(search_table, "read_measures", of_no_use)
+    text = SEARCH.replace("trials: 3", "trials: 3\nobjective: blimp")
+    assert study.run_study(write(tmp_path, text), tmp_path / "out") == 0
+    trials = json.loads((tmp_path / "out" / "table.json").read_text())["trials"]
+    assert [trial["objective"] for trial in trials if trial["number"] == 0] == ["-inf"]
+    assert trials[0]["number"] != 0, "the best stands first"
 
 
 def test_a_diverged_trial_is_the_worst(fake, optuna, tmp_path):

@@ -589,6 +589,18 @@ def test_the_processes_of_an_array_share_the_runs(finished, copying, tmp_path):
     assert len(copying) == 4
 
 
+def test_a_study_that_changes_between_the_processes_of_an_array_is_refused(finished, copying, tmp_path, capfd):
+    """Each has runs of its own, and the mean over them would be of two settings."""
+    file, out = write(tmp_path), tmp_path / "out"
+    assert study.run_study(file, out, part=study.parse_part("0/2")) == 0
+    before = (out / "table.json").read_text()
+    base = file.parent / "base.yaml"
+    base.write_text(base.read_text().replace("rank: 4", "rank: 8"))
+    with pytest.raises(InputError, match="begun with another configuration"):
+        study.run_study(file, out, part=study.parse_part("1/2"))
+    assert (out / "table.json").read_text() == before
+
+
 @pytest.mark.parametrize(
     "text, line",
     [
