@@ -267,7 +267,7 @@ def test_the_trial_with_the_higher_losses_is_given_up_whichever_way_the_objectiv
     text = SEARCH.replace("trials: 3", "trials: 9\npruner: median\nprune_by: train_nll")
     its = parse(write(tmp_path, text.replace("base:", f"out: {tmp_path}/out\nbase:")))
     if direction == "maximize":
-        its = dataclasses.replace(its, objective="blimp")
+        its = dataclasses.replace(its, objective="blimp", direction="maximize")
     assert its.direction == direction
     its.out.mkdir()
 
