@@ -74,7 +74,7 @@ def report(
         tables = [accuracy_table(groups, by, f"blimp-{scoring}")]
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
-    notes += [*on_different_pairs(rows), *of_other_steps(rows)]
+    notes += [*diverged(groups), *on_different_pairs(rows), *of_other_steps(rows)]
     notes += [*on_different_sentences(rows), *continued(rows), *of_unfinished_epochs(rows)] if whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
@@ -386,6 +386,17 @@ def machine(device: Mapping[str, Any]) -> str:
         'cpu x 1, 2 cores'
     """
     return f"{device['kind']} x {device['count']}, {counted(device['cores'], 'core')}"
+
+
+def diverged(groups: Iterable[list[dict]]) -> list[str]:
+    """Returns a line for each run that diverged, which says whether a mean over seeds counts it."""
+    return [
+        f"{row['run']} diverged: a train or validation NLL is not finite or above 10 ln V"
+        + ("; the mean over seeds counts it all the same" if len(group) > 1 else "")
+        for group in groups
+        for row in group
+        if row["summary"].get("status") == "diverged"
+    ]
 
 
 def continued(rows: Iterable[dict]) -> list[str]:

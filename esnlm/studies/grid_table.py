@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.reporting import run_table
-from esnlm.reporting.mean_text import format_mean, format_value
+from esnlm.reporting.mean_text import format_mean, format_runs, format_value
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
@@ -83,6 +83,7 @@ def write_table(grid: Grid, cells: list[dict[str, Any]], command: str, plot: str
         "units": "NLL in nats per token, blimp in percent; means over seeds with one standard error,"
         " sd (n - 1) / sqrt n",
         "columns": {name: dict(zip(("title", "digits"), MEASURES[name], strict=True)) for name in grid.columns},
+        "seeds": list(grid.seeds),
         "cells": cells,
         "notes": notes,
         "reference": {"source": grid.source, "cells": grid.published},
@@ -144,7 +145,7 @@ def _rows(grid: Grid, cells: list[dict[str, Any]]) -> tuple[list[str], list[list
     rows = []
     for cell in cells:
         values = _format_row(grid, published, cell["cell"], cell["means"], len(cell["runs"]))
-        rows.append([cell["cell"], _format_runs(cell, len(grid.seeds)), *values])
+        rows.append([cell["cell"], format_runs(cell["runs"], len(grid.seeds)), *values])
     known = {cell["cell"] for cell in cells}
     rows += [
         [name, "published only", *_format_row(grid, published, name, {}, 0)]
@@ -222,11 +223,6 @@ def _notes(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
         changed = ", ".join(f"{key} {value}" for key, value in grid.changed.items())
         found.append(f"The published values are of other settings: the command line changed them to {changed}.")
     return found
-
-
-def _format_runs(cell: dict[str, Any], asked: int) -> str:
-    done, diverged = len(cell["runs"]), sum(run["status"] == "diverged" for run in cell["runs"])
-    return (f"{done}" if done == asked else f"{done} of {asked}") + (f", {diverged} diverged" if diverged else "")
 
 
 def _format_row(grid: Grid, published: set[str], name: str, means: dict[str, Any], runs: int) -> list[str]:

@@ -198,6 +198,15 @@ def test_a_diverged_run_has_its_row(make_run):
     assert "| 100 | inf | nan |" in run_table.report([run])
 
 
+def test_a_mean_over_a_diverged_run_says_so(make_run):
+    runs = [make_run(f"a-seed{seed}", seed=seed, val_nll=5.0 + 600 * seed) for seed in (0, 1)]
+    file = runs[1] / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"status": "diverged"}))
+    line = "\n\na-seed1 diverged: a train or validation NLL is not finite or above 10 ln V"
+    assert f"{line}; the mean over seeds counts it all the same\n" in run_table.report(runs, seeds=True)
+    assert f"{line}\n" in run_table.report(runs) and "a-seed0 diverged" not in run_table.report(runs)
+
+
 @pytest.mark.parametrize(("there", "lost"), [("table.csv", "table.csv"), ("table.json", "table.json")])
 def test_a_table_replaces_nothing_but_a_table(make_run, tmp_path, there, lost):
     run = make_run("a")

@@ -5,7 +5,7 @@ from typing import Any
 
 from esnlm.errors import InputError
 from esnlm.reporting.html.markup import Cell, Html, command, join, note, table
-from esnlm.reporting.mean_text import format_mean
+from esnlm.reporting.mean_text import format_mean, format_runs
 from esnlm.runs.json_file import parse_json
 
 
@@ -53,7 +53,7 @@ def _grid(tree: dict[str, Any]) -> Html:
     cells = {cell["cell"]: cell for cell in tree["cells"]}
     rows = []
     for cell in [*cells, *(name for name in published if name not in cells)]:
-        row: list[Any] = [cell, len(cells[cell]["runs"]) if cell in cells else "published"]
+        row: list[Any] = [cell, _runs(cells[cell], tree) if cell in cells else "published"]
         for name, column in columns.items():
             its_runs = len(cells[cell]["runs"]) if cell in cells else 0
             row.append(_cell(cells[cell]["means"][name] if cell in cells else {}, column["digits"], its_runs))
@@ -70,6 +70,12 @@ def _grid(tree: dict[str, Any]) -> Html:
         note(f"Published: {source}") if source else None,
         command(tree["command"]) if tree["command"] else None,
     )
+
+
+def _runs(cell: dict[str, Any], tree: dict[str, Any]) -> Cell:
+    """Returns the runs of a cell as table.md tells of them. Tables of earlier versions do not say how many were asked for."""
+    done = len(cell["runs"])
+    return Cell(format_runs(cell["runs"], len(tree["seeds"]) if "seeds" in tree else done), done)
 
 
 def _search(tree: dict[str, Any]) -> Html:

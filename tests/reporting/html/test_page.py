@@ -109,11 +109,14 @@ def test_a_study(make_run, tmp_path):
         "study": f"sizes {WORSE}",
         "note": "Does it grow?",
         "command": "esnlm study sizes.yaml",
+        "seeds": [0, 1, 2],
         "columns": {"val_nll": {"title": "val NLL", "digits": 3}, "blimp": {"title": "minimal pairs, %", "digits": 1}},
         "cells": [
             {
                 "cell": "esn",
-                "runs": [{"run": f"esn-seed{seed}"} for seed in (0, 1)],
+                "runs": [
+                    {"run": f"esn-seed{i}", "status": status} for i, status in enumerate(("finished", "diverged"))
+                ],
                 "means": {
                     "val_nll": {"mean": 5.0625, "se": 0.0625, "n": 2},
                     "blimp": {"mean": 54.0, "se": None, "n": 1},
@@ -131,6 +134,7 @@ def test_a_study(make_run, tmp_path):
     assert "54.0 of 1" in page.text and "5.062 (0.062) of" not in page.text
     for part in ("A study of 2 finished runs", "5.062 (0.062)", "5.250 (0.125)", "people", "esn (2 seeds)", WORSE):
         assert part in page.text
+    assert "2 of 3, 1 diverged" in page.text, "as table.md says it"
     assert study.read(tmp_path) is None and page.elements.count("script") == 1
 
 
@@ -144,6 +148,16 @@ def test_the_page_says_what_keeps_runs_apart(make_run, tmp_path):
     page = Reader((tmp_path / "page.html").read_text()).text
     assert "b goes on from gone: its words are those since then." in page and "(2 seeds)" not in page
     assert "b: blimp-paper is of update 7, and the run ended at 1,007." in page and "a: blimp-paper is of" not in page
+
+
+def test_the_page_of_several_runs_names_those_that_diverged(make_run, tmp_path):
+    runs = [make_run(f"a-seed{seed}", seed=seed) for seed in (0, 1)]
+    summary = json.loads((runs[1] / "summary.json").read_text())
+    (runs[1] / "summary.json").write_text(json.dumps(summary | {"status": "diverged"}))
+    write_page(runs, tmp_path / "page.html", True)
+    page = Reader((tmp_path / "page.html").read_text()).text
+    assert "a (2 seeds)" in page and "a-seed1 diverged: a train or validation NLL is not finite" in page
+    assert "a-seed0 diverged" not in page
 
 
 def test_only_pages_are_replaced(make_run, tmp_path):
