@@ -76,6 +76,7 @@ def report(
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [*diverged(groups), *on_different_pairs(rows), *of_other_steps(rows)]
     notes += [*on_different_sentences(rows), *continued(rows), *of_unfinished_epochs(rows)] if whole else []
+    notes += of_missing_reports(groups) if whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
     if out is not None:
@@ -418,6 +419,18 @@ def of_unfinished_epochs(rows: Iterable[dict]) -> list[str]:
 def _reports_of_all(group: list[dict]) -> list[str]:
     """Returns the names of the reports that every run of a group has."""
     return [name for name in group[0]["minimal_pairs"] if all(name in row["minimal_pairs"] for row in group)]
+
+
+def of_missing_reports(groups: Iterable[list[dict]]) -> list[str]:
+    """Returns a line for each report that some runs of a group lack, so that the table has no row of it."""
+    lines = []
+    for group in groups:
+        for name in dict.fromkeys(name for row in group for name in row["minimal_pairs"]):
+            missing = sum(name not in row["minimal_pairs"] for row in group)
+            if missing:
+                verb = "has" if missing == 1 else "have"
+                lines.append(f"{name}: {missing} of {len(group)} runs of {name_group(group)} {verb} no such report")
+    return lines
 
 
 def of_other_steps(rows: Iterable[dict]) -> list[str]:

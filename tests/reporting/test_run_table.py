@@ -207,6 +207,16 @@ def test_a_mean_over_a_diverged_run_says_so(make_run):
     assert f"{line}\n" in run_table.report(runs) and "a-seed0 diverged" not in run_table.report(runs)
 
 
+def test_a_report_that_some_seeds_lack_is_told_of(make_run):
+    runs = [make_run(f"a-seed{seed}", seed=seed) for seed in range(3)]
+    assert "no such report" not in run_table.report(runs, seeds=True)
+    (runs[1] / "evaluation" / "blimp-paper.json").unlink()
+    table = run_table.report(runs, seeds=True)
+    assert table.endswith("\n\nblimp-paper: 1 of 3 runs of a (3 seeds) has no such report\n")
+    assert "accuracy" not in table, "a mean over fewer runs would not be that of the row above"
+    assert "no such report" not in run_table.report(runs)
+
+
 @pytest.mark.parametrize(("there", "lost"), [("table.csv", "table.csv"), ("table.json", "table.json")])
 def test_a_table_replaces_nothing_but_a_table(make_run, tmp_path, there, lost):
     run = make_run("a")

@@ -99,7 +99,7 @@ def _table(groups: list[list[dict]]) -> Html:
     told = [f"{run_table.SEEDS_NOTE}."] if any(len(group) > 1 for group in groups) else []
     if len({str(row["summary"].get("data_sha256", {}).get("tokenizer")) for group in groups for row in group}) > 1:
         told.append("The runs are of different tokenizers: only bits per byte and nats per word compare their losses.")
-    told += [f"{line}." for line in run_table.diverged(groups)]
+    told += [f"{line}." for line in (*run_table.diverged(groups), *run_table.of_missing_reports(groups))]
     every = [row for group in groups for row in group]
     for find in (
         run_table.continued,
