@@ -11,6 +11,7 @@ from esnlm import commands
 from esnlm.config import ParentConfig
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import mcnemar
+from esnlm.reporting import run_table
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.page import write_page
@@ -158,6 +159,19 @@ def test_the_page_of_several_runs_names_those_that_diverged(make_run, tmp_path):
     page = Reader((tmp_path / "page.html").read_text()).text
     assert "a (2 seeds)" in page and "a-seed1 diverged: a train or validation NLL is not finite" in page
     assert "a-seed0 diverged" not in page
+
+
+def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
+    runs = [make_run(f"a-seed{seed}", seed=seed, text="t") for seed in (0, 1)]
+    for run, words in zip(runs, (200, 190), strict=True):
+        summary = json.loads((run / "summary.json").read_text())
+        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
+        (run / "summary.json").write_text(json.dumps(summary | figures))
+    for by_seed in (False, True):
+        write_page(runs, tmp_path / "page.html", by_seed)
+        page = Reader((tmp_path / "page.html").read_text()).text
+        assert "not all runs were validated on the same sentences" in page
+        assert (run_table.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
 
 
 def test_only_pages_are_replaced(make_run, tmp_path):
