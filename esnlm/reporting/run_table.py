@@ -359,24 +359,37 @@ def name_group(group: Sequence[dict]) -> str:
     return f"{names[0]} and {counted(len(names) - 1, 'more seed')}"
 
 
-def group_by_seed(rows: Sequence[dict], runs: Sequence[Path]) -> list[list[dict]]:
+def group_by_seed(rows: Sequence[dict], runs: Sequence[Path], twins: bool = False) -> list[list[dict]]:
     """Returns the rows of runs in groups that differ in nothing but their seed, in the order of each group's first run.
 
     See `all_but_seed` for what they have in common.
 
+    Args:
+        rows: from `identify` or `row`.
+        runs: their directories.
+        twins: whether a run whose seed its group has already is a group of its own. A mean would count the seed twice.
+
     Raises:
-        InputError: two runs of a group have one seed, so that a mean would count it twice.
+        InputError: two runs of a group have one seed, and `twins` is not set.
     """
-    groups: dict[str, list[dict]] = {}
+    groups: list[list[dict]] = []
+    group_of: dict[str, list[dict]] = {}
     for row, run in zip(rows, runs, strict=True):
-        group = groups.setdefault(json.dumps(all_but_seed(run)), [])
-        for other in group:
+        key = json.dumps(all_but_seed(run))
+        group = group_of.get(key, [])
+        twin = next((other for other in group if other["seed"] == row["seed"]), None)
+        if twin is not None:
             require(
-                other["seed"] != row["seed"],
-                f"{other['run']} and {row['run']}: the same settings and the same seed, {row['seed']}; name one of them",
+                twins,
+                f"{twin['run']} and {row['run']}: the same settings and the same seed, {row['seed']}; name one of them",
             )
+            groups.append([row])
+            continue
+        if not group:
+            group_of[key] = group
+            groups.append(group)
         group.append(row)
-    return list(groups.values())
+    return groups
 
 
 def machine(device: Mapping[str, Any]) -> str:

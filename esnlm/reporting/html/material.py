@@ -35,6 +35,7 @@ class Material:
         self.row: dict[str, Any] = run_table.row(folder)
         self.experiment: Experiment = config_io.read_begun(self.directory.config)
         self.name: str = self.row["run"] or folder.resolve().name
+        self.may_group = True  # whether it may be one row with other seeds
         self.may_load = True  # whether the page has the time to load the model
 
     @property

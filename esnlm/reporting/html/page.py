@@ -44,7 +44,11 @@ def write_page(
     found = [run for path in paths for run in (study.runs(path, studies[path]) if path in studies else [path])]
     folders = list({folder.resolve(): folder for folder in found}.values())  # each once
     require(bool(folders), f"{paths[0]}: a study without a finished run: go on with its command first")
-    page = render(list(studies.values()), [Material(folder, scoring) for folder in folders], by_seed, made_by)
+    materials = [Material(folder, scoring) for folder in folders]
+    trials = {run for folder, tree in studies.items() if study.is_search(tree) for run in study.runs(folder, tree)}
+    for material, folder in zip(materials, folders, strict=True):
+        material.may_group = folder not in trials
+    page = render(list(studies.values()), materials, by_seed, made_by)
     write_file(out, page)
     return f"written: {out} ({len(page.encode()) / 1e3:,.0f} kB)"
 

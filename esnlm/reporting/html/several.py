@@ -1,6 +1,5 @@
 """Several runs beside each other: a table, their losses in one picture, and paired comparisons on the same minimal pairs."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,17 +22,25 @@ def render(runs: Sequence[Material], by_seed: bool) -> list[Section]:
 
     Args:
         runs: at least two.
-        by_seed: whether runs that differ in nothing but their seed are one row of the table.
+        by_seed: whether runs that differ in nothing but their seed are one row of the table. A run whose seed a row has
+            already, and one that may not be grouped, has a row of its own.
     """
-    rows = [run.row for run in runs]
-    groups = run_table.group_by_seed(rows, [run.directory.path for run in runs]) if by_seed else [[row] for row in rows]
+    of_seeds = _group(runs)
+    groups = of_seeds if by_seed else [[run.row] for run in runs]
     sections: list[tuple[str, Html | None]] = [
         ("Side by side", _table(groups)),
-        ("Losses", _curves(runs)),
+        ("Losses", _curves(runs, of_seeds)),
         ("By phenomenon", _phenomena(runs, groups)),
         ("Paired differences", _differences(runs)),
     ]
     return [Section(title, content) for title, content in sections if content is not None]
+
+
+def _group(runs: Sequence[Material]) -> list[list[dict]]:
+    """Returns the rows of runs in groups that differ in nothing but their seed."""
+    may = [run for run in runs if run.may_group]
+    groups = run_table.group_by_seed([run.row for run in may], [run.directory.path for run in may], twins=True)
+    return groups + [[run.row] for run in runs if not run.may_group]
 
 
 class Comparison(NamedTuple):
@@ -122,22 +129,18 @@ def _sortable(text: str) -> Child | Cell:
         return text
 
 
-def _curves(runs: Sequence[Material]) -> Html | None:
-    """Returns the losses in one picture: runs that differ in their seed only have one colour."""
-    kinds = [json.dumps(run_table.all_but_seed(run.directory.path)) for run in runs]
-    several_seeds = len(set(kinds)) < len(kinds)
-    keys = kinds if several_seeds else [run.name for run in runs]
-    colour_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    if len(colour_of) > COLOURS:
+def _curves(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
+    """Returns the losses in one picture: the runs of a group have one colour."""
+    if len(groups) > COLOURS:
         return None
     series: list[Series] = []
-    for key, run in zip(keys, runs, strict=True):
+    for run in runs:
+        colour, group = next((i, group) for i, group in enumerate(groups) if run.row in group)
         training, validation = losses(run)
-        first_of_colour = all(each.colour != colour_of[key] for each in series)
-        alike = [other.row for other, its in zip(runs, keys, strict=True) if its == key]
-        name = run_table.name_group(alike) if first_of_colour else ""
-        series += [Series(name, averaged(training), colour_of[key])] if len(training) else []
-        series += [Series("", validation, colour_of[key], dots=True)] if len(validation) else []
+        first_of_colour = all(each.colour != colour for each in series)
+        name = run_table.name_group(group) if first_of_colour else ""
+        series += [Series(name, averaged(training), colour)] if len(training) else []
+        series += [Series("", validation, colour, dots=True)] if len(validation) else []
     if not series:
         return None
     says = f"Training and validation losses of {len(runs)} runs over tokens read"

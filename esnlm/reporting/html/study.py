@@ -31,17 +31,19 @@ def read(folder: Path) -> dict[str, Any] | None:
 def runs(folder: Path, tree: dict[str, Any]) -> list[Path]:
     """Returns the directories of the study's finished runs, of a search the best first.
 
-    A run that another machine finished has none here (studies/elsewhere.py), and is left out.
+    A run that another machine finished has none here (studies/elsewhere.py), and is left out, and so is a trial whose
+    directory was deleted.
     """
-    if _is_search(tree):
-        return [folder / "runs" / trial["run"] for trial in tree["trials"] if _is_finished(trial)]
-    named = [folder / "runs" / run["run"] for cell in tree["cells"] for run in cell["runs"]]
-    return [run for run in named if run.exists()]
+    if is_search(tree):
+        names = [trial["run"] for trial in tree["trials"] if _is_finished(trial)]
+    else:
+        names = [run["run"] for cell in tree["cells"] for run in cell["runs"]]
+    return [run for run in (folder / "runs" / name for name in names) if run.exists()]
 
 
 def render(tree: dict[str, Any]) -> Html:
     """Returns note, table, source and command of a study."""
-    return _search(tree) if _is_search(tree) else _grid(tree)
+    return _search(tree) if is_search(tree) else _grid(tree)
 
 
 def _grid(tree: dict[str, Any]) -> Html:
@@ -97,7 +99,8 @@ def _search(tree: dict[str, Any]) -> Html:
     )
 
 
-def _is_search(tree: dict[str, Any]) -> bool:
+def is_search(tree: dict[str, Any]) -> bool:
+    """Returns whether a study is a search, whose runs are trials and not seeds of cells."""
     return bool(tree.get("kind") == "search")
 
 

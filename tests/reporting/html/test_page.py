@@ -174,6 +174,43 @@ def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
         assert (run_table.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
 
 
+def make_study(folder, runs, **tree):
+    """Makes the folder of a study of finished runs, which are moved there."""
+    (folder / "runs").mkdir(parents=True)
+    for run in runs:
+        run.rename(folder / "runs" / run.name)
+    common = {"format": "esnlm study", "study": folder.name, "note": "", "command": "", "columns": {}}
+    (folder / "table.json").write_text(json.dumps(common | tree))
+    return folder
+
+
+def test_a_run_of_the_same_seed_has_a_row_of_its_own(make_run, tmp_path):
+    """Two studies share a point, so that a mean over seeds would count one twice."""
+    studies = []
+    for study_name, seeds in (("first", (0, 1)), ("second", (1,))):
+        runs = [make_run(f"esn-seed{seed}", seed=seed) for seed in seeds]
+        cells = [{"cell": "esn", "runs": [{"run": run.name} for run in runs], "means": {}}]
+        studies.append(make_study(tmp_path / study_name, runs, cells=cells, reference={"source": "", "cells": {}}))
+    write_page(studies, tmp_path / "page.html")
+    page = Reader((tmp_path / "page.html").read_text()).text
+    assert "and 1 more seed" in page and str(studies[1] / "runs" / "esn-seed1") in page and "2 more seeds" not in page
+
+
+def test_the_trials_of_a_search_are_rows_of_their_own(make_run, tmp_path):
+    """One was proposed twice, one differs in its seed only, and the directory of one was deleted."""
+    runs = [make_run("trial-0"), make_run("trial-1"), make_run("trial-2", seed=1)]
+    trials = [
+        {"run": f"trial-{i}", "state": "complete", "state_in_words": "finished", "values": {}}
+        | {"measures": {"status": "finished", "val_nll": 5.0}}
+        for i in range(4)
+    ]
+    columns = {"val_nll": {"title": "val NLL", "digits": 3}}
+    found = {"kind": "search", "objective": "val_nll", "columns": columns, "settings": {}, "trials": trials}
+    write_page([make_study(tmp_path / "search", runs, **found)], tmp_path / "page.html", by_seed=True)
+    page = Reader((tmp_path / "page.html").read_text()).text
+    assert "A study of 3 finished runs" in page and "seeds" not in page and "more seed" not in page
+
+
 def test_only_pages_are_replaced(make_run, tmp_path):
     run, mine = make_run("a"), tmp_path / "mine.html"
     mine.write_text("<p>dear diary</p>")
