@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from esnlm.reporting import plots
 from esnlm.reporting.plots import FAINT, INK
 from esnlm.studies.grid import MEASURES, Grid, short_names
@@ -13,7 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANELS = ("val_nll", "blimp")
-LEVELS = ("#9ecae1", "#4292c6", "#08519c", "#041f44")  # of the axis's values, from the lowest to the highest
+LEVELS = (
+    "#9ecae1",
+    "#4292c6",
+    "#08519c",
+    "#041f44",
+)  # of the axis's values, from the lowest to the highest, and between them
+OFF_AXIS = "#8a8f98"  # of a case that has no value on the axis
 BEYOND = 0.75  # a dot is an arrow where it lies farther from all rows' best dots than this share of the range that these span
 
 
@@ -21,7 +29,7 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     """Returns a PNG, or None where fewer than two rows have a result, or matplotlib is missing.
 
     A row is what `grid_lines.make_lines` takes as a line. The darker a dot, the larger its value on the numeric axis, if
-    the grid has one. A bar is one standard error. An arrow at the edge stands for a dot far outside.
+    the grid has one; a grey dot has no place on it. A bar is one standard error. An arrow at the edge stands for a dot far outside.
 
     Args:
         grid: the study.
@@ -39,7 +47,7 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     figure, axes = made
     values = sorted({point.x for found in lines.values() for points in found.values() for point in points})
     values = [value for value in values if not math.isnan(value)]
-    colours = {value: LEVELS[i * (len(LEVELS) - 1) // max(len(values) - 1, 1)] for i, value in enumerate(values)}
+    colours = dict(zip(values, _ramp(len(values)), strict=True))
     for name, panel in zip(panels, axes[0], strict=True):
         low, high = _limits(lines[name], falls=name != "blimp")
         for height, row in enumerate(rows):
@@ -56,6 +64,14 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
         style: dict[str, Any] = {"ncols": min(len(values), 4), "frameon": False, "fontsize": 9, "labelcolor": INK}
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", **style)
     return plots.png(figure)
+
+
+def _ramp(steps: int) -> list[str]:
+    """Returns so many different colours, the first the lightest."""
+    places = np.linspace(0, len(LEVELS) - 1, steps)  # (S,)
+    channels = np.array([[int(level[i : i + 2], 16) for i in (1, 3, 5)] for level in LEVELS])  # (4, 3)
+    mixed = [np.interp(places, range(len(LEVELS)), channel).round().astype(int) for channel in channels.T]
+    return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in zip(*mixed, strict=True)]
 
 
 def _limits(lines: dict[str, list[Point]], falls: bool) -> tuple[float, float]:
@@ -79,7 +95,7 @@ def _plot_row(
 ) -> None:
     """Plots the dots of one row; one that lies outside the panel is an arrow at its edge."""
     for point in points:
-        colour = colours.get(point.x, LEVELS[2])
+        colour = colours.get(point.x, OFF_AXIS if colours else LEVELS[2])
         if point.mean > high or point.mean < low:
             right = point.mean > high
             edge: dict[str, Any] = {"marker": ">" if right else "<", "color": colour, "clip_on": False}

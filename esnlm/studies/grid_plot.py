@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANELS = ("train_nll", "val_nll", "perplexity", "blimp")
+CROSS: dict[str, Any] = {"marker": "x", "s": 90, "color": INK, "zorder": 6, "label": "with diverged runs"}
 WIDE = 16.0  # an axis whose ends have this ratio or a larger one is logarithmic
 
 
@@ -72,7 +73,7 @@ def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, s
     width, dashes = (1.8, "-") if solid else (1.0, (0, (4, 3)))
     style: dict[str, Any] = {"color": colour, "linewidth": width, "label": label}
     if points and math.isnan(points[0].x):
-        axes.axhline(points[0].mean, linestyle="-." if solid else ":", **style)
+        _plot_level(axes, points[0], solid, style)
     elif points:
         x, means, errors = [p.x for p in points], [p.mean for p in points], [p.error for p in points]
         marks: dict[str, Any] = {
@@ -84,9 +85,18 @@ def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, s
         axes.errorbar(x, means, errors, linestyle=dashes, zorder=3 + solid, **style, **marks)
         diverged = [p for p in points if p.diverged] if solid else []
         if diverged:
-            cross: dict[str, Any] = {"marker": "x", "s": 90, "color": INK, "zorder": 6, "label": "with diverged runs"}
-            axes.scatter([p.x for p in diverged], [p.mean for p in diverged], **cross)
+            axes.scatter([p.x for p in diverged], [p.mean for p in diverged], **CROSS)
     return [p.mean for p in points]
+
+
+def _plot_level(axes: "Axes", point: Point, solid: bool, style: dict[str, Any]) -> None:
+    """Plots a mean that has no place on the axis: a level line, with a band of one standard error around it."""
+    axes.axhline(point.mean, linestyle="-." if solid else ":", **style)
+    if point.error > 0:
+        low, high = point.mean - point.error, point.mean + point.error
+        axes.axhspan(low, high, color=style["color"], alpha=0.15, linewidth=0)
+    if solid and point.diverged:
+        axes.scatter([0.97], [point.mean], transform=axes.get_yaxis_transform(), **CROSS)
 
 
 def _scale_axis(axes: "Axes", values: list[float]) -> None:

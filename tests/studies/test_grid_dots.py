@@ -58,6 +58,18 @@ def test_more_lines_than_colours_are_rows_whose_dots_tell_the_value_on_the_axis(
     assert len({line.get_color() for line in legend.get_lines()}) == 2
 
 
+def test_each_value_on_the_axis_has_a_colour_and_a_case_without_one_is_grey(figure):
+    sizes = (32, 64, 128, 256, 512, 1024)
+    cells = [grid_cell(f"{n}{size}", {"size": size}, finished(5.0), n) for n in NAMES for size in sizes]
+    cells += [grid_cell("peer", {}, finished(5.0))]
+    grid_dots.plot_dots(grid_of(), cells)
+    [legend] = figure[0].legends
+    colours = [line.get_color() for line in legend.get_lines()]
+    shades = [int(colour[3:5], 16) for colour in colours]
+    assert len(set(colours)) == 6 and shades == sorted(shades, reverse=True), "the larger, the darker"
+    assert figure[0].axes[0].containers[-1].lines[0].get_color() == grid_dots.OFF_AXIS not in colours
+
+
 def test_a_dot_far_from_the_others_is_an_arrow_at_the_edge(figure):
     cells = [grid_cell(name, {"rank": 1}, finished(5.0 + i / 10), name) for i, name in enumerate(NAMES)]
     cells += [grid_cell(f"{NAMES[0]}-worse", {"rank": 2}, finished(40.0), NAMES[0])]
