@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANELS = ("val_nll", "blimp")
-LEVELS = (
-    "#9ecae1",
-    "#4292c6",
-    "#08519c",
-    "#041f44",
-)  # of the axis's values, from the lowest to the highest, and between them
+# Of the axis's values, from the lowest to the highest. Colours between them are mixed.
+LEVELS = ("#9ecae1", "#4292c6", "#08519c", "#041f44")
 OFF_AXIS = "#8a8f98"  # of a case that has no value on the axis
 BEYOND = 0.75  # a dot is an arrow where it lies farther from all rows' best dots than this share of the range that these span
 

@@ -103,9 +103,8 @@ def read_measures(run: GridRun) -> dict[str, Any]:
         numbers["train_nll"] = None
     pairs = row["minimal_pairs"].get("blimp-paper", {})
     is_of_end = pairs.get("step") == summary["step"]
-    numbers["blimp"] = (
-        pairs.get("accuracy") if is_of_end else None
-    )  # A model that has collapsed was scored, and has none.
+    # A model that has collapsed was scored, and has no accuracy.
+    numbers["blimp"] = pairs.get("accuracy") if is_of_end else None
     device, versions = summary["device"], summary["versions"]
     origin = f"{run_table.machine(device)}; " + ", ".join(
         f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")

@@ -74,6 +74,8 @@ def read(folder: Path) -> Outcome | None:
     tree = study.read(folder)
     if tree is None:
         return None
+    if study.is_search(tree):
+        raise InputError(f"{folder}: a search; claims are about grids, so move it elsewhere or name another folder")
     try:
         cells = [Cell(cell["cell"], cell["case"], cell["values"], cell["runs"]) for cell in tree["cells"]]
         for cell in cells:  # What a damaged table lacks shows here.

@@ -306,6 +306,15 @@ def test_a_table_with_another_value_than_a_number_is_refused(tmp_path):
     assert line == f"{tmp_path}/size/table.json: not as a study writes it now; the study's command makes it again"
 
 
+def test_a_search_is_refused_as_one(tmp_path):
+    write_study(tmp_path / "find", [])
+    file = tmp_path / "find" / "table.json"
+    search = {"kind": "search", "trials": [], "objective": "val_nll", "columns": {}, "space": {}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | search))
+    line = f"{tmp_path}/find: a search; claims are about grids, so move it elsewhere or name another folder"
+    assert refusal(outcomes.read, tmp_path / "find") == line
+
+
 @pytest.mark.parametrize("damage", ["{", '{"format": "esnlm study"}', '{"format": "esnlm study", "cells": [{}]}'])
 def test_a_damaged_table_is_refused(claims, tmp_path, damage):
     write_study(tmp_path / "size", sizes(*FALLING))
