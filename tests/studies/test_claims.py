@@ -309,7 +309,8 @@ def test_a_table_with_another_value_than_a_number_is_refused(tmp_path):
 def test_a_search_is_refused_as_one(tmp_path):
     write_study(tmp_path / "find", [])
     file = tmp_path / "find" / "table.json"
-    search = {"kind": "search", "trials": [], "objective": "val_nll", "columns": {}, "space": {}}
+    columns = {"val_nll": {"title": "val NLL", "digits": 3}}
+    search = {"kind": "search", "trials": [], "objective": "val_nll", "columns": columns, "settings": {}}
     file.write_text(json.dumps(json.loads(file.read_text()) | search))
     line = f"{tmp_path}/find: a search; claims are about grids, so move it elsewhere or name another folder"
     assert refusal(outcomes.read, tmp_path / "find") == line
