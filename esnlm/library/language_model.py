@@ -16,9 +16,12 @@ import contextlib
 import dataclasses
 import io
 import shutil
+import sys
 import tempfile
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +33,11 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.sources.given import GivenData
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError, require
-from esnlm.evaluation.sequences import encode
-from esnlm.library import parts
+from esnlm.evaluation.sequences import encode, list_texts
+from esnlm.library import parts, text
 from esnlm.library.readout import training_rule
 from esnlm.library.reservoir import Reservoir
-from esnlm.library.train import Callback, train
+from esnlm.library.train import Callback, require_callbacks, train
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout import linear
@@ -106,22 +109,34 @@ class LanguageModel:
             callbacks: see `esnlm.train`.
             progress: whether to print what `esnlm train` prints.
 
+        Warns where the training diverged.
+
         Raises:
             InputError: there are no sentences, or the machine has too little memory.
+            KeyboardInterrupt: it was interrupted. Nothing is kept; `esnlm.train` has a run directory that stays.
 
         Example:
             model.fit(sentences, callbacks=[lambda step, metrics: print(step, metrics)])
         """
+        heard = callbacks if progress else _aloud(callbacks)
         folder = Path(tempfile.mkdtemp(prefix="esnlm-"))
         cleaner = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         experiment = dataclasses.replace(self.experiment, run=str(folder / "run"))
         self._put_frozen(RunDirectory(folder / "run"))
         try:
             with contextlib.nullcontext() if progress else _silent():
-                run = train(experiment, callbacks, sentences=sentences, validation=validation, tokenizer=self.tokenizer)
+                run = train(experiment, heard, sentences=sentences, validation=validation, tokenizer=self.tokenizer)
+        except KeyboardInterrupt:
+            cleaner()
+            raise KeyboardInterrupt(
+                "stopped, and nothing is kept; esnlm.train has a run directory, from which the same call goes on"
+            ) from None
         except BaseException:
             cleaner()
             raise
+        summary = RunDirectory(run.directory).read_summary()
+        if summary is not None and summary["status"] == "diverged":
+            warnings.warn("the training diverged: the model is of no use; fit with a lower learning_rate", stacklevel=2)
         self._run = run
         return self
 
@@ -145,16 +160,20 @@ class LanguageModel:
         """Returns the id of the most probable token after each text, (n,) int64. `tokenizer.decode` makes text of it.
 
         Raises:
-            InputError: the model is not fitted yet.
+            InputError: the model is not fitted yet, or it diverged, or `beginnings` is no list of texts.
 
         Example:
             tokenizer.decode(model.predict(["The cats"]))
         """
         run, found = self.run, []
         readout = run._readout_here
-        for ids in encode(list(beginnings), self.tokenizer, "no-eos"):
-            logits = linear.logits(readout, run._features_of(ids)[-1:], run.config.compute.precision)
-            found.append(int(np.argmax(np.asarray(logits))))
+        for ids in encode(list_texts(beginnings), self.tokenizer, "no-eos"):
+            logits = np.asarray(linear.logits(readout, run._features_of(ids)[-1:], run.config.compute.precision))
+            require(
+                bool(np.isfinite(logits).all()),
+                "the logits are not finite: the training diverged, so nothing can be predicted",
+            )
+            found.append(int(np.argmax(logits)))
         return np.array(found, np.int64)
 
     def score(self, sentences: Sequence[str]) -> float:
@@ -163,7 +182,7 @@ class LanguageModel:
         Raises:
             InputError: the model is not fitted yet, or there is no sentence.
         """
-        return -self.run.likelihood(list(sentences)).nll
+        return -self.run.likelihood(list_texts(sentences)).nll
 
     def prefers(self, pairs: Sequence[tuple[str, str]], scoring: str = "paper") -> np.ndarray:
         """Returns of each minimal pair whether the first sentence is more probable than the second, (n,) bool.
@@ -171,7 +190,13 @@ class LanguageModel:
         Example:
             model.prefers([("The cats sleep.", "The cats sleeps.")]).mean()     # the accuracy
         """
-        good, bad = zip(*pairs, strict=True)
+        each = list(pairs)
+        wrong = next((pair for pair in each if isinstance(pair, str) or len(pair) != 2), None)
+        require(
+            bool(each) and wrong is None,
+            f"pairs is a list of pairs of texts, and has {wrong!r}; give [(good, bad), ...]",
+        )
+        good, bad = zip(*each, strict=True)
         found = self.run.log_probs([*good, *bad], scoring)
         return found[: len(good)] > found[len(good) :]
 
@@ -188,6 +213,7 @@ class LanguageModel:
             model.save("runs/mine")
             esnlm.load("runs/mine").log_probs(["The cats sleep."])
         """
+        text.require_folder(folder)
         out, run = Path(folder), self.run
         parts.refuse_anonymous(self.reservoir.settings, "saved")
         taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
@@ -212,6 +238,17 @@ class LanguageModel:
         nonzeros = sum(sum(layer.nonzeros) + layer.state_size for layer in layers)
         record = {"given": True, "nonzeros": nonzeros, "sha256": checkpoint.digest(arrays)}
         checkpoint.save(directory.frozen, arrays, record)
+
+
+def _aloud(callbacks: Sequence[Callback]) -> list[Callback]:
+    """Returns the same functions, which print where they would if nothing was silent."""
+    out, err = sys.stdout, sys.stderr
+
+    def aloud(callback: Callback, step: int, metrics: dict[str, Any]) -> Any:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            return callback(step, metrics)
+
+    return [partial(aloud, callback) for callback in require_callbacks(callbacks)]
 
 
 @contextlib.contextmanager

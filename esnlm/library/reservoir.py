@@ -159,7 +159,7 @@ class Reservoir:
         """Makes a reservoir of matrices of one's own.
 
         Args:
-            w_rec: W_rec (N, N), of NumPy or SciPy. It is taken as it is.
+            w_rec: W_rec (N, N), of NumPy or SciPy. It is taken as it is, in float32.
             w_in: W_in (N, V) for tokens, a column a token, or (N, D) for numbers.
             leak: a, one number or (N,), in [0, 1].
             reads_tokens: whether it reads tokens, or else vectors of numbers.

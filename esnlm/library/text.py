@@ -16,6 +16,7 @@ from esnlm.data.tokenizer import (
 )
 from esnlm.errors import require
 from esnlm.evaluation.sequences import list_texts
+from esnlm.runs.remote.address import is_url
 
 
 def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> Tokenizer:
@@ -63,13 +64,22 @@ def prepare(
         overwrite: whether to replace a token store.
 
     Raises:
-        InputError: there are no sentences, or something is there that is not to be lost.
+        InputError: there are no sentences, `out` is a URL, or something is there that is not to be lost.
 
     Example:
         esnlm.prepare(["The cats sleep.", "A dog barks."], "stores/small", tokenizer="words")
     """
+    require_folder(out)
     lines = require_sentences(sentences)
     return write_sentences(Path(out), lines, make_tokenizer(tokenizer, lines), overwrite=overwrite)
+
+
+def require_folder(place: str | Path) -> None:
+    """Raises InputError for a URL, where sentences that are given in Python would be written to a folder of that name here."""
+    require(
+        not is_url(place),
+        f"{place}: give a folder of this machine, and copy it there (esnlm prepare --out takes a URL)",
+    )
 
 
 def require_sentences(sentences: Sequence[str]) -> list[str]:

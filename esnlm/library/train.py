@@ -66,7 +66,10 @@ def train(
         tree = as_dict(config_io.read(tree)) if isinstance(tree, str | Path) else dict(tree)
         tree["data"] = {"kind": "given"}
     read = config_io.read(tree) if isinstance(tree, str | Path) else config_io.from_dict(tree)
+    callbacks = require_callbacks(callbacks)
+    require(not isinstance(allow_change, str), f"allow_change is {allow_change!r}: give a list of names of settings")
     if sentences is not None:
+        text.require_folder(read.run)
         lines = text.require_sentences(sentences)
         held = None if validation is None else text.require_sentences(validation)
         put_sentences(RunDirectory(Path(read.run)), lines, held, text.tokenizer(tokenizer, lines))
@@ -86,3 +89,10 @@ def train(
         message = f"a callback stopped it before {read.training.kind} made the readout; the same call without it resumes the run"
         raise InputError(f"{read.run}: {message}")
     return loaded_run.load(read.run)
+
+
+def require_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:
+    """Returns a list of functions. Raises InputError for one function, or for what cannot be called."""
+    wrong = callable(callbacks) or isinstance(callbacks, str) or not all(callable(each) for each in callbacks)
+    require(not wrong, f"callbacks is {callbacks!r}: give a list of functions of the step and the metrics")
+    return list(callbacks)

@@ -24,7 +24,7 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import padding
 from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
-from esnlm.runs.console import Progress, detail, say
+from esnlm.runs.console import Progress, detail, say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, parent, readout_regression
@@ -36,7 +36,7 @@ from esnlm.training.memory_check import require_memory
 from esnlm.training.plan import count_updates
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.profile import Profile
-from esnlm.training.schedule import Call, Schedule, steps_at_words
+from esnlm.training.schedule import Call, Schedule, not_reached, steps_at_words
 from esnlm.training.state import State, open_model, open_state, save_state
 from esnlm.training.update import CallResult, Updates, make_optimizer
 from esnlm.training.usage import usage_of
@@ -146,6 +146,8 @@ def _train_by_gradients(
         for epoch in range(training.epochs)
     ]
     words = [_words_of_updates(text, epoch) for epoch in epochs]
+    for line in not_reached(training, words):
+        warn(line)
     schedule = Schedule(
         [epoch.windows for epoch in epochs],
         training.log_every,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from esnlm.config import TrainingConfig
+
 
 @dataclass(frozen=True)
 class Call:
@@ -113,3 +115,29 @@ def steps_at_words(words: Sequence[np.ndarray], counts: Sequence[int]) -> set[in
     """
     read = np.cumsum(np.concatenate(words), dtype=np.int64)
     return {1 + int(np.searchsorted(read, count)) for count in counts if count <= read[-1]}
+
+
+def not_reached(training: TrainingConfig, words: Sequence[np.ndarray]) -> list[str]:
+    """Returns a line for each setting that lies behind the end of a run: a warm-up, and words at which a checkpoint is kept.
+
+    Args:
+        training: the settings.
+        words: of each update, an array an epoch.
+    """
+    updates, read = sum(map(len, words)), int(sum(each.sum() for each in words))
+    found = []
+    for name, value, end, unit in (
+        ("warmup_updates", training.warmup_updates, updates, "updates"),
+        ("warmup_words", training.warmup_words, read, "words"),
+    ):
+        if value > end:
+            highest = training.learning_rate * end / value
+            found.append(
+                f"training.{name} is {value:,} and the run has {end:,} {unit}: its learning rate ends at {highest:.3g}"
+            )
+    for count in training.checkpoint_words:
+        if count > read:
+            found.append(
+                f"training.checkpoint_words has {count:,}, and the run reads {read:,} words: no checkpoint is kept there"
+            )
+    return found

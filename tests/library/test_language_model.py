@@ -126,3 +126,46 @@ def test_what_cannot_be_is_refused_in_one_line(tokenizer, reservoir):
         "model.readout.rank is 3: training.kind rls"
     )
     assert refused(lambda: new(reservoir, tokenizer).fit([])) == "there are no sentences: give at least one"
+
+
+def test_one_text_is_no_list_of_texts(ridge):
+    for call in (ridge.score, ridge.predict):
+        with pytest.raises(InputError, match=r"^sentences is one text: give a list of texts$"):
+            call("The cats sleep .")
+    for pairs in ([], ["ab", "cd"], [("a", "b", "c")]):
+        with pytest.raises(
+            InputError, match=r"^pairs is a list of pairs of texts, and has .*; give \[\(good, bad\), \.\.\.\]$"
+        ):
+            ridge.prefers(pairs)
+
+
+def test_callbacks_print_and_are_functions(reservoir, tokenizer, capsys):
+    model = esnlm.LanguageModel(reservoir, tokenizer, "adamw", batch_size=8, log_every=1)
+    model.fit(SENTENCES, callbacks=[lambda step, metrics: print("step", step)])
+    assert capsys.readouterr().out.startswith("step 1\n")
+    for callbacks in (print, ["print"], "print"):
+        with pytest.raises(
+            InputError, match=r"^callbacks is .*: give a list of functions of the step and the metrics$"
+        ):
+            model.fit(SENTENCES, callbacks=callbacks)
+
+
+def test_an_interrupted_fit_says_that_nothing_is_kept(reservoir, tokenizer):
+    def stop(step, metrics):
+        raise KeyboardInterrupt
+
+    model = esnlm.LanguageModel(reservoir, tokenizer, "adamw", batch_size=8, log_every=1)
+    with pytest.raises(KeyboardInterrupt, match="^stopped, and nothing is kept; esnlm.train has a run directory"):
+        model.fit(SENTENCES, callbacks=[stop])
+
+
+def test_a_url_is_no_folder(ridge, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for call in (
+        lambda: ridge.save("s3://bucket/runs/mine"),
+        lambda: esnlm.prepare(["The cats sleep ."], "s3://bucket/stores/x", tokenizer="words"),
+        lambda: esnlm.train({"run": "s3://bucket/runs/mine"}, sentences=["The cats sleep ."]),
+    ):
+        with pytest.raises(InputError, match="^s3://bucket/.*: give a folder of this machine, and copy it there"):
+            call()
+    assert not list(tmp_path.iterdir())

@@ -192,6 +192,7 @@ def test_accuracies_on_different_pairs_do_not_stand_side_by_side(machine, tmp_pa
         ("sizes_tf32", "tf32"),
         ("25M", "tf32"),
         ("falling", "bf16"),
+        ("falling_float32", "float32"),
     ],
 )
 def test_the_tables_that_are_kept_are_of_the_studies_as_they_stand(name, precision):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from esnlm.training.schedule import Schedule, steps_at_words
+from esnlm.config import TrainingConfig
+from esnlm.training.schedule import Schedule, not_reached, steps_at_words
 
 TWO_EPOCHS = [[range(0, 4), range(4, 9), range(9, 10)], [range(0, 5), range(5, 10)]]
 
@@ -135,3 +136,18 @@ def test_a_validation_makes_a_line_and_a_checkpoint_due_and_its_window_is_loaded
         assert call.opens_window == (before.validate or before.window != call.window or before.epoch != call.epoch)
     schedule = Schedule(TWO_EPOCHS, log_every=100, checkpoint_every=100, validate_every=6)
     assert [each for each in range(21) if schedule.validates(each)] == [6, 10, 12, 18, 20]
+
+
+def test_what_lies_behind_the_end_of_a_run_is_told():
+    words = [np.array([300, 200]), np.array([300, 200])]
+    inside = TrainingConfig(warmup_updates=4, checkpoint_words=(500, 1000))
+    assert not_reached(inside, words) == []
+    behind = TrainingConfig(learning_rate=0.02, warmup_updates=8, checkpoint_words=(500, 100_000))
+    assert not_reached(behind, words) == [
+        "training.warmup_updates is 8 and the run has 4 updates: its learning rate ends at 0.01",
+        "training.checkpoint_words has 100,000, and the run reads 1,000 words: no checkpoint is kept there",
+    ]
+    by_words = TrainingConfig(learning_rate=0.02, schedule_by="words", warmup_words=4000)
+    assert not_reached(by_words, words) == [
+        "training.warmup_words is 4,000 and the run has 1,000 words: its learning rate ends at 0.005"
+    ]
