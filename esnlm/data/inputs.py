@@ -221,20 +221,20 @@ def _dataset(name: str, text_field: str) -> DatasetInput:
         if Path(path, "state.json").exists() or Path(path, "dataset_dict.json").exists():
             require(
                 configuration is None,
-                f"it was saved by save_to_disk, and has no configurations; give hf:{path}:{split}",
+                f"hf:{name}: it was saved by save_to_disk, and has no configurations; give hf:{path}:{split}",
             )
             saved = datasets.load_from_disk(path)
             whole = not isinstance(saved, datasets.DatasetDict)
             # What was saved may be one split, which may know its name.
             require(
                 not whole or not rest or str(saved.split) == split,
-                f"it was saved by save_to_disk, and not as the split {split!r}; give hf:{path}",
+                f"hf:{name}: it was saved by save_to_disk, and not as the split {split!r}; give hf:{path}",
             )
             dataset = saved if whole else saved[split]
         else:
             dataset = datasets.load_dataset(path, configuration, split=split)
-    except InputError as error:
-        raise InputError(f"hf:{name}: {error}") from None
+    except InputError:
+        raise
     except Exception as error:  # of the network, of the Hub, of a builder: anything may come
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"hf:{name}: cannot be loaded: {type(error).__name__}: {reason}") from None

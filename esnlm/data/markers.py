@@ -1,15 +1,18 @@
-"""Marks of other tools in a text, such as `<|endoftext|>` between documents. Here they are text like any other, and one is told of them."""
+"""Marks of other tools in a text, such as `<|endoftext|>` between documents. Here they are read as any other characters, and counted for a warning."""
 
 import re
 from collections import Counter
 
 from esnlm.runs.console import counted
 
-# Wherever they stand: nobody writes these by hand.
-ANYWHERE = r"<\|(?:endoftext|endofdoc|startoftext|begin_of_text|end_of_text|im_start|im_end|eot_id|end)\|>"
-# As a whole line: within a line they may be markup, or a part of the text.
-AS_A_LINE = r"</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:BOS|EOS|PAD|SEP|CLS)\]"
-_MARK = re.compile(rf"{ANYWHERE}|^[ \t]*(?:{AS_A_LINE})[ \t]*$", re.MULTILINE | re.IGNORECASE)
+# What may be a mark: a few characters between brackets. That is quick to search for, and seldom found.
+_BRACKETED = re.compile(r"[<\[][^\s<>\[\]]{1,20}[>\]]")
+# A mark wherever it stands: nobody writes these by hand.
+_ANYWHERE = re.compile(
+    r"<\|(?:endoftext|endofdoc|startoftext|begin_of_text|end_of_text|im_start|im_end|eot_id|end)\|>", re.IGNORECASE
+)
+# A mark as a whole line: within a line these may be markup, or a part of the text.
+_AS_A_LINE = re.compile(r"</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:BOS|EOS|PAD|SEP|CLS)\]", re.IGNORECASE)
 
 
 def count_markers(text: str) -> Counter[str]:
@@ -18,7 +21,17 @@ def count_markers(text: str) -> Counter[str]:
     Example:
         count_markers("The end.\\n<|endoftext|>\\nOnce more.\\n</s>\\n")  # {"<|endoftext|>": 1, "</s>": 1}
     """
-    return Counter(found.strip() for found in _MARK.findall(text))
+    found: Counter[str] = Counter()
+    for each in _BRACKETED.finditer(text):
+        mark = each[0]
+        if _ANYWHERE.fullmatch(mark) or (_AS_A_LINE.fullmatch(mark) and _line_of(text, each).strip() == mark):
+            found[mark] += 1
+    return found
+
+
+def _line_of(text: str, found: re.Match[str]) -> str:
+    end = text.find("\n", found.end())
+    return text[text.rfind("\n", 0, found.start()) + 1 : len(text) if end < 0 else end]
 
 
 def describe_markers(markers: Counter[str]) -> str | None:
@@ -28,6 +41,6 @@ def describe_markers(markers: Counter[str]) -> str | None:
     (mark, _), others = markers.most_common(1)[0], len(markers) - 1
     more = f", or {'another mark' if others == 1 else f'one of {others} other marks'} like it," * (others > 0)
     return (
-        f"{mark!r}{more} stands in the text {counted(markers.total(), 'time')}: it is read as text, letter by letter, and ends no document;"
+        f"{mark!r}{more} stands in the text {counted(markers.total(), 'time')}: it is read as any other characters, and ends no document;"
         " where it ends one, put an empty line in its place"
     )

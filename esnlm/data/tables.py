@@ -48,13 +48,13 @@ class Table:
             )
         place = self.columns.index(name)
         marked = [row for row in range(len(cells)) if (row, place) in self.marked]
-        if len(marked) < sum(bool(cell) and not _is_number(cell) for cell in cells):
-            for row in marked[:1]:
-                warn(
-                    f"{self.name}:{self.lines[row]}: the quotation marks around {cells[row][:40]!r}"
-                    f"{f', and in {len(marked) - 1:,} more rows,' * (len(marked) > 1)} are read as those of a quoted cell, and left out; where"
-                    " they are a part of the text, double them (esnlm score takes them as they are with --no-quotes)"
-                )
+        if marked and len(marked) < sum(bool(cell) and not _is_number(cell) for cell in cells):
+            more = f", and in {len(marked) - 1:,} more rows," * (len(marked) > 1)
+            warn(
+                f"{self.name}:{self.lines[marked[0]]}: the quotation marks around {cells[marked[0]][:40]!r}{more} are read as those of a"
+                " quoted cell, and left out; where they are a part of the text, double them (esnlm score takes them as they are with"
+                " --no-quotes)"
+            )
         return cells
 
     def others(self, without: Sequence[str]) -> list[dict[str, str]]:
@@ -117,14 +117,15 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
             " double them (esnlm score takes them as they are with --no-quotes); else write a space for a tab or a line end",
         )
     require(bool(rows), f"{name}: no row below the names of its columns")
-    marked = _marked_without_need(text, rows) if quotes and separator == "\t" else frozenset()
+    may_be_marked = quotes and separator == "\t" and '"' in text
+    marked = _marked_without_need(text, rows) if may_be_marked else frozenset()
     return Table(name, columns, [row for _, row in rows], [line for line, _ in rows], marked)
 
 
 def _marked_without_need(text: str, rows: Sequence[tuple[int, list[str]]]) -> frozenset[tuple[int, int]]:
     """Returns the cells of a TSV, as (row, column), between quotation marks that nothing in them asks for.
 
-    In CSV such marks are common, since a comma, which asks for them, is. pandas writes none; R writes them around all text.
+    In a CSV they are common: many programs write them around any text. In a TSV pandas writes none, and R writes them around all text.
     """
     lines, found = text.split("\n"), []
     for number, (line, row) in enumerate(rows):

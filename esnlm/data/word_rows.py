@@ -10,8 +10,8 @@ from esnlm.errors import require
 from esnlm.runs.console import counted
 
 # Unicode's categories of marks that stand beside a word without a space: brackets, quotation marks, full stops and their like.
-# Dashes (Pd) are not among them, and neither are signs that stand for words.
-MARKS, WORDS = {"Ps", "Pe", "Pi", "Pf", "Po"}, set("&@#%*/\\")
+# Dashes (Pd) are not among them, and neither are SIGNS, which stand for words.
+MARKS, SIGNS = {"Ps", "Pe", "Pi", "Pf", "Po"}, set("&@#%*/\\")
 ENDING = re.compile(r"n['\u2019]t|['\u2019](s|re|ve|ll|d|m)", re.IGNORECASE)  # of the English word before it
 OFTEN = 0.05  # [ours] of the words, the same as the one before it in its sentence: far more than in any text
 
@@ -108,5 +108,5 @@ def find_doubts(
 
 def _belongs_to_a_word(word: str) -> bool:
     """Tells whether a row holds what running text writes together with the word before or after it."""
-    is_mark = all(unicodedata.category(each) in MARKS and each not in WORDS for each in word)
+    is_mark = all(unicodedata.category(each) in MARKS and each not in SIGNS for each in word)
     return is_mark or ENDING.fullmatch(word) is not None

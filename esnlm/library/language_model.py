@@ -192,10 +192,8 @@ class LanguageModel:
         """
         each = list(pairs)
         wrong = next((pair for pair in each if isinstance(pair, str) or len(pair) != 2), None)
-        require(
-            bool(each) and wrong is None,
-            f"pairs is a list of pairs of texts, and has {wrong!r}; give [(good, bad), ...]",
-        )
+        require(bool(each), "there are no pairs: give at least one")
+        require(wrong is None, f"{wrong!r} is no pair of texts: give [(good, bad), ...]")
         good, bad = zip(*each, strict=True)
         found = self.run.log_probs([*good, *bad], scoring)
         return found[: len(good)] > found[len(good) :]

@@ -140,10 +140,8 @@ class EchoStateConfig(ModelConfig):
         trainable, reservoir = self.expected_counts(vocab_size).trainable, self.reservoir
         if not self.train_input:
             return trainable
-        fullest = (
-            reservoir.fullest_column(vocab_size) if reservoir.input_gamma < weights.DENSE_FROM else reservoir.state_size
-        )
-        return trainable + round(vocab_size * (fullest - reservoir.input_gamma * reservoir.state_size))
+        padding = reservoir.fullest_column(vocab_size) - reservoir.input_gamma * reservoir.state_size
+        return trainable + round(vocab_size * padding)
 
     def flops_per_token(self, vocab_size: int) -> int:
         """Returns the operations of training. What is frozen has no gradient."""

@@ -106,7 +106,12 @@ class ReservoirConfig:
         return max(1, round(share * self.state_size)) / self.state_size
 
     def fullest_column(self, vocab_size: int) -> int:
-        """Returns the estimated entries of the fullest column of a sparse W_in (N, V): in 1 / V of columns there are more."""
+        """Returns the entries of the fullest column of W_in (N, V), as it is stored. Of a sparse one they are estimated.
+
+        Where each entry is there or not by chance, one column in V has more.
+        """
+        if self.input_gamma >= DENSE_FROM:
+            return self.state_size
         if self.input_weights != "random":
             return round(self.input_gamma * self.state_size)  # as many as each token has that the text has
         more = bdtrc(

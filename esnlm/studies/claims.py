@@ -89,8 +89,7 @@ def _select(selection: Selection, outcome: Outcome) -> list[Cell]:
     found = []
     for cell in outcome.cells.values():
         value = cell.on_axis(selection.along)
-        is_number = isinstance(value, int | float)
-        if is_number and cell.case == selection.case and selection.first <= value <= selection.last:
+        if value is not None and cell.case == selection.case and selection.first <= value <= selection.last:
             found.append((value, cell))
     return [cell for _, cell in sorted(found, key=lambda pair: pair[0])]
 

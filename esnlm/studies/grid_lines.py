@@ -23,7 +23,7 @@ def find_axis(cells: list[dict[str, Any]]) -> str | None:
     values: dict[str, set[float | None]] = {}
     for cell in cells:
         for key, value in cell["values"].items():
-            values.setdefault(key, set()).add(_to_number(value))
+            values.setdefault(key, set()).add(to_number(value))
     numeric = [key for key, found in values.items() if None not in found and len(found) > 1]
     return max(numeric, key=lambda key: len(values[key]), default=None)
 
@@ -43,7 +43,7 @@ def make_lines(cells: list[dict[str, Any]], key: str, values: Sequence[Value]) -
             continue
         others = [f"{names[name]} {value}" for name, value in cell["values"].items() if name != key]
         name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else cell["cell"]
-        x = _to_number(cell["values"].get(key, math.nan))
+        x = to_number(cell["values"].get(key, math.nan))
         error = found[1] if found[1] is not None and math.isfinite(found[1]) else 0.0
         diverged = any(run["status"] == "diverged" for run in cell["runs"])
         lines.setdefault(name, []).append(Point(math.nan if x is None else x, found[0], error, diverged))
@@ -61,7 +61,8 @@ def read_mean(cell: dict[str, Any], name: str) -> Value:
     return None if found["mean"] is None else (found["mean"], found["se"])
 
 
-def _to_number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
+    """Returns a setting's value as a number, also of a text such as "1e-3"; None for what is none."""
     try:
         return None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):

@@ -7,6 +7,7 @@ from esnlm.errors import InputError
 from esnlm.reporting.html import study
 from esnlm.runs.json_file import parse_json
 from esnlm.studies.grid import MEASURES
+from esnlm.studies.grid_lines import to_number
 
 SLOPES = "alignment.json"  # of a study of alignment, which experiments/bottleneck runs
 
@@ -23,18 +24,12 @@ class Cell(NamedTuple):
         """Returns {seed: value} for the runs that have the measure."""
         return {run["seed"]: float(run[measure]) for run in self.runs if run.get(measure) is not None}
 
-    def on_axis(self, axis: str) -> Any:
-        """Returns its value on an axis, named by its dotted key or the last part of it; None where it is on none.
+    def on_axis(self, axis: str) -> float | None:
+        """Returns its number on an axis, named by its dotted key or the last part of it; None where it has none.
 
-        YAML reads 1e-3 as a text. A text that is a number is given as one.
+        YAML reads 1e-3 as a text, which is a number here.
         """
-        value = next((value for key, value in self.values.items() if _is_named(axis, key)), None)
-        if not isinstance(value, str):
-            return value
-        try:
-            return float(value)
-        except ValueError:
-            return value
+        return to_number(next((value for key, value in self.values.items() if _is_named(axis, key)), None))
 
     def off_axis(self, axis: str) -> dict[str, Any]:
         """Returns its values on all other axes, by dotted key."""

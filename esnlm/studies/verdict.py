@@ -70,7 +70,7 @@ def difference(name: str, one: Mapping[int, float], other: Mapping[int, float], 
 
 def judge_differences(differences: Sequence[Difference]) -> Verdict:
     """Returns what at least one difference says, by the rules at the top of this file."""
-    assert differences, "of nothing, all is true"
+    assert differences, "there is no difference to judge"
     if all(_is_beyond_zero(each.interval(), each.wanted) for each in differences):
         return Verdict.HOLDS
     level = 1 - (1 - LEVEL) / len(differences)

@@ -299,11 +299,9 @@ def _fit(experiment: Experiment, vocab_size: int, platform: str) -> _Fit:
     training, model = experiment.training, experiment.model
     trainable = model.trained_entries(vocab_size)
     if isinstance(training, Fitter):
-        on_host, on_device = (
-            _sums(training, model, vocab_size),
-            training.memory_on_device(model.feature_size, vocab_size),
-        )
-        memory = on_host if platform == "cpu" else on_device
+        memory = _sums(training, model, vocab_size)
+        if platform != "cpu":
+            memory = training.memory_on_device(model.feature_size, vocab_size)
         return _Fit(training.kind, memory, 1, 4 * trainable)
     return _gradient_fit(training, trainable)
 

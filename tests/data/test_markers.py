@@ -19,8 +19,10 @@ def test_what_is_no_mark(text):
 
 def test_the_line_names_the_most_frequent_one():
     assert describe_markers(Counter()) is None
-    assert describe_markers(Counter({"</s>": 1})).startswith("'</s>' stands in the text 1 time: it is read as text")
+    assert describe_markers(Counter({"</s>": 1})).startswith(
+        "'</s>' stands in the text 1 time: it is read as any other characters"
+    )
     several = Counter({"</s>": 1, "<|endoftext|>": 1200, "[SEP]": 2})
     assert describe_markers(several).startswith(
-        "'<|endoftext|>', or one of 2 other marks like it, stands in the text 1,203 times: it is read as text"
+        "'<|endoftext|>', or one of 2 other marks like it, stands in the text 1,203 times: it is read as any other characters"
     )

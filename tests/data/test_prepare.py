@@ -335,8 +335,8 @@ def test_marks_of_other_tools_are_told_of(tmp_path, spelling, capfd):
     store = prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", progress=False)
     assert len(store) == 5, "they are text"
     assert capfd.readouterr().err == (
-        f"warning: {tmp_path / 'store'}: '<|endoftext|>', or another mark like it, stands in the text 3 times: it is read as text, letter"
-        " by letter, and ends no document; where it ends one, put an empty line in its place\n"
+        f"warning: {tmp_path / 'store'}: '<|endoftext|>', or another mark like it, stands in the text 3 times: it is read as any"
+        " other characters, and ends no document; where it ends one, put an empty line in its place\n"
     )
 
 
