@@ -85,10 +85,13 @@ def find_doubts(
         )
     blank = sum(lines[row] > lines[row - 1] + 1 for rows in sentences for row in rows[1:])
     if blank:
-        found.append(
-            f"{counted(blank, 'blank line')} in the midst of a sentence: a blank line ends none here; name with --sentence what all words"
-            " of a sentence share"
+        told = (
+            "a blank line ends none here; name with --sentence what all words of a sentence share"
+            if keys is None
+            else "the words on both sides have the same name; where a sentence ends there, name a column that tells the two apart,"
+            " too (--sentence DOCUMENT SENTENCE)"
         )
+        found.append(f"{counted(blank, 'blank line')} in the midst of a sentence: {told}")
     again = sum(words[row] == words[row - 1] for rows in sentences for row in rows[1:])
     if again > OFTEN * len(words):
         found.append(

@@ -107,3 +107,6 @@ def test_a_blank_line_ends_no_sentence_and_is_told(tmp_path):
     (line,) = find_doubts(words, [range(0, 5)], None, found.lines)
     assert line.startswith("1 blank line in the midst of a sentence: a blank line ends none here; name with --sentence")
     assert find_doubts(words, [range(0, 3), range(3, 5)], None, found.lines) == []
+    (line,) = find_doubts(words, [range(0, 5)], [1] * 5, found.lines)
+    assert line.startswith("1 blank line in the midst of a sentence: the words on both sides have the same name;")
+    assert find_doubts(words, [range(0, 3), range(3, 5)], [1, 1, 1, 2, 2], found.lines) == []
