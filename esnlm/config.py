@@ -141,7 +141,7 @@ class Experiment:
     def check(self) -> None:
         """Raises InputError, naming the field, for a value that no experiment can have."""
         _require_short_lists(self, "")
-        _require_no_null(self, "")
+        require_no_null(self, "")
         require(bool(self.run), "run is empty: name a run directory, as in --run runs/small")
         for key, value in flatten(as_dict(self)).items():
             require(
@@ -244,13 +244,13 @@ def _require_short_lists(section: Any, prefix: str) -> None:
             require(len(value) <= LONGEST_LIST, f"{given}: it must have at most {LONGEST_LIST:,}")
 
 
-def _require_no_null(section: Any, prefix: str) -> None:
+def require_no_null(section: Any, prefix: str) -> None:
     """Raises InputError for a null where a number or a text must stand: the parser lets it through."""
     hints = typing.get_type_hints(type(section))
     for each in dataclasses.fields(section):
         value, hint = getattr(section, each.name), hints[each.name]
         if dataclasses.is_dataclass(value):
-            _require_no_null(value, f"{prefix}{each.name}.")
+            require_no_null(value, f"{prefix}{each.name}.")
         kinds = typing.get_args(hint)
         name = getattr(hint, "__name__", str(hint))
         line = f"{prefix}{each.name} is null: it must be {SPELLED_TYPES.get(name, name)}"

@@ -14,7 +14,7 @@ import jsonargparse
 import yaml
 
 from esnlm.compute import ComputeConfig
-from esnlm.config import SPELLED_TYPES, TRAINING, Experiment, ParentConfig, as_dict
+from esnlm.config import SPELLED_TYPES, TRAINING, Experiment, ParentConfig, as_dict, require_no_null
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
 from esnlm.models.registry import MODELS
@@ -78,6 +78,25 @@ def from_dict(tree: dict[str, Any]) -> Experiment:
         from_dict({"run": "runs/small", "model": {"reservoir": {"state_size": 256}}})
     """
     return _to_begin(_parse("experiment", _checked("experiment", _plain(tree)), ()))
+
+
+def section(name: str, kind: type, values: dict[str, Any], where: str) -> Any:
+    """Returns one section of settings, made in Python, with the types that a file's must have.
+
+    Args:
+        name: what the line on a wrong value calls the section.
+        kind: its class.
+        values: known settings by name.
+        where: what that line begins with.
+
+    Example:
+        section("training", Ridge, {"regularizations": [1e-6]}, "readout ridge")
+    """
+    parser = _parser(((name, kind),))
+    with readable_errors(f"{where}: "):
+        found = getattr(parser.instantiate(parser.parse_object({name: _plain(values)})), name)
+    require_no_null(found, f"{where}: {name}.")
+    return found
 
 
 def _to_begin(experiment: Experiment) -> Experiment:
@@ -227,14 +246,14 @@ def _read_yaml(file: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns nested dicts with lists for tuples and Python's numbers for NumPy's, as a file would have them."""
+    """Returns nested dicts with lists for tuples and arrays, and Python's numbers for NumPy's, as a file would have them."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if isinstance(value, Path):
         return str(value)
-    return value.item() if hasattr(value, "item") else value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _checked(file: str | Path, tree: Any) -> dict[str, Any]:

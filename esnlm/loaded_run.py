@@ -457,6 +457,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """
+    is_step = step is None or step == "best" or isinstance(step, numbers.Integral)
+    require(is_step, f"step is {step!r}: give a whole number, 'best', or None for the newest")
     if is_url(run):
         if step == "best":
             with run_copy(run, untrained=True) as folder:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.config import TRAINING, TrainingConfig
 from esnlm.errors import InputError, require
@@ -183,14 +184,14 @@ def training_rule(
         left_out: settings that the line on an unknown setting does not name.
 
     Raises:
-        InputError: there is no such kind or setting.
+        InputError: there is no such kind or setting, or a value has a wrong type.
     """
     require(kind in TRAINING, f"readout is {kind!r}: choose {', '.join(TRAINING)}")
     known = [each.name for each in dataclasses.fields(TRAINING[kind])][1:]
     for name in settings:
         proposed = ", ".join(each for each in known if each not in left_out)
         require(name in known, f"readout {kind} has no setting {name!r}: choose from {proposed}")
-    return TRAINING[kind](**settings)
+    return config_io.section("training", TRAINING[kind], settings, f"readout {kind}")
 
 
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:

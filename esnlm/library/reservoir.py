@@ -350,7 +350,7 @@ class Reservoir:
             start: what an earlier call returned; None: the state 0.
 
         Raises:
-            InputError: the reservoir reads tokens, or the sequence has the wrong shape.
+            InputError: the reservoir reads tokens, or the sequence or the start has the wrong shape.
 
         Example:
             first, end = reservoir.run(series[:500])
@@ -359,7 +359,11 @@ class Reservoir:
         require(not self.reads_tokens, "this reservoir reads tokens: call states")
         (sequence,), _ = self._sequences(np.asarray(inputs))
         with jax.enable_x64(True):
-            begin = _zeros(self._double, 1) if start is None else start
+            zeros = _zeros(self._double, 1)
+            begin = zeros if start is None else start
+            given, expected = ([np.shape(each) for each in jax.tree.leaves(state)] for state in (begin, zeros))
+            line = f"start has arrays of the shapes {given}, and a state of this reservoir {expected}: give what its `run` returned"
+            require(given == expected, line)
             outputs, end = recurrence.drive(self._double, jnp.asarray(sequence)[:, :, None], begin)
             return np.asarray(outputs)[:, 0], jax.tree.map(np.asarray, end)
 

@@ -37,6 +37,7 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
     """
     if isinstance(spec, Tokenizer):
         return spec
+    require(isinstance(spec, str | Path), f"tokenizer is {spec!r}: give 'words', 'train:N', 'gpt2', a folder or a file")
     if spec == "words":
         lines = require_sentences(sentences)
         pieces = {piece for line in lines for piece in re.findall(WORD_PATTERN, line) if not piece.isspace()}

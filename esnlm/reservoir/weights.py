@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from jax.experimental.sparse import BCOO
 from scipy.special import bdtrc
@@ -21,6 +22,7 @@ from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_g
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
+from esnlm.reservoir.topology.function import FunctionTopology
 from esnlm.rng import Stream, generator, seed_sequence
 
 log = logging.getLogger("esnlm")
@@ -259,11 +261,13 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
     """Initializes W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
 
     Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so.
+    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so. Where
+    that gives the same matrix, as a function of one's own may, no draw helps, and it is refused.
 
     Returns:
         W_rec, the radius of W, and how many draws were thrown away.
     """
+    before = None
     for redraws in range(MOST_REDRAWS):
         w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
         if config.topology.spectral_radius is None:
@@ -278,6 +282,14 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             )
         if radius.radius > 0:
             break
+        is_settled = isinstance(config.topology, FunctionTopology) and before is not None and _are_same(w, before)
+        require(
+            not is_settled,
+            f"model.reservoir.topology {config.topology.kind}: every draw of W_rec is the same, and has spectral radius 0, as a"
+            " matrix without a cycle has, so that nothing scales it; close a cycle, or give the matrix itself to"
+            " esnlm.Reservoir.from_matrices",
+        )
+        before = w
         log.warning("W_rec has spectral radius 0 (nilpotent); initializing it again (attempt %d)", redraws + 2)
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
@@ -297,6 +309,10 @@ def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO |
     connections = config.topology.connect(size, config.gamma, rng)
     indices = np.stack([connections.row, connections.column], axis=1)
     return bcoo(connections.values(rng), indices, (size, size))
+
+
+def _are_same(w: BCOO | np.ndarray, other: BCOO | np.ndarray) -> bool:
+    return all(map(np.array_equal, jax.tree.leaves(w), jax.tree.leaves(other)))
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:

@@ -117,6 +117,8 @@ def draw(
     )
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
     require(decay > 0, f"decay is {decay}: it must be above 0")
+    is_topology = topology is None or isinstance(topology, Topology)
+    require(is_topology, f"topology is {topology!r}: give an object of esnlm.reservoir.topology, such as ring.Ring()")
     check_seed(seed)
     for name, scale in {"input_scale": input_scale, "feedback_scale": feedback_scale}.items():
         usable = scale is None or 0 <= scale < np.inf
@@ -290,6 +292,14 @@ def _sequences(
         name: np.asarray(array, np.float64) for name, array in (("u", u), ("teacher", teacher)) if array is not None
     }
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
+    if start is not None:
+        sizes = len(start.x), len(start.y)
+        expected = len(network.leak), network.outputs
+        require(
+            sizes == expected,
+            f"start has {sizes[0]} units and {sizes[1]} outputs, and the network {expected[0]} and {expected[1]}: give what `run`"
+            " returned for this network",
+        )
     columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
     wide = next(iter(columns), 1)
     for name, array in given.items():

@@ -146,6 +146,12 @@ def fitted(targets):
             lambda: esnlm.Readout("ridge", epochs=3),
             "readout ridge has no setting 'epochs': choose from regularizations, log_probs, held_out_tokens",
         ),
+        (
+            lambda: esnlm.Readout("ridge", regularizations=1e-6),
+            "readout ridge: training.regularizations is 1e-06: it must be a list such as [a, b]",
+        ),
+        (lambda: esnlm.Readout("lms", epochs=2.5), "readout lms: training.epochs is 2.5: it must be a whole number"),
+        (lambda: esnlm.Readout("rls", block=None), "readout rls: training.block is null: it must be a whole number"),
         (lambda: esnlm.Readout("rls", rank=3), "rank is 3: rls makes a readout of full rank; leave it out"),
         (lambda: esnlm.Readout().predict(H), "this readout is not fitted yet: call fit"),
         (lambda: esnlm.Readout().fit(H, Y[:9]), "there are 200 states and 9 targets: give as many of both"),

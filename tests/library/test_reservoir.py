@@ -189,6 +189,22 @@ def test_functions_of_ones_own(registered):
     np.testing.assert_allclose(dense(other.w_rec), dense(named.w_rec), rtol=1e-6)
 
 
+@pytest.mark.parametrize("units", [12, 3])  # W_rec is sparse, and dense
+def test_a_function_without_a_cycle_is_refused_after_two_draws(registered, caplog, units):
+    """A delay line (Rodan and Tino 2011): no factor gives it a spectral radius. `from_matrices` takes it as it is."""
+
+    def delay_line(state_size, rng, weight: float = 0.5):
+        return weight * np.eye(state_size, k=-1)
+
+    with pytest.raises(InputError) as error:
+        esnlm.Reservoir.draw(units, inputs=3, topology=delay_line)
+    assert str(error.value).startswith("model.reservoir.topology ") and str(error.value).endswith(
+        ": every draw of W_rec is the same, and has spectral radius 0, as a matrix without a cycle has, so that nothing scales it;"
+        " close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
+    )
+    assert caplog.messages == ["W_rec has spectral radius 0 (nilpotent); initializing it again (attempt 2)"]
+
+
 def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registered):
     """As where a notebook's cell runs twice: no program that was compiled for the first one serves the second."""
     found = []
@@ -249,6 +265,10 @@ def states(inputs, **options):
         (states([U, U * np.inf]), "sequence 1 holds a number that is not finite"),
         (states(U, washout=40), "washout is 40: sequence 0 has 40 time steps only"),
         (states([]), "there is no sequence: give at least one"),
+        (
+            lambda series: series.run(U, start=np.zeros(60)),
+            "start has arrays of the shapes [(60,)], and a state of this reservoir [(60, 1)]: give what its `run` returned",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_line(series, act, line):

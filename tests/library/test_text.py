@@ -44,6 +44,7 @@ def test_a_store_is_written_and_not_over_another(tmp_path):
         ("words", [], "there are no sentences: give at least one"),
         ("train:many", SENTENCES, "tokenizer 'train:many': give the number of ids to train, as in train:8192"),
         ("train:9000", SENTENCES, "vocabulary size 9000: the text has merges for"),
+        (None, SENTENCES, "tokenizer is None: give 'words', 'train:N', 'gpt2', a folder or a file"),
         ("none", SENTENCES, "tokenizer 'none': neither 'gpt2' nor a tokenizer.json"),
     ],
 )

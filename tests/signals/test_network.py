@@ -179,6 +179,10 @@ def test_what_cannot_be_is_refused():
         "input_scale is -1.0: it must be finite and not negative": lambda: small(input_scale=-1.0),
         "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
         "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
+        "topology is 'ring': give an object of": lambda: small(topology="ring"),
+        "start has 24 units and 2 outputs, and the network 25 and": lambda: run(
+            trained, U, TEACHER, State(np.zeros((24, 1)), np.zeros((2, 1)))
+        ),
         "noise is -0.1: it must not be negative": lambda: states(network, U, TEACHER, noise=-0.1),
         "feedback_noise is 0.1: the network feeds nothing back": lambda: train(
             small(feedback_scale=None), U, TEACHER, washout=5, feedback_noise=0.1

@@ -342,7 +342,13 @@ def test_an_untrained_run_is_the_one_before_the_first_update(finished):
     assert np.array_equal(run.model.reservoir.w_rec.data, trained.model.reservoir.w_rec.data)
 
 
-@pytest.mark.parametrize("step, line", [(3, "no checkpoint of step 3; there are: ")])
+@pytest.mark.parametrize(
+    "step, line",
+    [
+        (3, "no checkpoint of step 3; there are: "),
+        ("7", "step is '7': give a whole number, 'best', or None for the newest"),
+    ],
+)
 def test_a_step_that_was_not_saved(finished, step, line):
     with pytest.raises(InputError) as caught:
         esnlm.load(finished[0], step=step)
