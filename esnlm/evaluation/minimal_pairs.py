@@ -25,6 +25,10 @@ LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
 
 # Of a folder the files of one kind are read: the first of these that it has.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
+WRITTEN = (
+    ".pairs.jsonl",
+    ".samples.jsonl",
+)  # what `esnlm blimp` and `esnlm lm-eval` write beside a report, and no data
 # The phenomena as the tables of Warstadt et al. 2020 abbreviate them, without marks and in lower case.
 ABBREVIATIONS = {
     "anaagr": "anaphor_agreement",
@@ -185,7 +189,11 @@ def _files(path: Path) -> tuple[list[Path], str | None]:
 def _in_folder(folder: Path) -> list[Path]:
     """Returns the files of items in a folder: those of the first kind that it has."""
     for suffix in SUFFIXES if folder.is_dir() else ():
-        files = sorted(file for file in folder.glob(f"*{suffix}") if not file.name.startswith("."))
+        files = sorted(
+            file
+            for file in folder.glob(f"*{suffix}")
+            if not file.name.startswith(".") and not file.name.endswith(WRITTEN)
+        )
         if files:
             return files
     return []
@@ -217,6 +225,10 @@ def _begins_with_object(file: Path) -> bool:
 
 def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     """Returns the pair of a JSON object or of a row of a table."""
+    is_written = "log_prob_good" in record and "right" in record
+    require(
+        not is_written, f"{where}: this is what a report says of a pair, and no pair: give the data that it was made of"
+    )
     uid = text_of(record, columns.group or "UID", where, default=None if columns.group else file.stem)
     phenomenon = text_of(record, "linguistics_term", where, default="unknown")
     if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
@@ -230,6 +242,11 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
             bad += [_sentence({name: each}, name, where) for each in value]
         else:
             bad.append(_sentence(record, name, where))
+    for sentence in bad:
+        require(
+            _ends(sentence) == _ends(good),
+            f"{where}: {sentence!r} and {good!r} have other white space at their ends, which would decide between them: strip them",
+        )
     field = text_of(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics")
     return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, str(record.get("pairID", "")))
 
@@ -239,6 +256,11 @@ def _sentence(record: dict, field: str, where: str) -> str:
     sentence = text_of(record, field, where)
     require(bool(sentence.strip()), f"{where}: field {field!r} is empty: give a sentence")
     return sentence
+
+
+def _ends(sentence: str) -> tuple[str, str]:
+    """Returns the white space before and behind a sentence. Both are tokens, and improbable ones."""
+    return sentence[: len(sentence) - len(sentence.lstrip())], sentence[len(sentence.rstrip()) :]
 
 
 def _rows(file: Path, columns: Columns) -> Iterator[tuple[str, dict]]:

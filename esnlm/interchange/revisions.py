@@ -5,9 +5,11 @@ every hundred million up to a thousand (babylm-org/babylm-eval, strict/README.md
 epochs. `training.checkpoint_words` saves such checkpoints.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from esnlm.errors import InputError
+from esnlm.loaded_run import Run
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
@@ -43,6 +45,39 @@ def revision_names(words: Mapping[int, int]) -> dict[int, str]:
 def revision_name(step: int, words: Mapping[int, int]) -> str:
     """Returns the name of one checkpoint: that of its milestone, or `step_N` where it belongs to none."""
     return revision_names(words).get(step, f"step_{step}")
+
+
+def passed_over(words: Mapping[int, int], asked: Collection[int]) -> list[str]:
+    """Returns a line for each milestone that was asked for and that no checkpoint belongs to, since one update went too far beyond it.
+
+    Args:
+        words: as in `revision_names`.
+        asked: numbers of words, `training.checkpoint_words`.
+    """
+    lines, names = [], revision_names(words).values()
+    for millions in MILESTONES:
+        count, name = millions * MILLION, f"chck_{millions}M"
+        reached = [step for step in sorted(words) if words[step] >= count]
+        if count in asked and reached and name not in names:
+            read = words[reached[0]]
+            lines.append(
+                f"{name}: no checkpoint; the first one behind it, of step {reached[0]}, has read {read:,} words, more than"
+                f" {SURPLUS:.0%} too many: smaller updates (training.batch_size) come nearer"
+            )
+    return lines
+
+
+def remarks(run: Run, words: Mapping[int, int]) -> list[str]:
+    """Returns what one should know of the names of a run's checkpoints: a line where it goes on from another run, and `passed_over`.
+
+    Args:
+        run: any checkpoint of it.
+        words: as in `revision_names`.
+    """
+    parent = run.config.parent
+    since = f"{run.name} goes on from {Path(parent.run or '').name}, step {parent.step}: its words, and chck_1M, ..., count from there"
+    lines = [] if parent.run is None else [since]
+    return lines + passed_over(words, getattr(run.config.training, "checkpoint_words", ()))
 
 
 def words_of_checkpoints(directory: RunDirectory) -> dict[int, int]:

@@ -13,12 +13,12 @@ from esnlm.evaluation import conventions
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.interchange import babylm_data, babylm_scoring
 from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
-from esnlm.interchange.revisions import revision_name, revision_names, words_of_checkpoints
+from esnlm.interchange.revisions import remarks, revision_name, revision_names, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.atomic import require_folders_above, write_files, writing
 from esnlm.runs.console import say, tell, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import json_text
+from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.remote.copies import fetch_every_step
 from esnlm.runs.remote.results import uploads_results
 from esnlm.runs.screen import Screen
@@ -29,6 +29,7 @@ FORMAT_VERSION = 1
 MAIN = "main"  # the revision of a model as it is at last
 PREDICTIONS, SURPRISALS, SCORES = "predictions.json", "surprisal.json", "scores.json"
 AOA_FOLDER = "AoA_word"
+SAME = ("run", "config_sha256", "step", "scoring")  # in all files of scores of a revision
 
 
 @uploads_results
@@ -58,7 +59,7 @@ def evaluate_babylm(
         all_checkpoints: whether to score every checkpoint at a number of words that the pipeline asks for. Only so are
             surprisals for the age of acquisition computed.
         bos: whether BOS stands before every text, as with a tokenizer that adds it.
-        overwrite: whether to replace predictions that are there.
+        overwrite: whether to replace predictions that are there, and to keep sets of another model, step or convention beside them.
         command: what the files of scores name as their origin.
 
     Returns:
@@ -86,6 +87,8 @@ def evaluate_babylm(
             f"{directory.checkpoints}: no checkpoint at a number of words that BabyLM's pipeline asks for (1M, 2M, ...):"
             " save them in training with training.checkpoint_words",
         )
+    for line in remarks(newest, words):
+        tell(line)
 
     places = babylm_data.find_sets(Path(data), list(sets) if sets else None)
     if AOA in places and not all_checkpoints:
@@ -105,6 +108,10 @@ def evaluate_babylm(
             overwrite or not file.exists(),
             f"{file}: exists: name another folder with --out, or replace it with --overwrite",
         )
+    about = _describe(newest, name, MAIN, bos)
+    written = steps | ({MAIN: newest.step} if AOA in places else {})
+    for revision, its_step in written.items():
+        _require_same_model(results / name / revision, about | {"step": its_step}, folders.values(), overwrite)
 
     made_by = provenance(command)
     found: list[dict] = []
@@ -155,6 +162,33 @@ def _folder(model: Path, revision: str, set_name: str) -> Path:
         return model / MAIN / "zero_shot" / "causal" / AOA_FOLDER
     causal = model / revision / "zero_shot" / "causal"
     return causal / READING if set_name == READING else causal / FOLDERS[set_name].task / set_name
+
+
+def _require_same_model(model: Path, about: dict, replaced: Iterable[Path], overwrite: bool) -> None:
+    """Raises InputError where scores of a revision are there that are of another model, step or convention.
+
+    Args:
+        model: the folder of the revision.
+        about: what the new files of scores will say of the model and of the scoring.
+        replaced: the folders whose files will be replaced.
+        overwrite: whether to tell it only, and to keep what is there.
+    """
+    for file in sorted(model.glob(f"zero_shot/causal/**/{SCORES}")):
+        if file.parent in replaced:
+            continue
+        try:
+            there = dict(parse_json(file.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            there = {}
+        other = next((key for key in SAME if there.get(key) != about[key]), None)
+        if other is None:
+            continue
+        line = f"{file}: {other} is {there.get(other)!r}, and now {about[other]!r}"
+        require(
+            overwrite,
+            f"{line}: all sets of a submission are of one model: name another folder with --out, or keep this set with --overwrite",
+        )
+        tell(f"{line}: this set stays as it is")
 
 
 def _describe(loaded: Run, name: str, revision: str, bos: bool) -> dict:

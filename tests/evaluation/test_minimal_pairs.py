@@ -28,6 +28,22 @@ def test_a_folder_is_read_in_order_of_paradigms(tmp_path):
     ]
 
 
+def test_what_a_report_left_in_the_folder_of_its_data_is_no_data(tmp_path):
+    """`--out DATA/report.json` writes lines of JSON there, and the folder stays one of text files."""
+    (tmp_path / "case-pronoun.txt").write_text("Him left.\nHe left.\n")
+    write(tmp_path / "report.pairs.jsonl", GOOD | {"log_prob_good": -20.5, "right": True})
+    write(tmp_path / "report.samples.jsonl", GOOD)
+    assert [pair.uid for pair in minimal_pairs.load(tmp_path)] == ["case-pronoun"]
+
+
+def test_white_space_at_the_ends_of_all_sentences_of_a_pair_stays(tmp_path):
+    """It adds the same tokens to all of them."""
+    [pair] = minimal_pairs.load(
+        write(tmp_path / "a.jsonl", {"sentence_good": " He left. ", "sentence_bad": " Him left. "})
+    )
+    assert (pair.good, pair.bad) == (" He left. ", " Him left. ")
+
+
 def test_the_digest_does_not_depend_on_how_pairs_are_spread_over_files(tmp_path):
     case, other = GOOD, GOOD | {"UID": "another"}
     one = minimal_pairs.load(write(tmp_path / "one.jsonl", case, other))
@@ -54,6 +70,14 @@ def test_only_a_newline_ends_a_line(tmp_path):
         ([GOOD | {"UID": None}], "a.jsonl:1: field 'UID' is null, not a string"),
         ([GOOD | {"field": ["syntax"]}], "a.jsonl:1: field 'field' is [\"syntax\"], not a string"),
         ([GOOD | {"UID": "\ud800"}], "a.jsonl:1: field 'UID' has half a surrogate pair, which is no text"),
+        (
+            [GOOD, GOOD | {"sentence_good": "He left. "}],
+            "a.jsonl:2: 'Him left.' and 'He left. ' have other white space at their ends, which would decide between them: strip them",
+        ),
+        (
+            [GOOD | {"log_prob_good": -20.5, "log_prob_bad": -21.0, "right": True}],
+            "a.jsonl:1: this is what a report says of a pair, and no pair: give the data that it was made of",
+        ),
         (
             [GOOD, GOOD | {"linguistics_term": "binding"}],
             "a.jsonl:2: field 'linguistics_term' is 'binding', and 'unknown' earlier for the same UID 'case': "

@@ -21,6 +21,7 @@ from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.loaded_run import load
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.runs.json_file import seal
 from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
 from tests.interchange.small_runs import SENTENCES, bpe, words, write_run
@@ -323,7 +324,7 @@ def test_bos_is_first_where_special_tokens_are_asked_for(pair):
 # ---- the card ----
 
 
-def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch):
+def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(
         "run: trained\ndata: {kind: grammar, sentences: 40, validation_sentences: 10, pairs: 2}\n"
@@ -347,8 +348,20 @@ def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch):
     assert "blimp-paper, scoring paper" in card and (accuracy is None or f"{accuracy:.2f} %" in card)
     experiment = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
     assert experiment["model"]["reservoir"]["state_size"] == 16 and experiment["seed"] == 0
+    # A report of another run of this name and step is none of this model.
+    report["config_sha256"] = "0" * 64
+    (tmp_path / "trained" / "evaluation" / "blimp-paper.json").write_text(json.dumps(report | {"sha256": seal(report)}))
+    export("trained", tmp_path / "hf", overwrite=True)
+    assert "blimp-paper" not in (tmp_path / "hf" / "README.md").read_text()
     # An earlier checkpoint has its own words, and neither the losses nor the scores of the last one.
     export_all("trained", tmp_path / "all")
     (early,) = (path for path in (tmp_path / "all").iterdir() if path.name != "main")
     card = (early / "README.md").read_text()
     assert "| words read |" in card and "validation loss" not in card and "blimp-paper" not in card
+    # The words of a run that goes on from another one are those since then.
+    assert train_run(config_io.read("small.yaml", ["--run", "more", "--parent.run", "trained"])) == 0
+    export("more", tmp_path / "more_hf")
+    line = f"| goes on from | trained, step {summary['step']}; words and epochs are those since then |"
+    assert line in (tmp_path / "more_hf" / "README.md").read_text()
+    export_all("more", tmp_path / "more_all")
+    assert f"more goes on from trained, step {summary['step']}: its words, and chck_1M" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.interchange.revisions import revision_name, revision_names, words_of_checkpoints
+from esnlm.interchange.revisions import passed_over, revision_name, revision_names, words_of_checkpoints
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 
@@ -23,6 +23,16 @@ def test_a_checkpoint_far_beyond_a_milestone_has_no_name_of_the_pipeline():
     assert revision_names({5: 999_999, 9: 1_400_000}) == {}
     assert revision_name(9, {5: 999_999, 9: 1_400_000}) == "step_9"
     assert revision_name(9, {9: 1_000_400, 12: 1_000_900}) == "chck_1M"
+
+
+def test_a_milestone_that_was_asked_for_and_stepped_over_is_told():
+    words = {10: 1_012_000, 20: 2_003_000, 30: 2_500_000}
+    (line,) = passed_over(words, [1_000_000, 2_000_000, 3_000_000, 1_500_000])
+    assert line == (
+        "chck_1M: no checkpoint; the first one behind it, of step 10, has read 1,012,000 words, more than 1% too many: smaller updates"
+        " (training.batch_size) come nearer"
+    )
+    assert passed_over(words, []) == []  # nobody asked for it
 
 
 def test_one_checkpoint_has_one_name():

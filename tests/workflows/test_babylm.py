@@ -102,6 +102,28 @@ def test_with_bos_the_first_token_counts(here):
     assert without[0]["scoring"].startswith("babylm: ") and with_bos[0]["scoring"].startswith("BOS and the text")
 
 
+def test_the_sets_of_a_submission_are_of_one_model(here, capsys):
+    """A run that was trained on, another run of the name, or another convention: one table would be of two models."""
+    ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets"]
+    assert commands.main([*ask, "comps"]) == 0
+    capsys.readouterr()
+    assert commands.main([*ask, "blimp_filtered", "--bos"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "results/run/main/zero_shot/causal/comps/comps/scores.json: scoring is 'babylm: " in line
+    assert line.endswith(
+        "all sets of a submission are of one model: name another folder with --out, or keep this set with --overwrite"
+    )
+    assert not (here / "results" / "run" / "main" / "zero_shot" / "causal" / "blimp").exists()
+    assert commands.main([*ask, "blimp_filtered"]) == 0
+    save_at(here / "run", 1000, 5000)
+    assert commands.main([*ask, "wug_past_tense"]) == 2
+    assert "scores.json: step is " in capsys.readouterr().err
+    assert commands.main([*ask, "blimp_filtered", "comps", "--overwrite"]) == 0  # all are of the new step now
+    capsys.readouterr()
+    assert commands.main([*ask, "wug_past_tense", "--bos", "--overwrite"]) == 0
+    assert capsys.readouterr().err.count(": this set stays as it is") == 2
+
+
 def test_nothing_is_written_where_a_line_is_wrong_or_predictions_are_there(here, capsys):
     ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets", "blimp_filtered", "comps"]
     with open("full_eval/comps/comps_wugs.jsonl", "a") as file:

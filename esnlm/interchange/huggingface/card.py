@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from esnlm.config import Experiment, as_dict
-from esnlm.evaluation.evaluate import FORMAT
+from esnlm.evaluation.evaluate import FORMAT, config_sha256
 from esnlm.loaded_run import Run
 from esnlm.runs import checkpoint
 from esnlm.runs.console import counted
@@ -50,7 +50,7 @@ def card(run: Run, family: str) -> str:
         f"{run.config.model.title}: a language model of esnlm {ESNLM}, after update {run.step:,}.",
         USE.format(trust=", trust_remote_code=True" if own else "", code=OWN_CODE if own else NO_CODE),
         *_section("Training", _training(run, summary, words)),
-        *_section("Scores on minimal pairs", _scores(directory, run.step)),
+        *_section("Scores on minimal pairs", _scores(directory, run)),
         "## Settings\n",
         f"```yaml\n{yaml.safe_dump(_settings(run.config), sort_keys=False)}```",
     ]
@@ -69,7 +69,14 @@ def _training(run: Run, summary: dict[str, Any], words: int | None) -> list[tupl
     of_end = summary if summary.get("step") == run.step else {}
     counts = run.model.counts()
     of_what = f" over {of_end['train_nll_of']}" if "train_nll_of" in of_end else ""
+    parent = run.config.parent
+    before = (
+        None
+        if parent.run is None
+        else f"{Path(parent.run).name}, step {parent.step}; words and epochs are those since then"
+    )
     shown: list[tuple[str, str | None]] = [
+        ("goes on from", before),
         ("data", ", ".join(f"{name} {value}" for name, value in data.items() if value not in (None, ""))),
         ("sha256 of the data", _pairs(summary.get("data_sha256"))),
         ("words read", None if words is None else f"{words:,}"),
@@ -84,13 +91,13 @@ def _training(run: Run, summary: dict[str, Any], words: int | None) -> list[tupl
     return [(name, value) for name, value in shown if value]
 
 
-def _scores(directory: RunDirectory, step: int) -> list[tuple[str, str]]:
-    """Returns the accuracy of each intact report of this step."""
+def _scores(directory: RunDirectory, run: Run) -> list[tuple[str, str]]:
+    """Returns the accuracy of each intact report of this run at this step."""
     found = []
     for file in sorted(directory.evaluation.glob("*.json")):
         report = _read_report(file)
         with contextlib.suppress(KeyError, TypeError, ValueError):  # what is no such report is passed over
-            if report["step"] == step:
+            if (report["step"], report["config_sha256"]) == (run.step, config_sha256(run)):
                 data = report["data"]
                 what = f"{counted(data['paradigms'], 'paradigm')}, {counted(data['pairs'], 'pair')}"
                 found.append((f"{file.stem}, scoring {report['scoring']['name']}, {what}", _accuracy(report)))

@@ -19,11 +19,11 @@ from esnlm.errors import InputError, require
 from esnlm.interchange.huggingface.card import card
 from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
-from esnlm.interchange.revisions import revision_name, words_of_checkpoints
+from esnlm.interchange.revisions import remarks, revision_name, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
-from esnlm.runs.console import working
+from esnlm.runs.console import tell, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import fetch_every_step
 
@@ -86,6 +86,8 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
         f"{directory.checkpoints}: no checkpoint was kept for good, as training.checkpoint_words asks for; leave"
         " --all-checkpoints out to export the newest one",
     )
+    for line in remarks(newest, words):
+        tell(line)
     found = {}
     with _new_folder(out, overwrite) as folder:
         for name, step in ({revision_name(step, words): step for step in sorted(words)} | {LAST: newest.step}).items():
