@@ -9,7 +9,7 @@ Example:
 
     u, y = narma10(3000, seed=0)
     network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
-    network.score(u[2000:], y[2000:])                      # R^2
+    network.score(u[2000:], y[2000:])                      # R^2, without the first 100 steps: 0.91
 """
 
 from collections.abc import Callable
@@ -128,6 +128,38 @@ class _ReservoirEstimator(BaseEstimator):
             np.hstack([u, x])[kept] @ self.coef_.T + self.intercept_ for u, x in zip(sequences, states, strict=True)
         ]
 
+    def _counted(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Returns what a score counts: targets, predictions and weights, without the washout of each sequence.
+
+        Until a state has forgotten that it began with 0, it is none of those that the readout was fitted to. A state that
+        goes on where the fit ended has nothing to forget.
+        """
+        found = self.predict(X)
+        skipped = 0 if self.carry_state else self.washout
+        several = isinstance(found, list)
+        if self.predicts != "steps" or not (several or skipped):
+            return y, found, sample_weight
+        if several:
+            _require_as_many(y, found)
+        found, y = (found, list(y)) if several else ([found], [y])
+        lengths = [len(each) for each in found]
+        fits = [np.shape(each)[:1] for each in y] == [(length,) for length in lengths]
+        require(fits, "y must have a target for each step of each sequence of X")
+        require(
+            skipped < max(lengths), f"washout is {skipped}: it must leave some of the {max(lengths)} steps to score"
+        )
+        if sample_weight is not None:
+            listed = several and np.ndim(next(iter(sample_weight), 0)) > 0
+            flat = np.concatenate([np.atleast_1d(each) for each in (sample_weight if listed else [sample_weight])])
+            fits = flat.shape == (sum(lengths),)
+            require(
+                fits, f"sample_weight has the shape {flat.shape}: give a weight for each of the {sum(lengths)} steps"
+            )
+            parts = np.split(flat, np.cumsum(lengths)[:-1])
+            sample_weight = np.concatenate([each[skipped:] for each in parts])
+        y, found = (np.concatenate([np.asarray(each)[skipped:] for each in arrays]) for arrays in (y, found))
+        return y, found, sample_weight
+
     def _states(self, sequences: Sequences, start: Any = None) -> Sequences:
         inputs = [_with_bias(u) for u in sequences]
         if start is not None:
@@ -192,7 +224,8 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         bias_scale: the same of the weights of a constant input 1.
         activation, update_rule: as in `esnlm.Reservoir.draw`. A pickle needs functions that are registered.
         ridge: the penalty, relative to the mean eigenvalue of the covariance of (u, x).
-        washout: first steps of each sequence that the fit leaves out, where it predicts "steps". Predictions are made for all.
+        washout: first steps of each sequence that the fit leaves out, where it predicts "steps", and `score`, too, unless
+            carry_state is on. Predictions are made for all steps.
         predicts: "steps": a target belongs to each step. X (n, D) is one sequence of n steps in the order of time, and y is
             (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its last state. X (n, T)
             is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be (n, T, D) or a
@@ -242,10 +275,21 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         return found[0] if alone else found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Returns R^2 over all steps of all sequences; 1 is perfect, and predicting the mean scores 0."""
-        found = self.predict(X)
-        if isinstance(found, list):
-            found, y = np.concatenate(found), np.concatenate([np.asarray(each) for each in y])
+        """Returns R^2 over the steps of all sequences; 1 is perfect, and predicting the mean scores 0.
+
+        Where it predicts "steps" without carry_state, the first `washout` steps of each sequence are not counted: the fit
+        leaves them out, too. scikit-learn's `scoring=None` calls this method. `scoring="r2"` calls `predict` and counts all.
+
+        Args:
+            X, y: as for `fit`.
+            sample_weight: of each step, (n,) over all sequences one after another, or a list of arrays (T,) as y is; of
+                "sequences" (n,).
+
+        Raises:
+            NotFittedError: it is not fitted.
+            ValueError: a shape does not fit, or no sequence is longer than `washout`.
+        """
+        y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(r2_score(y, found, sample_weight=sample_weight))
 
     def _targets(self, y: Any, sequences: Sequences) -> Sequences:
@@ -358,10 +402,15 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         return found if isinstance(scores, list) else found[0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Returns the share of classes that are right."""
-        found = self.predict(X)
-        if isinstance(found, list):
-            found, y = np.concatenate(found), np.concatenate([np.asarray(each) for each in y])
+        """Returns the share of classes that are right, counted as by `ReservoirRegressor.score`.
+
+        So `scoring=None` of scikit-learn leaves out the first `washout` steps, and `scoring="accuracy"` counts them.
+
+        Raises:
+            NotFittedError: it is not fitted.
+            ValueError: a shape does not fit, or no sequence is longer than `washout`.
+        """
+        y, found, sample_weight = self._counted(X, y, sample_weight)
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _classes_of(self, scores: np.ndarray) -> np.ndarray:

@@ -11,8 +11,10 @@ from esnlm.signals.series import mackey_glass, narma10, nrmse
 from tests import oracle
 
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")
+from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import esnlm.sklearn
 from esnlm.sklearn import ReservoirClassifier, ReservoirRegressor
 
 ORDER = "the rows are time steps of one sequence: a prediction depends on the steps before it"
@@ -79,9 +81,38 @@ def test_several_sequences_of_several_lengths():
     found = network.predict(cut)
     assert [each.shape for each in found] == [(300, 1), (400, 1), (500, 1)]
     np.testing.assert_allclose(found[2], by_hand(network, U[700:])[1], atol=1e-9)
-    missed = np.concatenate(found) - Y
-    assert network.score(cut, targets) == pytest.approx(1 - np.sum(missed**2) / np.sum((Y - Y.mean()) ** 2))
+    y = np.concatenate([each[30:] for each in targets])  # without the washout, which the fit leaves out, too
+    missed = np.concatenate([each[30:] for each in found]) - y
+    assert network.score(cut, targets) == pytest.approx(1 - np.sum(missed**2) / np.sum((y - y.mean()) ** 2))
     np.testing.assert_allclose(network.states(cut)[0], by_hand(network, cut[0])[0], atol=1e-12)
+
+
+def test_the_example_of_the_module_scores_what_it_says():
+    """Over the first 100 steps, which begin with the state 0, R^2 is far below 0."""
+    u, y = narma10(3000, seed=0)
+    network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
+    assert network.score(u[2000:], y[2000:]) == pytest.approx(0.91, abs=0.01)
+    assert r2_score(y[2000:], network.predict(u[2000:])) < 0
+    assert "without the first 100 steps: 0.91" in esnlm.sklearn.__doc__
+
+
+def test_a_score_counts_the_steps_behind_the_washout_with_their_weights():
+    cut, targets = [U[:300], U[300:700]], [Y[:300, 0], Y[300:700, 0]]
+    weights = [np.linspace(1, 2, 300), np.linspace(2, 0, 400)]
+    network = ReservoirRegressor(40, washout=30, random_state=0).fit(cut, targets)
+    found, y, w = (
+        np.concatenate([each[30:] for each in several]) for several in (network.predict(cut), targets, weights)
+    )
+    for given in (weights, np.concatenate(weights)):
+        assert network.score(cut, targets, given) == pytest.approx(r2_score(y, found, sample_weight=w))
+    one = r2_score(y[:270], found[:270], sample_weight=w[:270])
+    assert network.score(cut[0], targets[0], weights[0]) == pytest.approx(one)
+    rising = [each > each.mean() for each in targets]
+    classes = ReservoirClassifier(40, predicts="steps", washout=30, random_state=0).fit(cut, rising)
+    right = np.concatenate([(a == b)[30:] for a, b in zip(classes.predict(cut), rising, strict=True)])
+    assert classes.score(cut, rising, weights) == pytest.approx(np.average(right, weights=w))
+    carried = ReservoirRegressor(40, washout=30, carry_state=True, random_state=0).fit(cut[0], targets[0])
+    assert carried.score(cut[1], targets[1]) == pytest.approx(r2_score(targets[1], carried.predict(cut[1])))
 
 
 def test_sequences_are_told_apart_by_their_last_state():
@@ -132,6 +163,18 @@ def test_it_is_kept_in_a_pickle():
         (
             lambda: ReservoirRegressor(washout=200).fit(U[:200], Y[:200]),
             "washout is 200: it must leave some of the 200 steps",
+        ),
+        (
+            lambda: ReservoirRegressor(10, washout=20).fit(U, Y).score([U[:20], U[:9]], [Y[:20], Y[:9]]),
+            "washout is 20: it must leave some of the 20 steps to score",
+        ),
+        (
+            lambda: ReservoirRegressor(10).fit(U, Y).score([U, U], [Y, Y], [np.ones(1200), np.ones(9)]),
+            "sample_weight has the shape (1209,): give a weight for each of the 2400 steps",
+        ),
+        (
+            lambda: ReservoirRegressor(10).fit(U, Y).score([U, U], [1.0, 2.0]),
+            "y must have a target for each step of each sequence of X",
         ),
         (lambda: ReservoirRegressor(ridge=-1.0).fit(U, Y), "ridge is -1.0: it must not be negative"),
         (lambda: ReservoirRegressor(predicts="all").fit(U, Y), "predicts is 'all': choose steps, sequences"),
