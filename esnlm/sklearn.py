@@ -90,6 +90,8 @@ class _ReservoirEstimator(BaseEstimator):
         require(self.washout >= 0, f"washout is {self.washout}: it must not be negative")
         idle = "of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'"
         require(self.predicts == "steps" or not self.washout, f"washout is {self.washout}: {idle}")
+        apart = "each sequence begins with the state 0; leave it out, or choose predicts='steps'"
+        require(self.predicts == "steps" or not self.carry_state, f"carry_state is {self.carry_state}: {apart}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
@@ -231,7 +233,8 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
             is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be (n, T, D) or a
             list of n arrays (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
         carry_state: whether predictions go on from the state in which the last sequence of the fit ended, as where a series
-            is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0.
+            is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0. It is for
+            "steps" alone.
         random_state: of the reservoir; an int gives the same one each time.
 
     Attributes:

@@ -192,6 +192,10 @@ def test_it_is_kept_in_a_pickle():
             lambda: ReservoirRegressor(predicts="sequences", washout=5).fit([U] * 3, [1.0, 2.0, 3.0]),
             "washout is 5: of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'",
         ),
+        (
+            lambda: ReservoirClassifier(carry_state=True).fit([U] * 3, [0, 1, 1]),
+            "carry_state is True: each sequence begins with the state 0; leave it out, or choose predicts='steps'",
+        ),
         (lambda: ReservoirRegressor().fit([U + 1j] * 3, [Y] * 3), "X holds complex numbers: give real ones"),
         (
             lambda: ReservoirRegressor(predicts="sequences").fit([np.tile(U, 3)] * 3, [1.0, 2.0, 3.0]).predict([U]),
