@@ -85,7 +85,7 @@ class Readout:
             targets: ids (n,) of int, or numbers (n,) or (n, L) of float; a list of such where states are a list.
 
         Raises:
-            InputError: the shapes do not fit, or an entry is not finite.
+            InputError: the shapes do not fit, an entry is not finite, or the fit diverged, so that a weight is not finite.
 
         Example:
             esnlm.Readout("rls").fit(reservoir.states(u), y)
@@ -105,6 +105,9 @@ class Readout:
             fitted = readout_fits.fit_numbers(
                 self.rule, h, y.reshape(len(y), -1).astype(np.float64), lengths, self.seed
             )
+        advice = "lower learning_rate" if hasattr(self.rule, "learning_rate") else "bring the states to a size near 1"
+        finite = all(np.isfinite(array).all() for array in fitted.values())
+        require(finite, f"the fit diverged: readout {self.rule.kind} has weights that are not finite; {advice}")
         self.arrays, self._of_ids, self._flat = fitted, y.dtype.kind in "iu", y.ndim == 1
         return self
 
@@ -112,7 +115,7 @@ class Readout:
         """Returns the most probable ids, (n,) int64, or numbers in the shape of the targets; a list for a list.
 
         Raises:
-            InputError: it is not fitted, or the states have another width.
+            InputError: it is not fitted, or the states have another width, or hold a number that is not finite.
         """
         return self._each(states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h))
 
@@ -120,7 +123,7 @@ class Readout:
         """Returns log p of every id, (n, V) float64 in nats, or a list of such.
 
         Raises:
-            InputError: it is not fitted, or was fitted to numbers.
+            InputError: it is not fitted, was fitted to numbers, or the states do not fit.
         """
         require(not self.arrays or self._of_ids, "this readout was fitted to numbers, which have no probabilities")
         return self._each(states, self._log_probs)
@@ -148,6 +151,7 @@ class Readout:
         for each in states if several else [states]:
             h = np.asarray(each)
             self._require_fitted(h)
+            require(bool(np.isfinite(h).all()), "states hold a number that is not finite")
             found.append(compute(h))
         return found if several else found[0]
 

@@ -153,6 +153,13 @@ def fitted(targets):
         (lambda: esnlm.Readout("lms", epochs=2.5), "readout lms: training.epochs is 2.5: it must be a whole number"),
         (lambda: esnlm.Readout("rls", block=None), "readout rls: training.block is null: it must be a whole number"),
         (lambda: esnlm.Readout("rls", rank=3), "rank is 3: rls makes a readout of full rank; leave it out"),
+        (
+            lambda: esnlm.Readout("lms", learning_rate=1000.0, epochs=5).fit(H, IDS),
+            "the fit diverged: readout lms has weights that are not finite; lower learning_rate",
+        ),
+        (lambda: fitted(IDS).predict(np.where(H > 2, np.nan, H)), "states hold a number that is not finite"),
+        (lambda: fitted(IDS).log_probs([H, np.inf * H]), "states hold a number that is not finite"),
+        (lambda: fitted(IDS).score(np.where(H > 2, np.nan, H), IDS), "states hold a number that is not finite"),
         (lambda: esnlm.Readout().predict(H), "this readout is not fitted yet: call fit"),
         (lambda: esnlm.Readout().fit(H, Y[:9]), "there are 200 states and 9 targets: give as many of both"),
         (lambda: esnlm.Readout(classes=3).fit(H, IDS), "ids must be (n,) of 0 .. 2"),
