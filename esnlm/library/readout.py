@@ -38,7 +38,7 @@ class Readout:
         kind: "ridge", "rls", "lms" or "adamw".
         rank: r, for ids with ridge or adamw; None: full rank.
         classes: V, how many ids there are; None: one more than the largest that is given to `fit`.
-        seed: of the rows that are held out, and of adamw's first weights and order.
+        seed: of the rows or sequences that are held out, and of adamw's first weights and order.
         settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), epochs=3, ... A batch of
             adamw or lms is batch_size rows, or batch_size sequences where a list of sequences is given. What is about
             checkpoints, validation, logging and words of text belongs to runs and is refused.
@@ -77,8 +77,11 @@ class Readout:
     def fit(self, states: Any, targets: Any) -> "Readout":
         """Fits it anew, and returns it.
 
-        A tenth of the rows at most is held out: for ids to calibrate the log-probabilities by, for ridge to choose the
-        penalty by. For numbers ridge then takes all rows.
+        About a tenth of the rows is held out: for ids to calibrate the log-probabilities by, for ridge to choose the penalty
+        by. For numbers ridge then takes all rows. Of a list of sequences whole ones are held out, one at least, unless
+        their ids hardly occur in the others. Of one array it is rows. Neighbouring rows of one series are alike, so a
+        penalty that is chosen by rows beside those of the fit is too small: give a list of sequences, or one penalty,
+        regularizations=(1e-4,).
 
         Args:
             states: features (n, F), or a list of sequences of them, (T, F) each.

@@ -64,7 +64,7 @@ def fit_ids(
             return linear.weighted_nll(params["readout"], h, y, weights, PRECISION)
 
         return _descend(rule, params, nll, h, y, lengths, seed)
-    held = _held_out(len(h), rule.held_out_tokens, seed)
+    held = _held_out(lengths, rule.held_out_tokens, seed, y)
     rows = [each[~held[each]] for each in _sequences(lengths)]
     rows = [each for each in rows if len(each)]
     accumulators = rule.start(h.shape[1], classes)
@@ -84,7 +84,7 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
     """
     outputs = y.shape[1]
     if isinstance(rule, Ridge):
-        w, bias = _best_ridge(rule, h.astype(np.float64), y, seed)
+        w, bias = _best_ridge(rule, h.astype(np.float64), y, lengths, seed)
         return {"w": w, "bias": bias}
     if isinstance(rule, RecursiveLeastSquares):
         accumulators = rule.start(h.shape[1], outputs)
@@ -104,11 +104,13 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
     return _descend(rule, zeros, half_square, h.astype(np.float32), y.astype(np.float32), lengths, seed)
 
 
-def _best_ridge(rule: Ridge, h: np.ndarray, y: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns W and b of all rows, at the penalty that predicts rows held out best. One penalty alone is not tried."""
+def _best_ridge(
+    rule: Ridge, h: np.ndarray, y: np.ndarray, lengths: list[int], seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns W and b of all rows, at the penalty that predicts what is held out best. One penalty alone is not tried."""
     best = rule.regularizations[0]
     if len(rule.regularizations) > 1 and len(h) > 1:
-        held = _held_out(len(h), rule.held_out_tokens, seed)
+        held = _held_out(lengths, rule.held_out_tokens, seed)
         errors = {}
         for penalty in rule.regularizations:
             w, bias = solve_centred(h[~held], y[~held], penalty)
@@ -175,9 +177,39 @@ def _sequences(lengths: list[int]) -> list[np.ndarray]:
     return [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
 
 
-def _held_out(rows: int, most: int, seed: int) -> np.ndarray:
-    """Returns which rows are held out, (n,) bool: one at least."""
+def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None = None) -> np.ndarray:
+    """Returns which rows are held out, (n,) bool: one at least, and whole sequences where several are given.
+
+    The rows of a sequence are alike. What was chosen by some of them, beside others that the fit has seen, would be chosen
+    by what the fit has by heart. Together the sequences have at most a tenth of the rows; where each has more, the shortest
+    one is held out. Those whose ids hardly occur elsewhere stay, since the fit would not know these ids. Where all stay,
+    rows are held out.
+
+    Args:
+        lengths: of the sequences.
+        most: rows.
+        seed: of the choice.
+        ids: of the rows, (n,), where they are ids.
+    """
+    rows = sum(lengths)
     require(rows >= 2, f"there is {rows} row: give at least 2, one to hold out")
-    held = np.zeros(rows, bool)
-    held[generator(seed, Stream.HELD_OUT).permutation(rows)[: max(1, min(most, int(MOST_HELD_OUT * rows)))]] = True
+    most = max(1, min(most, int(MOST_HELD_OUT * rows)))
+    held, rng = np.zeros(rows, bool), generator(seed, Stream.HELD_OUT)
+    if len(lengths) > 1 and max(lengths) > 1:
+        order, sequences = rng.permutation(len(lengths)), _sequences(lengths)
+        room = max(most, min(lengths))
+        left = None if ids is None else np.bincount(ids)  # how often each id is left to the fit
+        for here in (sequences[i] for i in order):
+            if len(here) > room:
+                continue
+            if left is not None and ids is not None:
+                found, counts = np.unique(ids[here], return_counts=True)
+                if 2 * counts[counts == left[found]].sum() > len(here):
+                    continue
+                left[found] -= counts
+            held[here] = True
+            room -= len(here)
+        if held.any():
+            return held
+    held[rng.permutation(rows)[:most]] = True
     return held

@@ -5,6 +5,7 @@ import pytest
 
 import esnlm
 from esnlm.errors import InputError
+from esnlm.library import readout_fits
 from tests import oracle
 
 RNG = np.random.default_rng(3)
@@ -86,10 +87,49 @@ def test_regressions_learn_ids(kind, settings):
 
 def test_sequences_are_given_and_returned_as_lists():
     cut = [H[:50], H[50:60], H[60:]]
-    whole = esnlm.Readout("ridge").fit(H, Y[:, 0])
-    listed = esnlm.Readout("ridge").fit(cut, [Y[:50, 0], Y[50:60, 0], Y[60:, 0]])
+    whole = esnlm.Readout("ridge", regularizations=(1e-6,)).fit(H, Y[:, 0])
+    listed = esnlm.Readout("ridge", regularizations=(1e-6,)).fit(cut, [Y[:50, 0], Y[50:60, 0], Y[60:, 0]])
     np.testing.assert_array_equal(np.concatenate(listed.predict(cut)), whole.predict(H))
     assert [len(each) for each in listed.predict(cut)] == [50, 10, 140]
+
+
+def alike(sequences, targets, seed):
+    """States (50, 40) of each sequence that hardly change in it, and its target at each step. One does not tell the other."""
+    rng = np.random.default_rng(seed)
+    states = [rng.normal(size=40) + 0.1 * rng.normal(size=(50, 40)) for _ in range(sequences)]
+    return states, [np.full(50, target) for target in rng.choice(targets, sequences)]
+
+
+def test_whole_sequences_are_held_out():
+    """Rows of the same sequences would say that what the fit has by heart is known: it would be sure, and wrong."""
+    for seed in range(3):
+        least = esnlm.Readout("ridge", regularizations=(1e-9, 1e3)).fit(*alike(45, [-1.0, 1.0], seed))
+        assert np.abs(least.arrays["w"]).max() < 1e-2  # the largest penalty
+        unsure = esnlm.Readout("ridge").fit(*alike(45, [0, 1], seed))
+        assert unsure.score(*alike(100, [0, 1], seed + 10)) > -0.8  # by chance -0.69
+
+
+def test_what_is_held_out_is_a_tenth_of_whole_sequences():
+    lengths = [30, 5, 60, 5, 100]
+    for seed in range(20):
+        held = np.split(readout_fits._held_out(lengths, 4096, seed), np.cumsum(lengths)[:-1])
+        assert all(each.all() or not each.any() for each in held)
+        assert sum(each.sum() for each in held) in (5, 10)  # a tenth is 20
+        again = readout_fits._held_out(lengths, 4096, seed)
+        np.testing.assert_array_equal(again, np.concatenate(held))
+    assert (
+        readout_fits._held_out([60, 40], 4096, 0).tolist() == [False] * 60 + [True] * 40
+    )  # the shortest, where all have more
+    assert readout_fits._held_out([100], 4096, 0).sum() == readout_fits._held_out([1] * 100, 4096, 0).sum() == 10
+
+
+def test_no_sequence_is_held_out_that_alone_has_a_class():
+    """The fit would not know the class."""
+    up, down = np.full((40, 1), 1.0), np.full((50, 1), -1.0)
+    noise = np.random.default_rng(0).normal(size=(90, 3))
+    states = [np.hstack([up, noise[:40]]), np.hstack([down, noise[40:]])]
+    readout = esnlm.Readout("ridge").fit(states, [np.ones(40, int), np.zeros(50, int)])
+    assert [set(each) for each in readout.predict(states)] == [{1}, {0}]
 
 
 def test_adamw_keeps_an_average_and_an_order():
