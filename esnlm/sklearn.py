@@ -190,6 +190,8 @@ class _ReservoirEstimator(BaseEstimator):
             self.predicts == "sequences" or not flat,
             "X is a list of arrays of one axis: give each sequence as (T, 1) for steps",
         )
+        unequal = flat and len({np.shape(each) for each in X}) > 1
+        require(not unequal, "X is a list of arrays of one axis and unequal lengths: give each sequence as (T, 1)")
         alone = self.predicts == "steps"
         if not isinstance(y, str):
             checked, y = validate_data(self, X, y, reset=reset, dtype=np.float64, **options)
@@ -371,6 +373,11 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
             sequences, _ = self._sequences(X, reset=True)
             _require_as_many(y, sequences)
             steps = self.predicts == "steps"
+            fits = not steps or all(np.shape(each) == (len(u),) for u, each in zip(sequences, y, strict=True))
+            require(
+                fits,
+                "y must have a class for each step of each sequence of X; predicts='sequences' takes one a sequence",
+            )
             labels = np.concatenate([np.asarray(each) for each in y]) if steps else column_or_1d(y)
             ends = np.cumsum([len(each) for each in y])[:-1] if steps else []
         else:
@@ -378,12 +385,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         one_hot = np.eye(len(self.classes_))[numbers]
-        if self.predicts == "sequences":
-            targets = list(one_hot[:, None])
-        else:
-            targets = np.split(one_hot, ends)
-            fits = all(len(u) == len(each) for u, each in zip(sequences, targets, strict=True))
-            require(fits, "y must have a class for each step of each sequence of X")
+        targets = list(one_hot[:, None]) if self.predicts == "sequences" else np.split(one_hot, ends)
         self._fit(sequences, targets)
         return self
 

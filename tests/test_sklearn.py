@@ -196,6 +196,17 @@ def test_it_is_kept_in_a_pickle():
             lambda: ReservoirClassifier(carry_state=True).fit([U] * 3, [0, 1, 1]),
             "carry_state is True: each sequence begins with the state 0; leave it out, or choose predicts='steps'",
         ),
+        (
+            lambda: ReservoirClassifier().fit([U[:60, 0], U[:80, 0]], ["a", "b"]),
+            "X is a list of arrays of one axis and unequal lengths: give each sequence as (T, 1)",
+        ),
+        *(
+            (
+                lambda y=y: ReservoirClassifier(predicts="steps").fit([U[:9], U[:8]], y),
+                "y must have a class for each step of each sequence of X; predicts='sequences' takes one a sequence",
+            )
+            for y in (["a", "b"], [["a"] * 9] * 2)
+        ),
         (lambda: ReservoirRegressor().fit([U + 1j] * 3, [Y] * 3), "X holds complex numbers: give real ones"),
         (
             lambda: ReservoirRegressor(predicts="sequences").fit([np.tile(U, 3)] * 3, [1.0, 2.0, 3.0]).predict([U]),

@@ -204,10 +204,13 @@ def training_rule(
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Returns states (n, F), targets (n,) or (n, L), and the length of each sequence; a row alone is one of length 1."""
     if isinstance(states, list | tuple):
-        require(len(states) > 0 and len(states) == len(targets), "states and targets are lists: give as many of both")
+        count = len(targets) if hasattr(targets, "__len__") else -1
+        require(len(states) > 0 and len(states) == count, "states and targets are lists: give as many of both")
         several, given = [np.asarray(each) for each in states], [np.asarray(each) for each in targets]
-        lengths = [len(each) for each in several]
-        fit = all(each.ndim == 2 for each in several) and lengths == [len(each) for each in given] and min(lengths) > 0
+        alone = "targets hold one number a sequence: give one for each step, or the last states as one array (n, F)"
+        require(all(each.ndim > 0 for each in given) or any(each.ndim < 2 for each in several), alone)
+        lengths = [len(each) if each.ndim == 2 else 0 for each in several]
+        fit = min(lengths) > 0 and lengths == [len(each) for each in given]
         require(fit, "states and targets: each sequence must have (T, F) states and T targets")
         h, y = np.concatenate(several), np.concatenate(given)
     else:

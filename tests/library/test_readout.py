@@ -200,6 +200,18 @@ def fitted(targets):
         (lambda: fitted(IDS).predict(np.where(H > 2, np.nan, H)), "states hold a number that is not finite"),
         (lambda: fitted(IDS).log_probs([H, np.inf * H]), "states hold a number that is not finite"),
         (lambda: fitted(IDS).score(np.where(H > 2, np.nan, H), IDS), "states hold a number that is not finite"),
+        *(
+            (
+                lambda of=of: esnlm.Readout().fit([H, H], of),
+                "targets hold one number a sequence: give one for each step, or the last states as one array (n, F)",
+            )
+            for of in ([0, 1], [0.5, 1.5], np.array([0, 1]))
+        ),
+        (lambda: esnlm.Readout().fit([H, H], 1.0), "states and targets are lists: give as many of both"),
+        (
+            lambda: esnlm.Readout().fit(list(H[:, 0]), list(IDS)),
+            "states and targets: each sequence must have (T, F) states and T targets",
+        ),
         (lambda: esnlm.Readout().predict(H), "this readout is not fitted yet: call fit"),
         (lambda: esnlm.Readout().fit(H, Y[:9]), "there are 200 states and 9 targets: give as many of both"),
         (lambda: esnlm.Readout(classes=3).fit(H, IDS), "ids must be (n,) of 0 .. 2"),
