@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from esnlm.errors import require
+from esnlm.library.parts import has_own_density
 from esnlm.library.reservoir import Reservoir
 from esnlm.regression.solvers import solve_centred
 
@@ -95,12 +96,13 @@ class _ReservoirEstimator(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
+        is_unread = self.mean_degree is None or has_own_density(self.topology)
         drawn = Reservoir.draw(
             size,
             inputs=inputs + 1,
             spectral_radius=self.spectral_radius,
             leak=self.leak,
-            mean_degree=None if self.mean_degree is None else min(self.mean_degree, size),
+            mean_degree=None if is_unread else min(self.mean_degree, size),
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,
@@ -222,7 +224,8 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         state_size: N, units of the reservoir.
         spectral_radius: of W_rec.
         leak: a, one number, or the interval that each unit's is drawn from.
-        mean_degree: nonzeros of a row of an erdos_renyi W_rec; None: 32.
+        mean_degree: nonzeros of a row of an erdos_renyi W_rec; None: 32. Other topologies do not read it: their own settings,
+            as in {"kind": "fixed_in_degree", "degree": 10}, decide.
         topology: as in `esnlm.Reservoir.draw`.
         input_scale: standard deviation of W_in. Bring the inputs to a size near 1 before (StandardScaler).
         bias_scale: the same of the weights of a constant input 1.

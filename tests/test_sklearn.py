@@ -152,6 +152,14 @@ def test_sequences_of_one_number_may_be_rows_or_columns():
         assert len(network.predict(rows[:, :9])) == 20
 
 
+def test_a_topology_with_a_density_of_its_own_does_not_read_mean_degree():
+    """It has a default, 10, so that it is always given."""
+    of_four = {"kind": "fixed_in_degree", "degree": 4}
+    for topology, entries in ((of_four, 160), ("ring", 40), (lambda n, rng: np.roll(np.eye(n), 1, axis=0), 40)):
+        network = ReservoirRegressor(40, topology=topology, random_state=0).fit(U[:100], Y[:100])
+        assert network.reservoir_.w_rec.nnz == entries
+
+
 def test_it_is_kept_in_a_pickle():
     network = ReservoirRegressor(30, topology="ring", random_state=0).fit(U[:200], Y[:200])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(network)).predict(U), network.predict(U))

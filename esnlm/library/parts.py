@@ -54,6 +54,11 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
     return own(), True
 
 
+def has_own_density(given: str | Topology | dict | Callable) -> bool:
+    """Returns whether a topology decides itself how many nonzeros W_rec has, as every function does."""
+    return not isinstance(given, str | Topology | dict) or topology_of(given)[0].has_own_density
+
+
 def interval(leak: Any) -> tuple[float, float]:
     """Returns the ends of the interval that leaks are drawn from."""
     ends = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)

@@ -84,8 +84,9 @@ class Reservoir:
             leak_spacing: "uniform" in that interval, or "log": the logarithms are uniform.
             topology: of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, an object of
                 reservoir/topology, or a function (state_size, rng) -> (N, N), see `esnlm.topology`.
-            mean_degree: d, nonzeros of a row of W_rec, and of a column of W_in; None: 32, or N where that is less.
-            connectivity: d / N, in place of d.
+            mean_degree: d, nonzeros of a row of an erdos_renyi W_rec, and of a column of W_in for tokens; None: 32, or N where
+                that is less. Other topologies have settings of their own for W_rec.
+            connectivity: d / N, in place of d. Other topologies than erdos_renyi refuse it.
             input_connectivity: share of nonzeros of W_in; None: that of W_rec for tokens, and 1 for numbers.
             input_scale: standard deviation of W_in's nonzeros.
             activation: f: "tanh", "relu", or a function of an array, see `esnlm.activation`.
@@ -134,6 +135,13 @@ class Reservoir:
             layers=layers,
         )
         try:
+            is_read = not chosen.has_own_density or (reads_tokens and input_connectivity is None)
+            own = "".join(f", {each.name!r}: ..." for each in dataclasses.fields(chosen)[1:])
+            advice = f", or give topology={{'kind': {chosen.kind!r}{own}}}" if own and not is_anonymous else ""
+            require(
+                mean_degree is None or is_read,
+                f"mean_degree is {mean_degree}: topology {chosen.kind} has a density of its own; leave it out{advice}",
+            )
             config.check("reservoir")
             check_seed(seed)
             cell = weights.initialize_reservoir(config, int(size), seed).reservoir

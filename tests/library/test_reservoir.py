@@ -218,6 +218,13 @@ def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registere
     np.testing.assert_allclose(found[1], found[0] / 2)
 
 
+def test_mean_degree_is_that_of_w_in_where_the_topology_has_its_own():
+    """W_in for tokens has as many nonzeros a column on average as are asked for, W_rec one a row."""
+    drawn = esnlm.Reservoir.draw(64, vocabulary=500, topology="ring", mean_degree=4)
+    assert drawn.w_rec.nnz == 64
+    assert drawn.w_in.nnz == pytest.approx(4 * 500, rel=0.1)
+
+
 def draw(**settings):
     return lambda _: esnlm.Reservoir.draw(**{"state_size": 8, "inputs": 3, "mean_degree": 2} | settings)
 
@@ -247,10 +254,23 @@ def states(inputs, **options):
         (draw(topology=3), "topology is 3: give a name, settings or a function"),
         (draw(topology={"kind": "ring", "weight": 2}), "topology ring has no setting 'weight': choose none"),
         (
-            draw(topology=lambda n, rng: np.eye(n + 1)),
+            draw(topology=lambda n, rng: np.eye(n + 1), mean_degree=None),
             "the matrix of topology <lambda> has the shape (9, 9): it must be (8, 8)",
         ),
         (draw(topology=lambda n, rng, k: 0), "topology <lambda>: argument k has no default; give it one"),
+        (
+            draw(topology="fixed_in_degree"),
+            "mean_degree is 2: topology fixed_in_degree has a density of its own; leave it out, or give"
+            " topology={'kind': 'fixed_in_degree', 'degree': ...}",
+        ),
+        (
+            draw(topology="ring", inputs=None, vocabulary=5, input_connectivity=0.5),
+            "mean_degree is 2: topology ring has a density of its own; leave it out",
+        ),
+        (
+            draw(topology=lambda n, rng, shift=1: np.eye(n, k=shift)),
+            "mean_degree is 2: topology <lambda> has a density of its own; leave it out",
+        ),
         (change(w_rec=np.eye(3)), "w_rec has the shape (3, 3): it must be (60, 60)"),
         (change(w_rec=np.full((60, 60), np.nan)), "w_rec has an entry that is not finite"),
         (change(w_rec="W"), "w_rec is str: give a matrix of NumPy or SciPy of the shape (60, 60)"),
