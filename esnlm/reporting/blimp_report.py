@@ -79,6 +79,19 @@ def read(path: str | Path) -> dict:
     return result
 
 
+def read_all(folder: Path) -> dict[str, dict]:
+    """Reads the reports on minimal pairs in a folder, which may have results of other commands beside them.
+
+    Returns:
+        The result of each by the name of its JSON file, in alphabetical order. JSON that names another format of esnlm, such as that of
+        `esnlm likelihood --out`, is passed over.
+
+    Raises:
+        InputError: another JSON file is not a report, of another format version, or not as it was written.
+    """
+    return {file.stem: read(file) for file in sorted(folder.glob("*.json")) if not _is_of_another_command(file)}
+
+
 def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
     """Reads a report of the same pairs under the same convention.
 
@@ -191,6 +204,16 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: no folder can be made here ({error.strerror}): name another with --out") from None
     if not os.access(folder, os.W_OK):
         raise InputError(f"{folder}: this folder cannot be written to: name another with --out")
+
+
+def _is_of_another_command(path: Path) -> bool:
+    """Tells whether a JSON file names a format of esnlm that is not that of reports on minimal pairs."""
+    try:
+        found = parse_json(read_small(path))
+    except (OSError, ValueError):
+        return False  # what is wrong with it is told where it is read
+    name = found.get("format") if isinstance(found, dict) else None
+    return isinstance(name, str) and name.startswith("esnlm ") and name != FORMAT
 
 
 def _is_complete(result: dict) -> bool:

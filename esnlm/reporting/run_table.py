@@ -18,7 +18,7 @@ from esnlm import config_io
 from esnlm.config import as_dict
 from esnlm.errors import InputError, require
 from esnlm.evaluation.statistics import LEVEL
-from esnlm.reporting.blimp_report import read as read_report
+from esnlm.reporting import blimp_report
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
 from esnlm.runs.console import counted
@@ -130,17 +130,16 @@ def row(run: Path) -> dict:
         " esnlm report RUN --plot FILE.png",
     )
     scores = {}
-    for file in sorted(directory.evaluation.glob("*.json")):
-        read = read_report(file)
+    for name, read in blimp_report.read_all(directory.evaluation).items():
         baselines = read["baselines"]
         figures = {
-            name: baselines[name]["overall"]["accuracy"] if name in baselines else None
-            for name in ("length", "unigram")
+            baseline: baselines[baseline]["overall"]["accuracy"] if baseline in baselines else None
+            for baseline in ("length", "unigram")
         }
         figures |= {"step": read["step"], "status": read["status"], "data_sha256": read["data"]["sha256"]}
         for level in LEVELS.values():
-            figures[level] = {name: entry["accuracy"] for name, entry in read[level].items()}
-        scores[file.stem] = read["overall"] | figures
+            figures[level] = {entry: its["accuracy"] for entry, its in read[level].items()}
+        scores[name] = read["overall"] | figures
     found["minimal_pairs"] = scores
     try:
         loss_table([[found]]), score_table([[found]])

@@ -71,6 +71,17 @@ def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):
     assert "val NLL" in table and "accuracy" not in table
 
 
+def test_results_of_other_commands_beside_the_reports_are_passed_over(make_run):
+    run = make_run("a")
+    table = run_table.report([run])
+    (run / "evaluation" / "dev.json").write_text('{"format": "esnlm likelihood", "format_version": 1}')
+    assert run_table.report([run]) == table
+    for damaged in ('{"format": "esnlm minimal pairs"', '{"format": "esnlm minimal pairs"}', "[]"):
+        (run / "evaluation" / "dev.json").write_text(damaged)
+        with pytest.raises(InputError, match=r"dev\.json: (not a report of minimal pairs|format version None)"):
+            run_table.report([run])
+
+
 def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):
     runs = [make_run(f"esn-seed{i}", seed=i, val_nll=5 + i / 10, right=6 + i) for i in range(3)]
     table = run_table.report([*runs, make_run("other", learning_rate=3e-3)], tmp_path / "table.csv", seeds=True)

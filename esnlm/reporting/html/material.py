@@ -65,7 +65,7 @@ class Material:
     @cached_property
     def reports(self) -> dict[str, dict[str, Any]]:
         """The reports on minimal pairs by name, the one that is shown in full first."""
-        found = {file.stem: blimp_report.read(file) for file in sorted(self.directory.evaluation.glob("*.json"))}
+        found = blimp_report.read_all(self.directory.evaluation)
         chosen = f"blimp-{self.scoring}"
         return {name: found[name] for name in sorted(found, key=lambda name: name != chosen)}
 

@@ -63,6 +63,13 @@ def test_the_same_files_give_the_same_page(full_run, tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
+def test_results_of_other_commands_beside_the_reports_are_passed_over(make_run, tmp_path):
+    run = make_run("a")
+    (run / "evaluation" / "dev.json").write_text('{"format": "esnlm likelihood", "format_version": 1}')
+    write_page([run], tmp_path / "page.html")
+    assert "minimal pairs" in Reader((tmp_path / "page.html").read_text()).text
+
+
 def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     runs = [str(make_run("a", right=8)), str(make_run("b", right=3, val_nll=6.0))]
     assert commands.main(["report", *runs, "--html", str(tmp_path / "page.html")]) == 0
