@@ -10,7 +10,7 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_table import group_by_seed, identify, machine, name_group
+from esnlm.reporting.run_table import group_by_seed, identify, machine, name_group, of_different_tokenizers
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 
@@ -84,13 +84,15 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     columns = max(1, int(width / (0.6 + LETTER * max(map(len, labels)))))
     style: dict[str, Any] = {"ncols": min(3, columns), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(handles, labels, loc="outside lower center", **style)
-    figure.suptitle("lines: training. dots: validation", x=0.01, ha="left", fontsize=10, color=INK)
+    of_tokenizers = of_different_tokenizers(rows)
+    title = "\n".join(["lines: training. dots: validation", *of_tokenizers])  # a picture is passed on without our lines
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
-    notes = []
+    notes = of_tokenizers
     if len(devices) > 1:
-        notes = [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
+        notes += [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
     elif len(rows) > 1 and any(found["summary"] is None for found in rows):
-        notes = [
+        notes += [
             "minutes: the device of a run is known when it is finished; compare them only where all runs have the same device"
         ]
     return "\n".join([*notes, f"written: {out}"])

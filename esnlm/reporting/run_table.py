@@ -47,7 +47,7 @@ def report(
     """Returns Markdown tables of finished runs, from their summaries and the reports in their evaluation/ folders.
 
     Only bits per byte and nats per word compare runs of different vocabularies, where they were validated on the same sentences. A note
-    below the table says where they were not.
+    below the table says where they were not, and where the vocabularies differ.
 
     Args:
         runs: run directories.
@@ -75,7 +75,8 @@ def report(
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [*diverged(groups), *on_different_pairs(rows), *of_other_steps(rows)]
-    notes += [*on_different_sentences(rows), *continued(rows), *of_unfinished_epochs(rows)] if whole else []
+    notes += [*of_different_tokenizers(rows), *on_different_sentences(rows)] if whole else []
+    notes += [*continued(rows), *of_unfinished_epochs(rows)] if whole else []
     notes += of_missing_reports(groups) if whole else []
     text = "\n".join(_joined(markdown_table(*table, align) for table in tables))
     text += "".join(f"\n\n{note}" for note in notes) + "\n"
@@ -154,9 +155,9 @@ def identify(run: Path) -> dict:
     """Reads what a run is, finished or not.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, parent, summary}: `settings` has the sections of the configuration that
-        decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `parent` is the run that it goes on
-        from, and `summary` is None where the run has not come to its end.
+        {run, model, seed, settings, settings_sha256, tokenizer_sha256, parent, summary}: `settings` has the sections of the configuration
+        that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `tokenizer_sha256` is None where it is
+        not known, `parent` is the run that it goes on from, and `summary` is None where the run has not come to its end.
 
     Raises:
         InputError: the directory is not that of a run.
@@ -176,9 +177,19 @@ def identify(run: Path) -> dict:
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
+        "tokenizer_sha256": _tokenizer_sha256(directory),
         "parent": experiment.parent.run,
         "summary": directory.read_summary(),
     }
+
+
+def _tokenizer_sha256(directory: RunDirectory) -> str | None:
+    """Returns the sha256 of the tokenizer that a run was begun with; None where it is not known, as that of an imported model."""
+    try:
+        found = parse_json(read_small(directory.data))["tokenizer"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def all_but_seed(run: Path) -> list[Any]:
@@ -453,6 +464,17 @@ def of_other_steps(rows: Iterable[dict]) -> list[str]:
         for name, score in row["minimal_pairs"].items()
         if score["step"] != row["summary"].get("step", score["step"])
     ]
+
+
+def of_different_tokenizers(rows: Iterable[dict]) -> list[str]:
+    """Returns a line where not all runs have one tokenizer: their losses per token are of different tokens.
+
+    Args:
+        rows: from `identify` or `row`. A run whose tokenizer is not known is left out.
+    """
+    if len({row["tokenizer_sha256"] for row in rows} - {None}) < 2:
+        return []
+    return ["the runs are of different tokenizers: only bits per byte and nats per word compare their losses"]
 
 
 def on_different_sentences(rows: Iterable[dict]) -> list[str]:

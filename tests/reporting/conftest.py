@@ -20,16 +20,18 @@ from tests.evaluation.fake_run import fake_run
 def make_run(tmp_path):
     """Makes the directory of a finished run: `right` of 8 minimal pairs, 4 in each of two paradigms, are right.
 
-    `others` are other settings of the experiment, and `text` stands for the sha256 of its text, where it has a token store.
+    `others` are other settings of the experiment, and `text` and `tokenizer` stand for the sha256 of its text and of its tokenizer, where
+    it has a token store.
     """
 
-    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3, text=None, **others):
+    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3, text=None, tokenizer="words", **others):
         folder = tmp_path / name
         folder.mkdir()
         others.setdefault("training", TrainingConfig(learning_rate=learning_rate))
         if text is not None:
             others["data"] = StoreData(train=f"{text}/train", validation=f"{text}/dev")
-            (folder / "data.json").write_text(json.dumps({"train": text, "validation": text, "tokenizer": "words"}))
+            known = {"train": text, "validation": text, "tokenizer": tokenizer}
+            (folder / "data.json").write_text(json.dumps(known))
         experiment = dataclasses.replace(Experiment(), run=str(folder), seed=seed, **others)
         config_io.write(experiment, folder / "config.yaml")
         (folder / "format.json").write_text(json.dumps({"format": FORMAT}))

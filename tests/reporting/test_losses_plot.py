@@ -121,6 +121,16 @@ def test_minutes_of_different_devices_are_not_compared(make_logged, figure, tmp_
     assert [len(each.axes) for each in figure] == [1, 2]
 
 
+def test_losses_of_other_tokens_are_told_of_in_the_picture_too(make_logged, figure, tmp_path):
+    going = make_logged("going", text="t")
+    (going / "summary.json").unlink()
+    same, other = make_logged("same", text="t"), make_logged("other", text="t", tokenizer="bytes")
+    line = "the runs are of different tokenizers: only bits per byte and nats per word compare their losses"
+    assert line in plot_losses([going, other], tmp_path / "losses.png").splitlines()
+    assert line not in plot_losses([going, same], tmp_path / "more.png")
+    assert [line in each.get_suptitle() for each in figure] == [True, False]
+
+
 def test_tokens_stand_in_for_words_that_one_run_did_not_count(make_logged, figure, tmp_path):
     plot_losses([make_logged("a"), make_logged("grammar", words=False)], tmp_path / "losses.png")
     assert figure[0].axes[0].get_xlabel() == "million tokens read"

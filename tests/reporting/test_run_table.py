@@ -200,6 +200,16 @@ def test_losses_on_other_sentences_are_not_passed_over(make_run):
     assert "the same sentences" not in run_table.report([*same, made_up])
 
 
+def test_losses_of_other_tokens_are_not_passed_over(make_run):
+    same = [make_run("a", text="t"), make_run("b", text="t")]
+    unknown = make_run("imported")  # it has no data.json
+    assert "tokenizers" not in run_table.report([*same, unknown])
+    runs = [*same, make_run("c", text="u", tokenizer="bytes")]
+    line = "\n\nthe runs are of different tokenizers: only bits per byte and nats per word compare their losses\n"
+    assert line in run_table.report(runs)
+    assert "tokenizers" not in run_table.report(runs, by="phenomenon"), "accuracies compare them"
+
+
 def test_a_diverged_run_has_its_row(make_run):
     run = make_run("a")
     file = run / "summary.json"

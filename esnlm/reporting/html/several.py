@@ -106,13 +106,12 @@ def _table(groups: list[list[dict]]) -> Html:
     told = [f"{run_table.SEEDS_NOTE}."] if any(len(group) > 1 for group in groups) else []
     if told and run_table.score_table(groups)[1]:
         told.append(f"{run_table.INTERVAL_NOTE}.")
-    if len({str(row["summary"].get("data_sha256", {}).get("tokenizer")) for group in groups for row in group}) > 1:
-        told.append("The runs are of different tokenizers: only bits per byte and nats per word compare their losses.")
     told += [f"{line}." for line in (*run_table.diverged(groups), *run_table.of_missing_reports(groups))]
     every = [row for group in groups for row in group]
     for find in (
         run_table.continued,
         run_table.of_unfinished_epochs,
+        run_table.of_different_tokenizers,
         run_table.on_different_sentences,
         run_table.on_different_pairs,
         run_table.of_other_steps,
