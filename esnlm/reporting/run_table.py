@@ -59,7 +59,7 @@ def report(
 
     Raises:
         InputError: a directory is not that of a finished run, two runs are of one seed where `seeds` is set, a run has no
-            such report, or `out` cannot be written.
+            such report, those of a row's seeds were scored by different conventions, or `out` cannot be written.
     """
     if out is not None:
         _require_place(out)
@@ -74,7 +74,7 @@ def report(
         tables = [accuracy_table(groups, by, f"blimp-{scoring}")]
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
-    notes += [*diverged(groups), *on_different_pairs(rows), *of_other_steps(rows)]
+    notes += [*diverged(groups), *on_different_pairs(rows), *by_different_conventions(groups), *of_other_steps(rows)]
     notes += [*of_different_tokenizers(rows), *on_different_sentences(rows)] if whole else []
     notes += [*continued(rows), *of_unfinished_epochs(rows)] if whole else []
     notes += of_missing_reports(groups) if whole else []
@@ -138,6 +138,7 @@ def row(run: Path) -> dict:
             for baseline in ("length", "unigram")
         }
         figures |= {"step": read["step"], "status": read["status"], "data_sha256": read["data"]["sha256"]}
+        figures["scoring"] = read["scoring"]["name"]
         for level in LEVELS.values():
             figures[level] = {entry: its["accuracy"] for entry, its in read[level].items()}
         scores[name] = read["overall"] | figures
@@ -303,6 +304,12 @@ def _accuracies(groups: list[list[dict]], by: str, name: str) -> list[Column]:
             name in run["minimal_pairs"],
             f"{run['run']}: it has no report evaluation/{name}.json; make it with eval_blimp.py --run",
         )
+    for group in groups:
+        require(
+            name not in _mixed(group),
+            f"{name_group(group)}: its runs' reports evaluation/{name}.json were scored by different conventions, which have no mean;"
+            " score all of them alike with eval_blimp.py --run, or leave --seeds out",
+        )
     entries = dict.fromkeys(key for group in groups for row in group for key in row["minimal_pairs"][name][LEVELS[by]])
 
     def of_entry(entry: str) -> Column:
@@ -440,8 +447,19 @@ def of_unfinished_epochs(rows: Iterable[dict]) -> list[str]:
 
 
 def _reports_of_all(group: list[dict]) -> list[str]:
-    """Returns the names of the reports that every run of a group has."""
-    return [name for name in group[0]["minimal_pairs"] if all(name in row["minimal_pairs"] for row in group)]
+    """Returns the names of the reports that every run of a group has, by one convention, so that they have a mean."""
+    mixed = _mixed(group)
+    names = [name for name in group[0]["minimal_pairs"] if all(name in row["minimal_pairs"] for row in group)]
+    return [name for name in names if name not in mixed]
+
+
+def _mixed(rows: Iterable[dict]) -> list[str]:
+    """Returns the names of the reports that not all runs were scored for by the same convention."""
+    scorings: dict[str, set[str]] = {}
+    for run in rows:
+        for name, score in run["minimal_pairs"].items():
+            scorings.setdefault(name, set()).add(score["scoring"])
+    return [name for name, found in scorings.items() if len(found) > 1]
 
 
 def of_missing_reports(groups: Iterable[list[dict]]) -> list[str]:
@@ -511,6 +529,18 @@ def on_different_pairs(rows: Iterable[dict]) -> list[str]:
     return [
         f"{name}: not all runs were scored on the same pairs" for name, digests in pairs.items() if len(digests) > 1
     ]
+
+
+def by_different_conventions(groups: Sequence[list[dict]]) -> list[str]:
+    """Returns a line for each name of reports that not all runs were scored for by the same convention (`--scoring`)."""
+    lines = []
+    for name in _mixed(row for group in groups for row in group):
+        without = [name_group(group) for group in groups if name in _mixed(group)]
+        lines.append(
+            f"{name}: not all runs were scored by the same convention"
+            + (f"; there is no mean of it over {' and over '.join(without)}" if without else "")
+        )
+    return lines
 
 
 def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:

@@ -21,10 +21,12 @@ def make_run(tmp_path):
     """Makes the directory of a finished run: `right` of 8 minimal pairs, 4 in each of two paradigms, are right.
 
     `others` are other settings of the experiment, and `text` and `tokenizer` stand for the sha256 of its text and of its tokenizer, where
-    it has a token store.
+    it has a token store. Whatever the convention `scoring` is, its report is blimp-paper.json.
     """
 
-    def make(name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3, text=None, tokenizer="words", **others):
+    def make(
+        name, seed=0, val_nll=5.0, right=8, learning_rate=1e-3, text=None, tokenizer="words", scoring="paper", **others
+    ):
         folder = tmp_path / name
         folder.mkdir()
         others.setdefault("training", TrainingConfig(learning_rate=learning_rate))
@@ -44,8 +46,8 @@ def make_run(tmp_path):
         number = {sentence: i for i, sentence in enumerate(sentences)}
         run = fake_run(
             folder,
-            lambda sequences: [np.array([worth[sentences[ids[1] - 2]], 0.0]) for ids in sequences],
-            encode=lambda text: [number[text] + 2],
+            lambda sequences: [np.array([worth[sentences[ids[1] - 2]], 0.0][: len(ids) - 1]) for ids in sequences],
+            encode=lambda text: [number[text.strip()] + 2],
             **{"sha256": "1" * 64, "vocab_size": len(sentences) + 2, "bos": 0, "eos": 1},
         )
         config_io.write(experiment, folder / "config.yaml")  # fake_run wrote one of its own
@@ -53,7 +55,7 @@ def make_run(tmp_path):
             minimal_pairs.Pair("one" if i < 4 else "two", i % 4, f"g{i}", f"b{i}", "binding", "syntax", str(i))
             for i in range(8)
         ]
-        blimp_report.write(evaluate(run, pairs), folder / "evaluation" / "blimp-paper.json")
+        blimp_report.write(evaluate(run, pairs, scoring), folder / "evaluation" / "blimp-paper.json")
         return folder
 
     return make

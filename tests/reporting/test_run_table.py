@@ -179,6 +179,21 @@ def test_other_pairs_are_not_passed_over(make_run):
     assert run_table.report(runs).endswith("\n\nblimp-paper: not all runs were scored on the same pairs\n")
 
 
+def test_other_conventions_are_not_passed_over(make_run):
+    """A report may have any name, so that one name does not say that two were scored alike."""
+    runs = [make_run("a-seed0"), make_run("a-seed1", seed=1, scoring="lm-eval"), make_run("b", learning_rate=3e-3)]
+    line = "\n\nblimp-paper: not all runs were scored by the same convention"
+    assert "convention" not in run_table.report([runs[0], runs[2]])
+    assert run_table.report(runs).endswith(f"{line}\n") and f"{line}\n" in run_table.report(runs, by="phenomenon")
+    table = run_table.report(runs, seeds=True)
+    assert f"{line}; there is no mean of it over a (2 seeds)\n" in table
+    assert "| b | blimp-paper |" in table and "| a (2 seeds) | blimp-paper |" not in table
+    with pytest.raises(
+        InputError, match=r"^a \(2 seeds\): its runs' reports evaluation/blimp-paper.json were scored by different"
+    ):
+        run_table.report(runs, seeds=True, by="phenomenon")
+
+
 def test_losses_on_other_sentences_are_not_passed_over(make_run):
     """One tokenizer drops a sentence that another keeps, so that bits per byte are of two texts."""
 

@@ -107,6 +107,7 @@ def _table(groups: list[list[dict]]) -> Html:
     if told and run_table.score_table(groups)[1]:
         told.append(f"{run_table.INTERVAL_NOTE}.")
     told += [f"{line}." for line in (*run_table.diverged(groups), *run_table.of_missing_reports(groups))]
+    told += [f"{line}." for line in run_table.by_different_conventions(groups)]
     every = [row for group in groups for row in group]
     for find in (
         run_table.continued,

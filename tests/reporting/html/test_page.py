@@ -170,7 +170,7 @@ def test_the_page_of_several_runs_names_those_that_diverged(make_run, tmp_path):
 
 def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
     runs = [make_run(f"a-seed{seed}", seed=seed, text="t") for seed in (0, 1)]
-    runs.append(make_run("other", text="t", tokenizer="bytes"))
+    runs.append(make_run("other", text="t", tokenizer="bytes", scoring="lm-eval"))
     for run, words in zip(runs, (200, 190, 200), strict=True):
         summary = json.loads((run / "summary.json").read_text())
         figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
@@ -180,6 +180,7 @@ def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
         page = Reader((tmp_path / "page.html").read_text()).text
         assert "not all runs were validated on the same sentences" in page
         assert "the runs are of different tokenizers: only bits per byte" in page
+        assert "blimp-paper: not all runs were scored by the same convention." in page
         assert (run_table.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
 
 
