@@ -10,7 +10,7 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_table import group_by_seed, identify, machine, name_group, of_different_tokenizers
+from esnlm.reporting.run_table import group_by_seed, identify, machine, name_group, of_different_tokenizers, tell_apart
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 
@@ -61,8 +61,8 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     for i, run in enumerate(runs):
         require(run.resolve() not in [other.resolve() for other in runs[:i]], f"{run}: named twice; name each run once")
     rows = [identify(run) for run in runs]
+    tell_apart(rows, runs)
     curves = {found["run"]: read_curves(run) for found, run in zip(rows, runs, strict=True)}
-    require(len(curves) == len(runs), "two of the runs have the same name: rename one of their directories")
     groups = group_by_seed(rows, runs) if seeds else [[found] for found in rows]
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
     devices = _devices(rows)

@@ -64,6 +64,7 @@ def report(
     if out is not None:
         _require_place(out)
     rows = [row(Path(run)) for run in runs]
+    tell_apart(rows, runs)
     groups = group_by_seed(rows, runs) if seeds else [[row] for row in rows]
     whole = by == "run"
     align = "llr" if whole else "lr"
@@ -355,6 +356,19 @@ def _is_study(folder: Path) -> bool:
         return bool(parse_json((folder / "table.json").read_bytes())["format"] == "esnlm study")
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def tell_apart(rows: Sequence[dict], runs: Sequence[Path]) -> None:
+    """Calls runs by their paths where two folders have one name.
+
+    Args:
+        rows: from `identify` or `row`; their "run" is replaced.
+        runs: their directories.
+    """
+    names = [row["run"] for row in rows]
+    for row, run in zip(rows, runs, strict=True):
+        if names.count(row["run"]) > 1:
+            row["run"] = str(run)
 
 
 def name_group(group: Sequence[dict]) -> str:

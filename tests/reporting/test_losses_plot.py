@@ -162,6 +162,13 @@ def test_losses_that_cannot_be_read(make_logged, tmp_path, content, message):
     assert not (tmp_path / "losses.png").exists()
 
 
+def test_runs_of_one_name_are_told_apart_by_their_paths(make_logged, figure, tmp_path):
+    (tmp_path / "other").mkdir()
+    runs = [make_logged("a").rename(tmp_path / "other" / "a"), make_logged("a")]
+    plot_losses(runs, tmp_path / "losses.png")
+    assert [text.get_text() for text in figure[0].legends[0].get_texts()] == [str(run) for run in runs]
+
+
 def test_a_run_named_twice_is_refused(make_logged, tmp_path):
     run = make_logged("a")
     with pytest.raises(InputError, match="a: named twice; name each run once$"):

@@ -106,6 +106,22 @@ def test_one_seed_counts_once(make_run):
     assert str(error.value) == "a and b: the same settings and the same seed, 0; name one of them"
 
 
+def test_runs_of_one_name_are_told_apart_by_their_paths(make_run, tmp_path):
+    """A name may also be the key of a note: it is that of one run."""
+    runs = []
+    for folder, words in (("a", 200), ("b", 190)):
+        run = make_run("first", seed=len(runs), text="t")
+        summary = json.loads((run / "summary.json").read_text())
+        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
+        (run / "summary.json").write_text(json.dumps(summary | figures))
+        (tmp_path / folder).mkdir()
+        runs.append(run.rename(tmp_path / folder / "first"))
+    table = run_table.report([*runs, make_run("other", learning_rate=3e-3)])
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [f"| {runs[0]}", f"| {runs[1]}", "| other"]
+    assert f"bytes in {runs[0]} and" in table, "of different sentences"
+    assert run_table.report(runs, by="phenomenon").startswith(f"| phenomenon | {runs[0]} | {runs[1]} |")
+
+
 def names_of_groups(*runs):
     groups = run_table.group_by_seed([run_table.identify(run) for run in runs], runs)
     return [run_table.name_group(group) for group in groups]

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from esnlm.errors import InputError, require
+from esnlm.reporting import run_table
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.markup import Html, Section, command, join, note, tag
 from esnlm.reporting.html.material import Material
@@ -95,12 +96,12 @@ def _fold(run: Material) -> Html:
 
 
 def _tell_apart(runs: Sequence[Material]) -> None:
-    """Calls runs by their paths where two folders have one name."""
-    names = [run.name for run in runs]
+    """Calls runs by their paths where two folders have one name, as the table does."""
     for run in runs:
-        if names.count(run.name) > 1:
-            run.name = str(run.directory.path)
         run.row["run"] = run.name
+    run_table.tell_apart([run.row for run in runs], [run.directory.path for run in runs])
+    for run in runs:
+        run.name = run.row["run"]
 
 
 def _document(title: str, main: Html) -> str:
