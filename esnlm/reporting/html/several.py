@@ -48,27 +48,43 @@ class Comparison(NamedTuple):
 
     run: str
     other: str
+    report: str  # the name of the other's report, and how it was scored
     found: dict[str, Any]  # of statistics.compare
 
 
 def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
-    """Compares each run with the first one, on their reports of one scoring.
+    """Compares each run with the first one, on their reports of one scoring and of their last steps.
 
     Returns:
-        The comparisons, and a line for each run that cannot be compared.
+        The comparisons, and lines for what cannot be compared.
     """
-    first, report = runs[0], runs[0].report
-    if report is None or report["status"] != "ok" or isinstance(first.pairs, str):
+    first = runs[0]
+    if first.report is None:
         return [], []
+    of_end = [name for name, its in first.reports.items() if _is_of_end(its, first)]
+    if not of_end:
+        steps = ", ".join(f"{name} is of update {its['step']:,}" for name, its in first.reports.items())
+        return [], [f"No report of {first.name} is of its last update, {first.summary['step']:,}: {steps}."]
+    # That of the scoring that was asked for, where there is one; `reports` has blimp-SCORING first.
+    chosen = min(of_end, key=lambda name: first.reports[name]["scoring"]["name"] != first.scoring)
+    report = first.reports[chosen]
+    if report["status"] != "ok":
+        return [], []
+    try:
+        lines = blimp_report.read_pairs(first.directory.evaluation / f"{chosen}.json", report)
+    except InputError as error:
+        return [], [f"{error}."]
     phenomenon_of = {name: entry["phenomenon"] for name, entry in report["paradigms"].items()}
-    right = np.array([line["right"] for line in first.pairs], bool)  # (n,)
-    uids = np.array([line["UID"] for line in first.pairs])
+    right = np.array([line["right"] for line in lines], bool)  # (n,)
+    uids = np.array([line["UID"] for line in lines])
     rows_of = {str(uid): np.flatnonzero(uids == uid) for uid in dict.fromkeys(uids)}
     comparisons, reasons = [], []
     others = [run for run in runs[1:] if run.report is None or not _report_on(report, run)]
     if others:
         names = ", ".join(run.name for run in others)
-        reasons.append(f"No report on the same pairs as that of {first.name}, by the same scoring: {names}.")
+        reasons.append(
+            f"Without a report of its last update on the same pairs as that of {first.name}, by the same scoring: {names}."
+        )
     for run in runs[1:]:
         if run in others:
             continue
@@ -82,17 +98,23 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
             reasons.append(str(error))
             continue
         found = statistics.compare(its_right, right, rows_of, phenomenon_of)
-        comparisons.append(Comparison(run.name, first.name, found))
+        told = f"{chosen}, {report['scoring']['name']} scoring"
+        comparisons.append(Comparison(run.name, first.name, told, found))
     return comparisons, reasons
 
 
 def _report_on(report: dict, run: Material) -> str | None:
-    """Returns the name of a run's report of its last step on the same pairs by the same convention."""
+    """Returns the name of a run's report of its last update on the same pairs by the same convention."""
     for name, its in run.reports.items():
         same = its["data"]["sha256"] == report["data"]["sha256"] and its["scoring"] == report["scoring"]
-        if same and its["step"] == run.summary.get("step", its["step"]):
+        if same and _is_of_end(its, run):
             return name
     return None
+
+
+def _is_of_end(report: dict, run: Material) -> bool:
+    """Tells whether a report is of a run's last update."""
+    return bool(report["step"] == run.summary.get("step", report["step"]))
 
 
 def _table(groups: list[list[dict]]) -> Html:
@@ -184,7 +206,7 @@ def _differences(runs: Sequence[Material]) -> Html | None:
         [each.run, *_cells(entry, float(p))] for each, entry, p in zip(comparisons, overall, corrected, strict=True)
     ]
     explained = (
-        f"Accuracy minus that of {comparisons[0].other}, in points, paired over the same pairs. The interval is a bootstrap"
+        f"Accuracy minus that of {comparisons[0].other}, in points, paired over the same pairs ({comparisons[0].report}). The interval is a bootstrap"
         " over pairs; p-values are of McNemar’s exact test with the pairs pooled, and Holm’s correction is for the rows"
         " of each table."
     )

@@ -15,6 +15,7 @@ from esnlm.reporting import run_table
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.page import write_page
+from esnlm.runs.json_file import seal
 from tests.reporting.html.conftest import ATTACK, WORSE
 
 VOID = {"meta", "link", "br", "col"}
@@ -95,7 +96,34 @@ def test_runs_are_compared_on_the_same_pairs(make_run):
 
 def test_a_run_on_other_pairs_is_named(make_run, full_run):
     comparisons, [reason] = several.compare_all([Material(make_run("a")), Material(full_run)])
-    assert not comparisons and reason.startswith("No report on the same pairs as that of a,") and ATTACK in reason
+    assert (
+        not comparisons
+        and reason.startswith("Without a report of its last update on the same pairs as that of a,")
+        and ATTACK in reason
+    )
+
+
+def test_runs_are_compared_as_they_are_at_their_ends(make_run):
+    """A report of another convention comes first by its name, and one of the model before its first update is there, too."""
+    runs = [make_run("a", right=8), make_run("b", right=3), make_run("early", right=3)]
+    for run, step in zip(runs, (7, 7, 1007), strict=True):  # the reports are of update 7
+        summary = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps(summary | {"step": step}))
+    other = make_run("other", right=2, scoring="lm-eval") / "evaluation"
+    for file in other.iterdir():
+        file.rename(runs[0] / "evaluation" / file.name.replace("blimp-paper", "a"))
+    report = json.loads((runs[0] / "evaluation" / "a.json").read_text())
+    report["pairs_file"]["name"] = "a.pairs.jsonl"
+    (runs[0] / "evaluation" / "a.json").write_text(json.dumps(report | {"sha256": seal(report)}))
+    [found], [reason] = several.compare_all([Material(run) for run in runs])
+    assert (found.run, found.report, found.found["overall"]["difference"]) == ("b", "blimp-paper, paper scoring", -62.5)
+    assert reason == ("Without a report of its last update on the same pairs as that of a, by the same scoring: early.")
+    asked = [Material(runs[0], "babylm"), Material(runs[1], "babylm")]
+    assert several.compare_all(asked)[1][0].endswith("by the same scoring: b."), "the first one's report is a.json"
+    assert several.compare_all([Material(run) for run in reversed(runs)]) == (
+        [],
+        ["No report of early is of its last update, 1,007: blimp-paper is of update 7."],
+    )
 
 
 def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
