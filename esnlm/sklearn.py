@@ -96,13 +96,13 @@ class _ReservoirEstimator(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
-        is_unread = self.mean_degree is None or has_own_density(self.topology)
+        degree = None if has_own_density(self.topology) else self.mean_degree
         drawn = Reservoir.draw(
             size,
             inputs=inputs + 1,
             spectral_radius=self.spectral_radius,
             leak=self.leak,
-            mean_degree=None if is_unread else min(self.mean_degree, size),
+            mean_degree=None if degree is None else min(degree, size),
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,
