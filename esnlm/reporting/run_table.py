@@ -27,7 +27,12 @@ from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.small_file import read_small
 from esnlm.training.settings import hash_settings
 
-SUFFIXES = (".md", ".tex", ".csv")  # of a table; each says how it is written
+# Of a table the suffixes, each of which says how it is written, and how such a file begins.
+SUFFIXES = {
+    ".md": r"\| (run \| model|phenomenon|paradigm) \| ",
+    ".tex": r"(%.*\n)*\\begin\{tabular\}.*\n\\toprule\n(run & model|phenomenon|paradigm) & ",
+    ".csv": r"(run,model|phenomenon|paradigm),",
+}
 LEVELS = {"phenomenon": "phenomena", "paradigm": "paradigms"}
 SEEDS_NOTE = "a ± b: the mean over runs that differ in their seed, and their standard deviation (n - 1)"
 INTERVAL_NOTE = f"{LEVEL:.0%}: of one run, other sentences of the same kind; of several runs, other seeds (Student's t)"
@@ -100,8 +105,17 @@ def _require_place(out: Path) -> None:
     )
     beside = out.with_suffix(".json")
     for file in (out, beside):
-        if file.exists() and not _is_of_runs(beside):
+        # The figures may be those of a table of another suffix, so that they do not say what `out` is.
+        if file.exists() and not (_is_of_runs(beside) and (file == beside or _is_table(out))):
             raise InputError(f"{file}: exists and is no table of runs; name another file with --out")
+
+
+def _is_table(file: Path) -> bool:
+    """Tells whether a file begins as a table of `report` does."""
+    try:
+        return re.match(SUFFIXES[file.suffix.lower()], file.read_text("utf-8")) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def _is_of_runs(file: Path) -> bool:
@@ -110,9 +124,9 @@ def _is_of_runs(file: Path) -> bool:
         rows = parse_json(file.read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(rows, list) and all(
-        isinstance(row, dict) and {"run", "minimal_pairs"} <= row.keys() for row in rows
-    )
+    if not isinstance(rows, list) or not rows:
+        return False
+    return all(isinstance(row, dict) and {"run", "minimal_pairs"} <= row.keys() for row in rows)
 
 
 def row(run: Path) -> dict:

@@ -283,6 +283,26 @@ def test_a_table_replaces_nothing_but_a_table(make_run, tmp_path, there, lost):
     run_table.report([run], tmp_path / "table.csv")  # an earlier table is replaced
 
 
+@pytest.mark.parametrize("by", ["run", "phenomenon", "paradigm"])
+@pytest.mark.parametrize("suffix", ["md", "tex", "csv"])
+def test_figures_of_another_table_do_not_make_notes_a_table(make_run, tmp_path, suffix, by):
+    runs = [make_run("a"), make_run("b", seed=1, right=4)]
+    table = tmp_path / f"table.{suffix}"
+    for _ in range(2):  # the second replaces the first
+        run_table.report(runs, table, seeds=True, by=by)  # with a note, by which a .tex file begins
+    notes = tmp_path / ("table.csv" if suffix == "md" else "table.md")
+    notes.write_text("my notes\n")
+    with pytest.raises(InputError, match=rf"{notes.name}: exists and is no table of runs"):
+        run_table.report(runs, notes)
+    assert notes.read_text() == "my notes\n"
+
+
+def test_an_empty_list_is_no_table(make_run, tmp_path):
+    (tmp_path / "table.json").write_text("[]")
+    with pytest.raises(InputError, match=r"table\.json: exists and is no table of runs"):
+        run_table.report([make_run("a")], tmp_path / "table.md")
+
+
 def test_a_table_of_another_kind_is_refused(make_run, tmp_path):
     with pytest.raises(InputError, match=r"table.xlsx: no name for a table; give one such as table.md"):
         run_table.report([make_run("a")], tmp_path / "table.xlsx")
