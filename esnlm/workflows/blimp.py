@@ -11,7 +11,8 @@ from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.loaded_run import Step
 from esnlm.reporting import blimp_report, blimp_text
-from esnlm.runs.console import working
+from esnlm.runs import checkpoint
+from esnlm.runs.console import warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import results_copy
 from esnlm.runs.remote.results import uploads_results
@@ -45,7 +46,8 @@ def evaluate_run(
         out: the JSON file; None: RUN/evaluation/blimp-SCORING.json, with -untrained or -step-N where one was asked for.
         step: the checkpoint of this step; None: the newest.
         untrained: whether to score the model as it was before its first update.
-        compare: another run directory or report to set this run against.
+        compare: another run directory or report to set this run against. A directory stands for its report of this scoring, and a warning
+            says where it has a later step than that.
         overwrite: whether to replace a report of another run, step or data.
         command: what the report names as its origin.
 
@@ -72,7 +74,10 @@ def evaluate_run(
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
-        compare_with = blimp_report.read_to_compare(results_copy(compare), scoring, data_sha256, len(pairs))
+        other = results_copy(compare)
+        compare_with = blimp_report.read_to_compare(other, scoring, data_sha256, len(pairs))
+        if other.is_dir():  # else a report was named, and it may well be of an earlier step
+            _warn_of_old_report(RunDirectory(other), compare_with[0]["step"])
     blimp_report.require_place(path, loaded, scoring, pairs, overwrite)
 
     evaluation = evaluate(loaded, pairs, scoring, compare_with=compare_with, progress=True)
@@ -83,6 +88,17 @@ def evaluate_run(
     blimp_text.show(evaluation.result)
     print(f"written: {path} (and .pairs.jsonl, .md{'' if note else ', .png'} beside it){f'; {note}' if note else ''}")
     return evaluation
+
+
+def _warn_of_old_report(directory: RunDirectory, step: int) -> None:
+    """Tells where a run that stands for its report was trained for longer than until the report's step."""
+    summary = directory.read_summary(warn) or {}  # in a copy of a run in the cloud there may be no checkpoints
+    newest = max([*checkpoint.all_steps(directory.checkpoints), summary.get("step", 0)])
+    if newest > step:
+        warn(
+            f"{directory.path}: compared with its report of step {step:,}, and this run has been trained until step {newest:,} since;"
+            " score it again to compare with what it is now"
+        )
 
 
 def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Item]:
