@@ -33,7 +33,7 @@ from esnlm.errors import require
 from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
-from esnlm.reservoir.functions import ACTIVATIONS
+from esnlm.reservoir.functions import ACTIVATIONS, Activation
 from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig
@@ -348,16 +348,17 @@ def _scan(
             "leak": network.leak[:, None],
             "decay": network.decay,
         }
-        names = network.activation, network.output, network.reads
-        end, found = _compiled(arrays, start, (u, teacher, added), names, network.feeds_back and teacher is None)
+        # The function and not its name: a program compiled for one never runs for another of its name.
+        f, f_out = ACTIVATIONS[network.activation], OUTPUTS[network.output]
+        own = network.feeds_back and teacher is None
+        end, found = _compiled(arrays, start, (u, teacher, added), f, f_out, network.reads, own)
         return State(*map(np.asarray, end)), np.asarray(found)
 
 
-@partial(jax.jit, static_argnames=("names", "own"))
+@partial(jax.jit, static_argnames=("f", "f_out", "reads", "own"))
 def _compiled(
-    arrays: dict, start: State, sequences: tuple, names: tuple[str, str, str], own: bool
+    arrays: dict, start: State, sequences: tuple, f: Activation, f_out: Activation, reads: str, own: bool
 ) -> tuple[State, jax.Array]:
-    f, f_out, reads = ACTIVATIONS[names[0]], OUTPUTS[names[1]], names[2]
     multiply = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
     def step(state: Any, at: tuple) -> tuple[State, jax.Array]:

@@ -2,13 +2,15 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import esnlm
 from esnlm.errors import InputError
+from esnlm.reservoir import functions
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.rng import Stream, generator
-from esnlm.signals import network as networks
 from esnlm.signals.network import State, draw, generate, run, states, train
 from esnlm.signals.series import sine
 
@@ -197,6 +199,21 @@ def test_other_weights_can_be_put_in_place():
     np.testing.assert_allclose(states(network, U, TEACHER), oracle(network, U, TEACHER)[0], atol=TOLERANCE, rtol=0)
 
 
+def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(monkeypatch):
+    """As where a notebook's cell runs twice: no program that was compiled for the first one serves the second."""
+    monkeypatch.setitem(functions.ACTIVATIONS, "scaled", None)  # so that it is forgotten afterwards
+    found = []
+    for factor in (1.0, 0.5):
+
+        def scaled(x, factor=factor):
+            return factor * jnp.tanh(x)
+
+        esnlm.activation(scaled)
+        network = small(activation="scaled", leak=1.0, decay=1.0)
+        found.append(states(network, U[:1], TEACHER[:1]))
+    np.testing.assert_allclose(found[1], found[0] / 2, rtol=1e-12)
+
+
 def test_no_trace_of_float64_is_left():
     states(small(), U, TEACHER)
-    assert networks.jnp.ones(1).dtype == np.float32
+    assert jnp.ones(1).dtype == np.float32
