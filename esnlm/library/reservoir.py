@@ -276,6 +276,7 @@ class Reservoir:
             changes["update_rule"] = functions.name_of("update_rule", update_rule)
         config = dataclasses.replace(config, **changes)
         config.check("reservoir")
+        functions.check_traced(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from esnlm.errors import require
+from esnlm.errors import InputError, require
 
 Activation = Callable[[jax.Array], jax.Array]  # elementwise
 Function = TypeVar("Function", bound=Callable)
@@ -129,6 +129,34 @@ def name_of(kind: str, given: str | Callable) -> str:
     name = f"<{plain} {len(_given) + 1}>"
     _add(kind, name, given)
     return name
+
+
+def check_traced(activation: str, update_rule: str, units: int) -> None:
+    """Raises InputError where JAX cannot trace a function that a program has added, or where it gives another shape.
+
+    NumPy's functions cannot be traced, and a sum over all units would be broadcast without a word.
+
+    Args:
+        activation: its name.
+        update_rule: its name.
+        units: N.
+    """
+    f, rule = ACTIVATIONS[activation], UPDATE_RULES[update_rule]
+    state, leak = jax.ShapeDtypeStruct((units, 3), jnp.float32), jax.ShapeDtypeStruct((units, 1), jnp.float32)
+    calls = {
+        ("activation", activation): lambda: jax.eval_shape(lambda x: f(x), state),
+        ("update_rule", update_rule): lambda: jax.eval_shape(lambda *of: rule.step(*of, f, 1.0), state, state, leak),
+    }
+    for (kind, name), call in calls.items():
+        if is_built_in(name):
+            continue
+        called = f"{kind} {getattr(_given.get((kind, name)), '__name__', name)}"
+        how = "write it with functions of jax.numpy" + (", elementwise" if kind == "activation" else "")
+        try:
+            shape = getattr(call(), "shape", None)
+        except Exception as error:  # whatever a function of a program's own raises
+            raise InputError(f"{called} cannot be traced ({type(error).__name__}): {how}") from error
+        require(shape == state.shape, f"{called} makes {shape} of an array of the shape {state.shape}: {how}")
 
 
 def is_built_in(name: str) -> bool:

@@ -17,7 +17,7 @@ from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, own_first, public
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, check_traced, own_first, public
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
@@ -228,10 +228,12 @@ def initialize_reservoir(
         text: what `input_weights: counted` counts, the training text.
 
     Raises:
-        InputError: the topology cannot be had at this size, every draw of a W_rec had radius 0, or there is no text to count.
+        InputError: the topology cannot be had at this size, every draw of a W_rec had radius 0, there is no text to count, or
+            a function of a program's own cannot be traced.
     """
     size, width = config.state_size, config.embedding
     config.topology.check("model.reservoir.topology", size)
+    check_traced(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
     require(
         text is not None or not counted,

@@ -250,6 +250,26 @@ def states(inputs, **options):
         ),
         (draw(activation="swish"), "activation is 'swish': choose tanh, relu, or give a function"),
         (draw(activation=3), "activation is 3: give a name or a function"),
+        (
+            draw(activation=np.tanh),
+            "activation tanh cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy, elementwise",
+        ),
+        (
+            change(activation=np.tanh),
+            "activation tanh cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy, elementwise",
+        ),
+        (
+            draw(activation=lambda x: x.sum()),
+            "activation <lambda> makes () of an array of the shape (8, 3): write it with functions of jax.numpy, elementwise",
+        ),
+        (
+            draw(update_rule=lambda state, drive, leak, f: np.tanh(drive)),
+            "update_rule <lambda> cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy",
+        ),
+        (
+            draw(update_rule=lambda state, drive, leak, f: leak),
+            "update_rule <lambda> makes (8, 1) of an array of the shape (8, 3): write it with functions of jax.numpy",
+        ),
         (draw(topology="tree"), f"topology is 'tree': choose {', '.join(name for name in TOPOLOGIES if name != 'given')}, or give a function"),
         (draw(topology=3), "topology is 3: give a name, settings or a function"),
         (draw(topology={"kind": "ring", "weight": 2}), "topology ring has no setting 'weight': choose none"),

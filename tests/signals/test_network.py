@@ -160,7 +160,8 @@ def test_noise_on_the_feedback_makes_jaegers_generator_stable():
     assert late[1e-4] < 1e-5 < 1e-2 < late[0.0]
 
 
-def test_what_cannot_be_is_refused():
+def test_what_cannot_be_is_refused(monkeypatch):
+    monkeypatch.setitem(functions.ACTIVATIONS, "sin", np.sin)
     network, trained = small(), train(small(), U, TEACHER, washout=5)
     without = train(small(feedback_scale=None), U, TEACHER, washout=5)
     for message, call in {
@@ -177,6 +178,7 @@ def test_what_cannot_be_is_refused():
         "u holds a number that is not finite": lambda: run(trained, U * np.nan, TEACHER),
         "reads is 'yx'": lambda: small(reads="yx"),
         "output is 'relu'": lambda: small(output="relu"),
+        "activation sin cannot be traced": lambda: small(activation="sin"),
         "spectral_radius is -1": lambda: small(spectral_radius=-1),
         "input_scale is -1.0: it must be finite and not negative": lambda: small(input_scale=-1.0),
         "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
