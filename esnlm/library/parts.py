@@ -1,6 +1,7 @@
 """The parts of a reservoir as people give them: checked, in the form in which a reservoir holds them."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -101,6 +102,7 @@ def scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
     if asked is None:
         return matrix, found
     require(asked > 0, f"spectral_radius is {asked}: it must be above 0")
+    require(math.isfinite(asked), f"spectral_radius is {asked}: it must be finite")
     require(found > 0, f"w_rec has the spectral radius 0: it cannot be scaled to {asked}; leave spectral_radius out")
     scale = np.float32(asked / found)
     if isinstance(matrix, BCOO):

@@ -4,6 +4,7 @@ The arrays are held by reservoir/arrays.py.
 """
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,6 +177,8 @@ class ReservoirConfig:
             self.continuous.check(f"{field}.continuous")
         must(self.spectral_radius > 0 or kind == "given", "spectral_radius", "it must be above 0")
         must(self.input_scale > 0, "input_scale", "it must be above 0")
+        for name in ("spectral_radius", "input_scale"):
+            must(math.isfinite(getattr(self, name)), name, "it must be finite")
         must(self.input_weights in INPUT_WEIGHTS, "input_weights", f"choose {' or '.join(INPUT_WEIGHTS)}")
         behind = self.input_weights == "counted" and self.embedding is not None
         must(not behind, "input_weights", f"W_in reads no tokens behind an embedding; leave {field}.embedding out")

@@ -296,6 +296,7 @@ def states(inputs, **options):
         (change(w_rec="W"), "w_rec is str: give a matrix of NumPy or SciPy of the shape (60, 60)"),
         (change(w_in=np.zeros((60, 3))), "w_in has no entry but 0: no input would reach the reservoir"),
         (change(leak=np.ones(3)), "leak has the shape (3,): it must be one number, or (60,)"),
+        (change(spectral_radius=np.inf), "spectral_radius is inf: it must be finite"),
         (change(leak=2), "leak has a value outside 0 .. 1"),
         (
             change(w_rec=np.eye(60, k=1), spectral_radius=1),

@@ -349,6 +349,9 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         ({"embedding": 0}, "model.reservoir.embedding is 0: it must be at least 1, or null for none"),
         ({"layers": 0}, "model.reservoir.layers is 0: it must be at least 1"),
         ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),
+        ({"spectral_radius": float("nan")}, "model.reservoir.spectral_radius is nan: it must be above 0"),
+        ({"spectral_radius": float("inf")}, "model.reservoir.spectral_radius is inf: it must be finite"),
+        ({"input_scale": float("inf")}, "model.reservoir.input_scale is inf: it must be finite"),
         (
             {"topology": Ring(), "connectivity": 0.1},
             "model.reservoir.connectivity is 0.1: topology ring has a density of its own; leave it out, and for W_in give "

@@ -180,6 +180,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "output is 'relu'": lambda: small(output="relu"),
         "activation sin cannot be traced": lambda: small(activation="sin"),
         "spectral_radius is -1": lambda: small(spectral_radius=-1),
+        "spectral_radius is inf: it must be finite": lambda: small(spectral_radius=np.inf),
         "input_scale is -1.0: it must be finite and not negative": lambda: small(input_scale=-1.0),
         "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
         "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
