@@ -355,24 +355,28 @@ class Reservoir:
         """Reads one sequence of numbers and returns its states, (T, F) float64, and what to go on from.
 
         Args:
-            inputs: (T, D).
+            inputs: (T, D), an array.
             start: what an earlier call returned; None: the state 0.
 
         Raises:
-            InputError: the reservoir reads tokens, or the sequence or the start has the wrong shape.
+            InputError: the reservoir reads tokens, there are several sequences, or the sequence or the start has the wrong shape.
 
         Example:
             first, end = reservoir.run(series[:500])
             second, _ = reservoir.run(series[500:], start=end)   # as if the two had been one
         """
         require(not self.reads_tokens, "this reservoir reads tokens: call states")
-        (sequence,), _ = self._sequences(np.asarray(inputs))
+        one = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= 2
+        require(one, f"run reads one sequence, an array (T, {self.input_size}): call states for several")
+        (sequence,), _ = self._sequences(inputs)
         with jax.enable_x64(True):
             zeros = _zeros(self._double, 1)
             begin = zeros if start is None else start
             given, expected = ([np.shape(each) for each in jax.tree.leaves(state)] for state in (begin, zeros))
             line = f"start has arrays of the shapes {given}, and a state of this reservoir {expected}: give what its `run` returned"
             require(given == expected, line)
+            numbers = [np.asarray(each, np.float64) for each in jax.tree.leaves(begin)]
+            begin = jax.tree.unflatten(jax.tree.structure(zeros), numbers)
             outputs, end = recurrence.drive(self._double, jnp.asarray(sequence)[:, :, None], begin)
             return np.asarray(outputs)[:, 0], jax.tree.map(np.asarray, end)
 
@@ -439,8 +443,16 @@ class Reservoir:
         """Checks sequences, and says whether one was given alone."""
         dimensions = 1 if self.reads_tokens else 2
         alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) == dimensions
+        several = isinstance(inputs, list | tuple) or np.ndim(inputs) > 0
+        require(several, f"the sequence is {inputs!r}: give an array, or a list of such")
         given = [inputs] if alone else list(inputs)
         require(len(given) > 0, "there is no sequence: give at least one")
+        hint = "; give u[:, None]" if self.input_size == 1 else ""
+        flat = not self.reads_tokens and all(np.isscalar(each) for each in given)
+        require(
+            not flat,
+            f"the sequence has the shape ({len(given)},): it must be (T, {self.input_size}), of real numbers{hint}",
+        )
         arrays = []
         for i, each in enumerate(given):
             try:
@@ -459,7 +471,8 @@ class Reservoir:
                 fits = array.ndim == 2 and array.shape[1] == self.input_size and array.dtype.kind in "fiub"
                 require(
                     fits,
-                    f"sequence {i} has the shape {array.shape}: it must be (T, {self.input_size}), of real numbers",
+                    f"sequence {i} has the shape {array.shape}: it must be (T, {self.input_size}), of real numbers"
+                    + (hint if array.ndim == 1 else ""),
                 )
                 array = array.astype(np.float64)
                 require(bool(np.isfinite(array).all()), f"sequence {i} holds a number that is not finite")

@@ -243,9 +243,10 @@ def run(
         start: the state to go on from; None: 0.
 
     Raises:
-        InputError: as in `states`; the network is not trained.
+        InputError: as in `states`; the network is not trained; the start is no state of this network.
     """
     _require_trained(network)
+    start = None if start is None else _checked(network, start)
     u, teacher, flat = _sequences(network, u, teacher, start)
     end, y = _scan(network, start or _zeros(network, u), u, teacher, "outputs")
     return _shown(y, flat), end
@@ -259,11 +260,12 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
         u: (steps, K), for all of the start's columns alike, or (steps, K, B); None where the network has no input.
 
     Raises:
-        InputError: u has the wrong shape; the network is not trained, or feeds nothing back.
+        InputError: u has the wrong shape; the network is not trained, or feeds nothing back; the start is no state of it.
     """
     _require_trained(network)
     require(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
     require(steps >= 1, f"steps is {steps}: it must be at least 1")
+    start = _checked(network, start)
     u = np.zeros((steps, 0)) if u is None else u
     require(len(u) == steps, f"u has {len(u)} steps, not the {steps} that are asked for")
     u, _, flat = _sequences(network, u, None, start, own=True)
@@ -292,14 +294,6 @@ def _sequences(
         name: np.asarray(array, np.float64) for name, array in (("u", u), ("teacher", teacher)) if array is not None
     }
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
-    if start is not None:
-        sizes = len(start.x), len(start.y)
-        expected = len(network.leak), network.outputs
-        require(
-            sizes == expected,
-            f"start has {sizes[0]} units and {sizes[1]} outputs, and the network {expected[0]} and {expected[1]}: give what `run`"
-            " returned for this network",
-        )
     columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
     wide = next(iter(columns), 1)
     for name, array in given.items():
@@ -378,6 +372,24 @@ def _compiled(
         return State(x, fed), y
 
     return lax.scan(step, start, sequences)
+
+
+def _checked(network: Network, start: State) -> State:
+    """Returns a state to start from, in float64. Raises InputError where it is none of this network."""
+    units, outputs = len(network.leak), network.outputs
+    is_state = isinstance(start, State) and np.ndim(start.x) == np.ndim(start.y) == 2
+    kind = type(start).__name__
+    given = f"State of the shapes {np.shape(start.x)} and {np.shape(start.y)}" if isinstance(start, State) else kind
+    need = f"it must be a State with x ({units}, B) and y ({outputs}, B), as the second that `run` returns"
+    require(is_state and start.x.shape[1] == start.y.shape[1], f"start is a {given}: {need}")
+    sizes, expected = (len(start.x), len(start.y)), (units, outputs)
+    require(
+        sizes == expected,
+        f"start has {sizes[0]} units and {sizes[1]} outputs, and the network {expected[0]} and {expected[1]}: give what `run`"
+        " returned for this network",
+    )
+    x, y = (np.asarray(part, np.float64) for part in start)
+    return State(x, y)
 
 
 def _zeros(network: Network, u: np.ndarray) -> State:

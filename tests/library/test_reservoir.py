@@ -107,6 +107,23 @@ def test_a_series_cut_in_two_goes_on_where_it_was_cut(series):
     np.testing.assert_allclose(np.concatenate([first, second]), series.states(U), atol=1e-14)
 
 
+def test_a_series_of_single_numbers_is_to_be_a_column():
+    drawn = esnlm.Reservoir.draw(8, inputs=1, mean_degree=2)
+    for read in (drawn.states, drawn.run):
+        with pytest.raises(InputError) as error:
+            read(U[:, 0])
+        line = "the sequence has the shape (40,): it must be (T, 1), of real numbers; give u[:, None]"
+        assert str(error.value) == line
+    with pytest.raises(InputError, match=r"^sequence 1 has the shape \(40,\): .* numbers; give u\[:, None\]$"):
+        drawn.states([U[:, :1], U[:, 0]])
+
+
+@pytest.mark.parametrize("kind", [np.float32, int])
+def test_a_start_of_another_type_is_taken_as_it_is(series, kind):
+    start = np.arange(60)[:, None]
+    np.testing.assert_array_equal(series.run(U, start.astype(kind))[0], series.run(U, start.astype(float))[0])
+
+
 def test_parts_are_replaced_and_the_settings_say_so(series):
     w = scipy.sparse.random_array((60, 60), density=0.1, rng=np.random.default_rng(0))
     other = series.replace(w_rec=w, spectral_radius=0.5, leak=np.linspace(0, 1, 60), w_in=np.eye(60, 3))
@@ -306,6 +323,16 @@ def states(inputs, **options):
         (states([U, U * np.inf]), "sequence 1 holds a number that is not finite"),
         (states(U, washout=40), "washout is 40: sequence 0 has 40 time steps only"),
         (states([]), "there is no sequence: give at least one"),
+        (states(U[:, 0]), "the sequence has the shape (40,): it must be (T, 3), of real numbers"),
+        (states(None), "the sequence is None: give an array, or a list of such"),
+        (
+            lambda series: series.run([U, U[:5]]),
+            "run reads one sequence, an array (T, 3): call states for several",
+        ),
+        (
+            lambda series: series.run(np.stack([U, U])),
+            "run reads one sequence, an array (T, 3): call states for several",
+        ),
         (
             lambda series: series.run(U, start=np.zeros(60)),
             "start has arrays of the shapes [(60,)], and a state of this reservoir [(60, 1)]: give what its `run` returned",

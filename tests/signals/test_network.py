@@ -105,6 +105,13 @@ def test_a_run_can_be_cut_in_two():
     np.testing.assert_allclose(np.concatenate([first, second]), run(network, U, TEACHER)[0], atol=TOLERANCE, rtol=0)
 
 
+def test_a_start_of_another_type_is_taken_as_it_is():
+    network = train(small(), U, TEACHER, washout=5, ridge=0.1)
+    ones = State(np.ones((25, 1)), np.ones((L, 1)))
+    whole = State(*(part.astype(int) for part in ones))
+    np.testing.assert_array_equal(generate(network, whole, 5, U[:5])[0], generate(network, ones, 5, U[:5])[0])
+
+
 def test_noise_is_inside_f_and_bounded():
     """From the state 0 without a leak, arctanh of the first state is the drive with its noise."""
     network = small(leak=1.0, decay=1.0)
@@ -187,6 +194,19 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "topology is 'ring': give an object of": lambda: small(topology="ring"),
         "start has 24 units and 2 outputs, and the network 25 and": lambda: run(
             trained, U, TEACHER, State(np.zeros((24, 1)), np.zeros((2, 1)))
+        ),
+        r"start is a NoneType: it must be a State with x \(25, B\) and y \(3, B\)": lambda: generate(
+            trained, None, 5, U[:5]
+        ),
+        "start is a tuple: it must be a State": lambda: generate(
+            trained, (np.zeros((25, 1)), np.zeros((3, 1))), 5, U[:5]
+        ),
+        "start is a ndarray: it must be a State": lambda: run(trained, U, TEACHER, np.zeros((25, 1))),
+        r"start is a State of the shapes \(25,\) and \(3,\)": lambda: generate(
+            trained, State(np.zeros(25), np.zeros(3)), 5, U[:5]
+        ),
+        r"start is a State of the shapes \(25, 2\) and \(3, 1\)": lambda: generate(
+            trained, State(np.zeros((25, 2)), np.zeros((3, 1))), 5, U[:5]
         ),
         "noise is -0.1: it must not be negative": lambda: states(network, U, TEACHER, noise=-0.1),
         "feedback_noise is 0.1: the network feeds nothing back": lambda: train(
