@@ -206,8 +206,8 @@ def _differences(runs: Sequence[Material]) -> Html | None:
         [each.run, *_cells(entry, float(p))] for each, entry, p in zip(comparisons, overall, corrected, strict=True)
     ]
     explained = (
-        f"Accuracy minus that of {comparisons[0].other}, in points, paired over the same pairs ({comparisons[0].report}). The interval is a bootstrap"
-        " over pairs; p-values are of McNemar’s exact test with the pairs pooled, and Holm’s correction is for the rows"
+        f"Accuracy minus that of {comparisons[0].other}, in points, paired over the same pairs ({comparisons[0].report}). The interval is"
+        " a bootstrap over pairs; p-values are of McNemar’s exact test with the pairs pooled, and Holm’s correction is for the rows"
         " of each table."
     )
     parts = [note(explained), table(header, rows, align="lr", tools="comparisons")]
