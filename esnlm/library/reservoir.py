@@ -388,6 +388,8 @@ class Reservoir:
 
     def __setstate__(self, state: dict) -> None:
         settings = state["settings"]
+        functions.require_registered("activation", settings.activation)
+        functions.require_registered("update_rule", settings.update_rule)
         cell = cells.from_arrays(state["arrays"], state["size"], **settings.dynamics)
         self.__dict__.update(settings=settings, cell=cell, reads_tokens=state["reads_tokens"])
 

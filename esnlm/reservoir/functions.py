@@ -131,6 +131,17 @@ def name_of(kind: str, given: str | Callable) -> str:
     return name
 
 
+def require_registered(kind: str, name: str) -> None:
+    """Raises InputError where a name, as a pickle has it, is that of no function of this process.
+
+    Args:
+        kind: "activation" or "update_rule".
+        name: of the function.
+    """
+    known: dict[str, Any] = ACTIVATIONS if kind == "activation" else UPDATE_RULES
+    require(name in known, f"{kind} {name} is not registered here: write @esnlm.{kind} above its def first")
+
+
 def check_traced(activation: str, update_rule: str, units: int) -> None:
     """Raises InputError where JAX cannot trace a function that a program has added, or where it gives another shape.
 

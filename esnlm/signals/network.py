@@ -33,7 +33,7 @@ from esnlm.errors import require
 from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
-from esnlm.reservoir.functions import ACTIVATIONS, Activation
+from esnlm.reservoir.functions import ACTIVATIONS, Activation, require_registered
 from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.weights import ReservoirConfig
@@ -328,6 +328,7 @@ def _scan(
     Returns:
         The state that it ends in, and every x (T, N, B) where `collect` is "states" or y (T, L, B) where it is "outputs".
     """
+    require_registered("activation", network.activation)
     added = None
     if noise:
         added = generator(seed, Stream.SIGNAL_NOISE).uniform(-noise, noise, (len(u), len(network.leak), u.shape[2]))
@@ -367,7 +368,7 @@ def _compiled(
         if arrays["w_out"] is None:
             return State(x, state.y if taught is None else taught), x
         seen = jnp.concatenate([{"u": u, "x": x, "y": state.y}[name] for name in reads])  # (F, B)
-        y = f_out(multiply(arrays["w_out"], seen))
+        y: Any = f_out(multiply(arrays["w_out"], seen))
         fed = y if own else state.y if taught is None else taught
         return State(x, fed), y
 

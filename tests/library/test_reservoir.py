@@ -242,6 +242,27 @@ def test_mean_degree_is_that_of_w_in_where_the_topology_has_its_own():
     assert drawn.w_in.nnz == pytest.approx(4 * 500, rel=0.1)
 
 
+def test_a_pickle_says_which_function_is_not_registered(registered):
+    """As where it is read by a program that does not have the function."""
+
+    def softsign(x):
+        return x / (1 + abs(x))
+
+    def euler(state, drive, leak, f):
+        return state + 0.1 * leak * f(drive)
+
+    esnlm.activation(softsign), esnlm.update_rule(euler)
+    settings = {"inputs": 3, "mean_degree": 2}
+    for kind, function in {"activation": softsign, "update_rule": euler}.items():
+        pickled = pickle.dumps(esnlm.Reservoir.draw(8, **settings, **{kind: function}))
+        known = functions.ACTIVATIONS if kind == "activation" else functions.UPDATE_RULES
+        del known[function.__name__]
+        with pytest.raises(InputError) as error:
+            pickle.loads(pickled)
+        line = f"{kind} {function.__name__} is not registered here: write @esnlm.{kind} above its def first"
+        assert str(error.value) == line
+
+
 def draw(**settings):
     return lambda _: esnlm.Reservoir.draw(**{"state_size": 8, "inputs": 3, "mean_degree": 2} | settings)
 

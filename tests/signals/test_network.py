@@ -192,6 +192,9 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
         "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
         "topology is 'ring': give an object of": lambda: small(topology="ring"),
+        "activation softsign is not registered here: write @esnlm.activation above its def first": lambda: states(
+            dataclasses.replace(network, activation="softsign"), U, TEACHER
+        ),
         "start has 24 units and 2 outputs, and the network 25 and": lambda: run(
             trained, U, TEACHER, State(np.zeros((24, 1)), np.zeros((2, 1)))
         ),
