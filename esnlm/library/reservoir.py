@@ -378,7 +378,8 @@ class Reservoir:
             numbers = [np.asarray(each, np.float64) for each in jax.tree.leaves(begin)]
             begin = jax.tree.unflatten(jax.tree.structure(zeros), numbers)
             outputs, end = recurrence.drive(self._double, jnp.asarray(sequence)[:, :, None], begin)
-            return np.asarray(outputs)[:, 0], jax.tree.map(np.asarray, end)
+            # copies: JAX's own arrays cannot be written to
+            return np.array(outputs)[:, 0], jax.tree.map(np.array, end)
 
     def __getstate__(self) -> dict:
         """Returns what a pickle holds: the settings, which must not name a function of this process only, and arrays."""

@@ -347,7 +347,7 @@ def _scan(
         f, f_out = ACTIVATIONS[network.activation], OUTPUTS[network.output]
         own = network.feeds_back and teacher is None
         end, found = _compiled(arrays, start, (u, teacher, added), f, f_out, network.reads, own)
-        return State(*map(np.asarray, end)), np.asarray(found)
+        return State(*map(np.array, end)), np.array(found)  # copies: JAX's own arrays cannot be written to
 
 
 @partial(jax.jit, static_argnames=("f", "f_out", "reads", "own"))

@@ -118,6 +118,13 @@ def test_a_series_of_single_numbers_is_to_be_a_column():
         drawn.states([U[:, :1], U[:, 0]])
 
 
+def test_what_is_returned_can_be_written_to(series):
+    found, end = series.run(U)
+    tokens = esnlm.Reservoir.draw(8, vocabulary=12, mean_degree=2).states(TOKENS)
+    for array in (found, end, series.states(U), series.states(U, washout=3), *tokens):
+        array -= array.mean(axis=0)
+
+
 @pytest.mark.parametrize("kind", [np.float32, int])
 def test_a_start_of_another_type_is_taken_as_it_is(series, kind):
     start = np.arange(60)[:, None]

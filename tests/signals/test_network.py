@@ -112,6 +112,13 @@ def test_a_start_of_another_type_is_taken_as_it_is():
     np.testing.assert_array_equal(generate(network, whole, 5, U[:5])[0], generate(network, ones, 5, U[:5])[0])
 
 
+def test_what_is_returned_can_be_written_to():
+    network = train(small(), U, TEACHER, washout=5, ridge=0.1)
+    found, end = run(network, U, TEACHER)
+    for array in (states(network, U, TEACHER), found, *end, generate(network, end, 5, U[:5])[0]):
+        array -= array.mean(axis=0)
+
+
 def test_noise_is_inside_f_and_bounded():
     """From the state 0 without a leak, arctanh of the first state is the drive with its noise."""
     network = small(leak=1.0, decay=1.0)
