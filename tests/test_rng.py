@@ -1,8 +1,10 @@
 """Streams of random numbers are named once, differ, and give what they gave when the papers' runs were made."""
 
 import numpy as np
+import pytest
 
-from esnlm.rng import Stream, generator, seed_sequence
+from esnlm.errors import InputError
+from esnlm.rng import Stream, check_seed, generator, seed_sequence
 
 
 def test_no_two_streams_share_a_number():
@@ -29,3 +31,18 @@ def test_the_numbers_in_use_never_change():
 def test_a_generator_is_seeded_with_its_sequence():
     expected = np.random.default_rng([3, 4, 7]).random(3)
     assert np.array_equal(generator(3, Stream.SENTENCE_ORDER, 7).random(3), expected)
+
+
+@pytest.mark.parametrize(
+    "seed, line",
+    [
+        (None, "seed is None: give a whole number from 0 to 4294967295"),
+        (1.5, "seed is 1.5: give a whole number from 0 to 4294967295"),
+        (-1, "seed is -1: it must be from 0 to 4294967295"),
+    ],
+)
+def test_a_seed_is_a_whole_number(seed, line):
+    with pytest.raises(InputError) as error:
+        check_seed(seed)
+    assert str(error.value) == line
+    check_seed(np.int64(3))
