@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse
 from jax.experimental.sparse import BCOO
 
+from esnlm import config_io
 from esnlm.errors import InputError, require
 from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
 from esnlm.reservoir.spectrum import spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
-from esnlm.reservoir.topology.function import register
+from esnlm.reservoir.topology.function import FunctionTopology, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 from esnlm.rng import Stream, seed_sequence
 
@@ -45,7 +46,9 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
         for key in settings:
             require(key in known, f"topology {kind} has no setting {key!r}: choose {', '.join(known) or 'none'}")
         made: Any = TOPOLOGIES[kind]
-        return made(**settings), False
+        if issubclass(made, FunctionTopology):  # whose arguments may be anything that its function takes
+            return made(**settings), False
+        return config_io.section("topology", made, settings, f"topology {kind}"), False
     require(callable(given), f"topology is {given!r}: give a name, settings or a function")
     known_topology: Any
     for known_topology in TOPOLOGIES.values():
@@ -63,6 +66,8 @@ def has_own_density(given: str | Topology | dict | Callable) -> bool:
 def interval(leak: Any) -> tuple[float, float]:
     """Returns the ends of the interval that leaks are drawn from."""
     ends = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)
+    numbers = all(np.ndim(end) == 0 and np.asarray(end).dtype.kind in "fiub" for end in ends)
+    require(numbers, f"leak is {leak!r}: give one number, or the two ends of an interval")
     require(
         len(ends) == 2,
         f"leak is {leak!r}: give one number, or the two ends of an interval; replace(leak=...) sets each",

@@ -23,6 +23,7 @@ import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
+from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import require
@@ -116,23 +117,32 @@ class Reservoir:
         )
         require(reads_tokens or embedding is None, f"embedding is {embedding}: only tokens are embedded; leave it out")
         low, high = parts.interval(leak)
+        above = leak_spacing != "log" or low > 0
+        require(above, f"leak is {leak!r}: leak_spacing 'log' needs an interval above 0, such as leak=(0.01, 1)")
+        numbers = {
+            "state_size": state_size,
+            "mean_degree": mean_degree,
+            "connectivity": connectivity,
+            "input_connectivity": 1.0 if input_connectivity is None and not reads_tokens else input_connectivity,
+            "spectral_radius": spectral_radius,
+            "input_scale": input_scale,
+            "diffusion": diffusion,
+            "embedding": embedding,
+            "layers": layers,
+        }
+        may_be_none = ("mean_degree", "connectivity", "input_connectivity", "embedding")
+        numbers = {name: value for name, value in numbers.items() if value is not None or name not in may_be_none}
+        checked = config_io.section("reservoir", ReservoirConfig, numbers, "Reservoir.draw")
         chosen, is_anonymous = parts.topology_of(topology)
-        config = ReservoirConfig(
-            state_size=state_size,
+        config = dataclasses.replace(
+            checked,
             topology=chosen,
-            mean_degree=min(32, state_size) if mean_degree is None else mean_degree,
-            connectivity=connectivity,
-            input_connectivity=1.0 if input_connectivity is None and not reads_tokens else input_connectivity,
-            spectral_radius=spectral_radius,
-            input_scale=input_scale,
+            mean_degree=min(32, checked.state_size) if mean_degree is None else checked.mean_degree,
             leak_min=low,
             leak_max=high,
             leak_spacing=leak_spacing,
             activation=functions.name_of("activation", activation),
             update_rule=functions.name_of("update_rule", update_rule),
-            diffusion=diffusion,
-            embedding=embedding,
-            layers=layers,
         )
         try:
             is_read = not chosen.has_own_density or (reads_tokens and input_connectivity is None)
@@ -343,6 +353,8 @@ class Reservoir:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
         """
         sequences, alone = self._sequences(inputs)
+        whole = isinstance(washout, int | np.integer)
+        require(whole, f"washout is {washout!r}: give a whole number of time steps")
         for i, sequence in enumerate(sequences):
             require(
                 0 <= washout < len(sequence), f"washout is {washout}: sequence {i} has {len(sequence)} time steps only"

@@ -293,6 +293,20 @@ def states(inputs, **options):
             draw(leak=(0, 0.5, 1)),
             "leak is (0, 0.5, 1): give one number, or the two ends of an interval; replace(leak=...) sets each",
         ),
+        (draw(leak="slow"), "leak is 'slow': give one number, or the two ends of an interval"),
+        (
+            draw(leak_spacing="log"),
+            "leak is (0.0, 1.0): leak_spacing 'log' needs an interval above 0, such as leak=(0.01, 1)",
+        ),
+        (draw(state_size=20.0), "Reservoir.draw: reservoir.state_size is 20.0: it must be a whole number"),
+        (draw(state_size=None), "Reservoir.draw: reservoir.state_size is null: it must be a whole number"),
+        (draw(layers=2.0), "Reservoir.draw: reservoir.layers is 2.0: it must be a whole number"),
+        (draw(input_scale=[1, 2]), "Reservoir.draw: reservoir.input_scale is [1, 2]: it must be a number"),
+        (draw(seed=None), "seed is None: give a whole number from 0 to 4294967295"),
+        (
+            draw(topology={"kind": "small_world", "degree": 4.0}),
+            "topology small_world: topology.degree is 4.0: it must be a whole number",
+        ),
         (draw(activation="swish"), "activation is 'swish': choose tanh, relu, or give a function"),
         (draw(activation=3), "activation is 3: give a name or a function"),
         (
@@ -350,6 +364,7 @@ def states(inputs, **options):
         (states(U[:, :2]), "sequence 0 has the shape (40, 2): it must be (T, 3), of real numbers"),
         (states([U, U * np.inf]), "sequence 1 holds a number that is not finite"),
         (states(U, washout=40), "washout is 40: sequence 0 has 40 time steps only"),
+        (states(U, washout=10.0), "washout is 10.0: give a whole number of time steps"),
         (states([]), "there is no sequence: give at least one"),
         (states(U[:, 0]), "the sequence has the shape (40,): it must be (T, 3), of real numbers"),
         (states(None), "the sequence is None: give an array, or a list of such"),
