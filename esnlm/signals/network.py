@@ -115,6 +115,17 @@ def draw(
     require(
         reads in ("u", "x", "y", "ux", "uy", "xy", "uxy"), f"reads is {reads!r}: give some of u, x, y, in this order"
     )
+    _require_whole(state_size=state_size, inputs=inputs, outputs=outputs)
+    for name, number in {
+        "mean_degree": mean_degree,
+        "spectral_radius": spectral_radius,
+        "leak": leak,
+        "decay": decay,
+        "input_scale": input_scale,
+        "feedback_scale": 0.0 if feedback_scale is None else feedback_scale,
+    }.items():
+        one = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "fiu"
+        require(one, f"{name} is {number!r}: give one number")
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
     require(decay > 0, f"decay is {decay}: it must be above 0")
     is_topology = topology is None or isinstance(topology, Topology)
@@ -200,6 +211,7 @@ def train(
             the feedback, and no feedback.
     """
     check_seed(seed)
+    _require_whole(washout=washout)
     require(teacher is not None, "there is no teacher: give the outputs to be learned")
     u, teacher, _ = _sequences(network, u, teacher, None)
     require(
@@ -264,6 +276,7 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
     """
     _require_trained(network)
     require(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
+    _require_whole(steps=steps)
     require(steps >= 1, f"steps is {steps}: it must be at least 1")
     start = _checked(network, start)
     u = np.zeros((steps, 0)) if u is None else u
@@ -399,6 +412,11 @@ def _zeros(network: Network, u: np.ndarray) -> State:
 
 def _shown(found: np.ndarray, flat: bool) -> np.ndarray:
     return found[..., 0] if flat else found
+
+
+def _require_whole(**numbers: Any) -> None:
+    for name, number in numbers.items():
+        require(isinstance(number, int | np.integer), f"{name} is {number!r}: give a whole number")
 
 
 def _require_trained(network: Network) -> None:

@@ -198,6 +198,12 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "input_scale is -1.0: it must be finite and not negative": lambda: small(input_scale=-1.0),
         "feedback_scale is nan": lambda: small(feedback_scale=float("nan")),
         "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
+        "seed is None: give a whole number from 0 to": lambda: small(seed=None),
+        r"^leak is \(0.0, 1.0\): give one number$": lambda: small(leak=(0.0, 1.0)),
+        "^decay is None: give one number$": lambda: small(decay=None),
+        "^inputs is 2.0: give a whole number$": lambda: small(inputs=2.0),
+        "^washout is 5.0: give a whole number$": lambda: train(network, U, TEACHER, washout=5.0),
+        "^steps is 5.0: give a whole number$": lambda: generate(trained, run(trained, U, TEACHER)[1], 5.0, U[:5]),
         "topology is 'ring': give an object of": lambda: small(topology="ring"),
         "activation softsign is not registered here: write @esnlm.activation above its def first": lambda: states(
             dataclasses.replace(network, activation="softsign"), U, TEACHER
