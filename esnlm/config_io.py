@@ -249,7 +249,7 @@ def _plain(value: Any) -> Any:
     """Returns nested dicts with lists for tuples and arrays, and Python's numbers for NumPy's, as a file would have them."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [_plain(inner) for inner in value]
     if isinstance(value, Path):
         return str(value)

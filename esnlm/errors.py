@@ -1,5 +1,8 @@
 """The one exception that means: the person who called can mend this."""
 
+import operator
+from typing import SupportsIndex
+
 LONGEST = 2000  # characters
 
 
@@ -16,6 +19,14 @@ class InputError(ValueError):
             message = message[:LONGEST] + message[-LONGEST:]
         line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}")
+
+
+def whole_number(name: str, value: SupportsIndex, rule: str = "give a whole number") -> int:
+    """Returns a whole number of any type, such as NumPy's, as Python's. Raises InputError for anything else, such as 3.0."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: {rule}") from None
 
 
 def require(condition: bool, message: str) -> None:

@@ -31,7 +31,7 @@ from esnlm.data.corpus import require_training_store
 from esnlm.data.encoded_text import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError, require, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import encode, list_texts, sum_log_probs
@@ -457,8 +457,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """
-    is_step = step is None or step == "best" or isinstance(step, numbers.Integral)
-    require(is_step, f"step is {step!r}: give a whole number, 'best', or None for the newest")
+    if step is not None and step != "best":
+        step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
         if step == "best":
             with run_copy(run, untrained=True) as folder:

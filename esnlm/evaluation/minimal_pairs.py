@@ -25,10 +25,10 @@ LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
 
 # Of a folder the files of one kind are read: the first of these that it has.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
-WRITTEN = (
+LINES = (
     ".pairs.jsonl",
     ".samples.jsonl",
-)  # what `esnlm blimp` and `esnlm lm-eval` write beside a report, and no data
+)  # of a report NAME.json of `esnlm blimp` or `esnlm lm-eval`, which lie beside it
 # The phenomena as the tables of Warstadt et al. 2020 abbreviate them, without marks and in lower case.
 ABBREVIATIONS = {
     "anaagr": "anaphor_agreement",
@@ -189,14 +189,21 @@ def _files(path: Path) -> tuple[list[Path], str | None]:
 def _in_folder(folder: Path) -> list[Path]:
     """Returns the files of items in a folder: those of the first kind that it has."""
     for suffix in SUFFIXES if folder.is_dir() else ():
-        files = sorted(
-            file
-            for file in folder.glob(f"*{suffix}")
-            if not file.name.startswith(".") and not file.name.endswith(WRITTEN)
-        )
+        found = (file for file in folder.glob(f"*{suffix}") if not file.name.startswith("."))
+        files = sorted(file for file in found if not _is_of_report(file))
         if files:
             return files
     return []
+
+
+def _is_of_report(file: Path) -> bool:
+    """Tells whether a file is the JSON or the lines of a report, which lie side by side and are no data."""
+    for ending in LINES:
+        name = file.name.removesuffix(ending) if file.name.endswith(ending) else file.stem
+        both = file.with_name(f"{name}.json"), file.with_name(name + ending)
+        if file in both and all(each.exists() for each in both):
+            return True
+    return False
 
 
 def _items(file: Path, columns: Columns) -> Iterator[tuple[str, Item]]:

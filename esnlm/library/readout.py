@@ -79,7 +79,7 @@ class Readout:
 
         About a tenth of the rows is held out: for ids to calibrate the log-probabilities by, for ridge to choose the penalty
         by. For numbers ridge then takes all rows. Of a list of sequences whole ones are held out, one at least, unless
-        their ids hardly occur in the others. Of one array it is rows. Neighbouring rows of one series are alike, so a
+        their ids hardly occur in the others; so of a few long sequences it is more, of two the shorter one. Of one array it is rows. Neighbouring rows of one series are alike, so a
         penalty that is chosen by rows beside those of the fit is too small: give a list of sequences, or one penalty,
         regularizations=(1e-4,).
 
@@ -152,7 +152,7 @@ class Readout:
         several = isinstance(states, list | tuple)
         found = []
         for each in states if several else [states]:
-            h = np.asarray(each)
+            h = _numbers(each)
             self._require_fitted(h)
             require(bool(np.isfinite(h).all()), "states hold a number that is not finite")
             found.append(compute(h))
@@ -201,12 +201,23 @@ def training_rule(
     return config_io.section("training", TRAINING[kind], settings, f"readout {kind}")
 
 
+def _numbers(states: Any) -> np.ndarray:
+    """Returns states as an array of numbers, as a table of mixed columns gives them, too."""
+    h = np.asarray(states)
+    if h.dtype.kind in "fiub":
+        return h
+    try:
+        return h.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"states are of type {h.dtype}: give an array of numbers") from None
+
+
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Returns states (n, F), targets (n,) or (n, L), and the length of each sequence; a row alone is one of length 1."""
     if isinstance(states, list | tuple):
-        count = len(targets) if hasattr(targets, "__len__") else -1
+        count = len(targets) if isinstance(targets, list | tuple) or np.ndim(targets) else -1
         require(len(states) > 0 and len(states) == count, "states and targets are lists: give as many of both")
-        several, given = [np.asarray(each) for each in states], [np.asarray(each) for each in targets]
+        several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
         alone = "targets hold one number a sequence: give one for each step, or the last states as one array (n, F)"
         require(all(each.ndim > 0 for each in given) or any(each.ndim < 2 for each in several), alone)
         lengths = [len(each) if each.ndim == 2 else 0 for each in several]
@@ -214,7 +225,7 @@ def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]
         require(fit, "states and targets: each sequence must have (T, F) states and T targets")
         h, y = np.concatenate(several), np.concatenate(given)
     else:
-        h, y = np.asarray(states), np.asarray(targets)
+        h, y = _numbers(states), np.asarray(targets)
         lengths = [1] * len(h)
     require(h.ndim == 2 and len(h) > 0, f"states have the shape {h.shape}: it must be (n, F)")
     require(len(y) == len(h), f"there are {len(h)} states and {len(y)} targets: give as many of both")

@@ -26,7 +26,7 @@ from jax.experimental.sparse import BCOO
 from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import require
+from esnlm.errors import require, whole_number
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream, default_batch_slots
 from esnlm.library import parts
@@ -353,8 +353,7 @@ class Reservoir:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
         """
         sequences, alone = self._sequences(inputs)
-        whole = isinstance(washout, int | np.integer)
-        require(whole, f"washout is {washout!r}: give a whole number of time steps")
+        washout = whole_number("washout", washout, "give a whole number of time steps")
         for i, sequence in enumerate(sequences):
             require(
                 0 <= washout < len(sequence), f"washout is {washout}: sequence {i} has {len(sequence)} time steps only"
@@ -367,7 +366,7 @@ class Reservoir:
         """Reads one sequence of numbers and returns its states, (T, F) float64, and what to go on from.
 
         Args:
-            inputs: (T, D), an array.
+            inputs: (T, D).
             start: what an earlier call returned; None: the state 0.
 
         Raises:
@@ -378,9 +377,12 @@ class Reservoir:
             second, _ = reservoir.run(series[500:], start=end)   # as if the two had been one
         """
         require(not self.reads_tokens, "this reservoir reads tokens: call states")
-        one = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= 2
-        require(one, f"run reads one sequence, an array (T, {self.input_size}): call states for several")
-        (sequence,), _ = self._sequences(inputs)
+        try:
+            one = np.asarray(inputs)
+        except ValueError:  # of several lengths
+            one = np.empty((0, 0, 0))
+        require(one.ndim <= 2, f"run reads one sequence, an array (T, {self.input_size}): call states for several")
+        (sequence,), _ = self._sequences(one)
         with jax.enable_x64(True):
             zeros = _zeros(self._double, 1)
             begin = zeros if start is None else start
@@ -463,7 +465,7 @@ class Reservoir:
         given = [inputs] if alone else list(inputs)
         require(len(given) > 0, "there is no sequence: give at least one")
         hint = "; give u[:, None]" if self.input_size == 1 else ""
-        flat = not self.reads_tokens and all(np.isscalar(each) for each in given)
+        flat = not self.reads_tokens and all(np.ndim(each) == 0 for each in given)
         require(
             not flat,
             f"the sequence has the shape ({len(given)},): it must be (T, {self.input_size}), of real numbers{hint}",

@@ -165,8 +165,13 @@ def check_traced(activation: str, update_rule: str, units: int) -> None:
         how = "write it with functions of jax.numpy" + (", elementwise" if kind == "activation" else "")
         try:
             shape = getattr(call(), "shape", None)
-        except Exception as error:  # whatever a function of a program's own raises
+        except jax.errors.JAXTypeError as error:
             raise InputError(f"{called} cannot be traced ({type(error).__name__}): {how}") from error
+        except Exception as error:  # whatever a function of a program's own raises
+            line = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{called} fails on an array of the shape {state.shape}: {type(error).__name__}: {line}"
+            ) from error
         require(shape == state.shape, f"{called} makes {shape} of an array of the shape {state.shape}: {how}")
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 
-from esnlm.errors import require
+from esnlm.errors import require, whole_number
 from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
@@ -115,7 +115,11 @@ def draw(
     require(
         reads in ("u", "x", "y", "ux", "uy", "xy", "uxy"), f"reads is {reads!r}: give some of u, x, y, in this order"
     )
-    _require_whole(state_size=state_size, inputs=inputs, outputs=outputs)
+    state_size, inputs, outputs = (
+        whole_number("state_size", state_size),
+        whole_number("inputs", inputs),
+        whole_number("outputs", outputs),
+    )
     for name, number in {
         "mean_degree": mean_degree,
         "spectral_radius": spectral_radius,
@@ -211,7 +215,7 @@ def train(
             the feedback, and no feedback.
     """
     check_seed(seed)
-    _require_whole(washout=washout)
+    washout = whole_number("washout", washout)
     require(teacher is not None, "there is no teacher: give the outputs to be learned")
     u, teacher, _ = _sequences(network, u, teacher, None)
     require(
@@ -276,7 +280,7 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
     """
     _require_trained(network)
     require(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
-    _require_whole(steps=steps)
+    steps = whole_number("steps", steps)
     require(steps >= 1, f"steps is {steps}: it must be at least 1")
     start = _checked(network, start)
     u = np.zeros((steps, 0)) if u is None else u
@@ -391,18 +395,17 @@ def _compiled(
 def _checked(network: Network, start: State) -> State:
     """Returns a state to start from, in float64. Raises InputError where it is none of this network."""
     units, outputs = len(network.leak), network.outputs
-    is_state = isinstance(start, State) and np.ndim(start.x) == np.ndim(start.y) == 2
-    kind = type(start).__name__
-    given = f"State of the shapes {np.shape(start.x)} and {np.shape(start.y)}" if isinstance(start, State) else kind
     need = f"it must be a State with x ({units}, B) and y ({outputs}, B), as the second that `run` returns"
-    require(is_state and start.x.shape[1] == start.y.shape[1], f"start is a {given}: {need}")
-    sizes, expected = (len(start.x), len(start.y)), (units, outputs)
+    require(isinstance(start, State), f"start is a {type(start).__name__}: {need}")
+    x, y = (np.asarray(part, np.float64) for part in start)
+    fits = x.ndim == y.ndim == 2 and x.shape[1] == y.shape[1]
+    require(fits, f"start is a State of the shapes {x.shape} and {y.shape}: {need}")
+    sizes, expected = (len(x), len(y)), (units, outputs)
     require(
         sizes == expected,
         f"start has {sizes[0]} units and {sizes[1]} outputs, and the network {expected[0]} and {expected[1]}: give what `run`"
         " returned for this network",
     )
-    x, y = (np.asarray(part, np.float64) for part in start)
     return State(x, y)
 
 
@@ -412,11 +415,6 @@ def _zeros(network: Network, u: np.ndarray) -> State:
 
 def _shown(found: np.ndarray, flat: bool) -> np.ndarray:
     return found[..., 0] if flat else found
-
-
-def _require_whole(**numbers: Any) -> None:
-    for name, number in numbers.items():
-        require(isinstance(number, int | np.integer), f"{name} is {number!r}: give a whole number")
 
 
 def _require_trained(network: Network) -> None:

@@ -32,8 +32,13 @@ def test_what_a_report_left_in_the_folder_of_its_data_is_no_data(tmp_path):
     """`--out DATA/report.json` writes lines of JSON there, and the folder stays one of text files."""
     (tmp_path / "case-pronoun.txt").write_text("Him left.\nHe left.\n")
     write(tmp_path / "report.pairs.jsonl", GOOD | {"log_prob_good": -20.5, "right": True})
-    write(tmp_path / "report.samples.jsonl", GOOD)
+    (tmp_path / "report.json").write_text("{}")
+    write(tmp_path / "tasks.samples.jsonl", GOOD)
+    (tmp_path / "tasks.json").write_text("{}")
     assert [pair.uid for pair in minimal_pairs.load(tmp_path)] == ["case-pronoun"]
+    # A file of that kind of name without a report beside it is one of somebody's own.
+    write(tmp_path / "own.pairs.jsonl", GOOD)
+    assert [pair.uid for pair in minimal_pairs.load(tmp_path)] == ["case"]
 
 
 def test_white_space_at_the_ends_of_all_sentences_of_a_pair_stays(tmp_path):

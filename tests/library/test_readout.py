@@ -85,6 +85,11 @@ def test_regressions_learn_ids(kind, settings):
     np.testing.assert_allclose(np.exp(readout.log_probs(H)).sum(axis=1), 1)
 
 
+def test_states_may_be_a_table_of_mixed_columns_and_penalties_a_range():
+    fitted = esnlm.Readout(regularizations=range(1, 3)).fit(H.astype(object), Y)
+    np.testing.assert_array_equal(fitted.predict(H.astype(object)), fitted.predict(H))
+
+
 def test_sequences_are_given_and_returned_as_lists():
     cut = [H[:50], H[50:60], H[60:]]
     whole = esnlm.Readout("ridge", regularizations=(1e-6,)).fit(H, Y[:, 0])
@@ -196,6 +201,10 @@ def fitted(targets):
         (
             lambda: esnlm.Readout("lms", learning_rate=1000.0, epochs=5).fit(H, IDS),
             "the fit diverged: readout lms has weights that are not finite; lower learning_rate",
+        ),
+        (
+            lambda: fitted(IDS).predict(np.array([["a", "b"]], object)),
+            "states are of type object: give an array of numbers",
         ),
         (lambda: fitted(IDS).predict(np.where(H > 2, np.nan, H)), "states hold a number that is not finite"),
         (lambda: fitted(IDS).log_probs([H, np.inf * H]), "states hold a number that is not finite"),

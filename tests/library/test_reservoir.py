@@ -105,6 +105,8 @@ def test_a_series_cut_in_two_goes_on_where_it_was_cut(series):
     first, end = series.run(U[:13])
     second, _ = series.run(U[13:], start=end)
     np.testing.assert_allclose(np.concatenate([first, second]), series.states(U), atol=1e-14)
+    np.testing.assert_array_equal(series.run(U[:13].tolist())[0], first)  # rows of numbers are an array, too
+    np.testing.assert_array_equal(series.states(U[:13], washout=np.array(3)), series.states(U[:13])[3:])
 
 
 def test_a_series_of_single_numbers_is_to_be_a_column():
@@ -366,6 +368,11 @@ def states(inputs, **options):
         (states(U, washout=40), "washout is 40: sequence 0 has 40 time steps only"),
         (states(U, washout=10.0), "washout is 10.0: give a whole number of time steps"),
         (states([]), "there is no sequence: give at least one"),
+        (states(jnp.asarray(U[:, 0])), "the sequence has the shape (40,): it must be (T, 3), of real numbers"),
+        (
+            draw(activation=lambda x: x[:, :2] + x),
+            "activation <lambda> fails on an array of the shape (8, 3): TypeError: add got incompatible shapes for broadcasting: (8, 2), (8, 3).",
+        ),
         (states(U[:, 0]), "the sequence has the shape (40,): it must be (T, 3), of real numbers"),
         (states(None), "the sequence is None: give an array, or a list of such"),
         (

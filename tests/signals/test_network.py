@@ -109,7 +109,9 @@ def test_a_start_of_another_type_is_taken_as_it_is():
     network = train(small(), U, TEACHER, washout=5, ridge=0.1)
     ones = State(np.ones((25, 1)), np.ones((L, 1)))
     whole = State(*(part.astype(int) for part in ones))
-    np.testing.assert_array_equal(generate(network, whole, 5, U[:5])[0], generate(network, ones, 5, U[:5])[0])
+    lists = State(*(part.tolist() for part in ones))
+    for start in (whole, lists):
+        np.testing.assert_array_equal(generate(network, start, 5, U[:5])[0], generate(network, ones, 5, U[:5])[0])
 
 
 def test_what_is_returned_can_be_written_to():
