@@ -379,7 +379,8 @@ def tell_apart(rows: Sequence[dict], runs: Sequence[Path]) -> None:
         rows: from `identify` or `row`; their "run" is replaced.
         runs: their directories.
     """
-    names = [row["run"] for row in rows]
+    folders = {(row["run"], run.resolve()) for row, run in zip(rows, runs, strict=True)}
+    names = [name for name, _ in folders]  # one folder that is given twice is one run
     for row, run in zip(rows, runs, strict=True):
         if names.count(row["run"]) > 1:
             row["run"] = str(run)
