@@ -8,12 +8,11 @@ Measurements on a run are no part of it, and have a seed of their own. A diagnos
 drives a reservoir is not what it was drawn from. Bootstraps need no stream.
 """
 
-import operator
 from enum import IntEnum
 
 import numpy as np
 
-from esnlm.errors import InputError, require
+from esnlm.errors import require, whole_number
 
 LARGEST_SEED = 2**32 - 1  # A seed of two words of 32 bits would be one word and the number of a stream.
 
@@ -61,10 +60,7 @@ def seed_sequence(seed: int, stream: Stream, *more: int, layer: int = 0) -> list
 
 def check_seed(seed: int) -> None:
     """Raises InputError for a seed that nothing new may begin with."""
-    try:
-        operator.index(seed)
-    except TypeError:
-        raise InputError(f"seed is {seed!r}: give a whole number from 0 to {LARGEST_SEED}") from None
+    whole_number("seed", seed, f"give a whole number from 0 to {LARGEST_SEED}")
     require(0 <= seed <= LARGEST_SEED, f"seed is {seed}: it must be from 0 to {LARGEST_SEED}")
 
 

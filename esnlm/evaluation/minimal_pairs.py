@@ -25,10 +25,8 @@ LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
 
 # Of a folder the files of one kind are read: the first of these that it has.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
-LINES = (
-    ".pairs.jsonl",
-    ".samples.jsonl",
-)  # of a report NAME.json of `esnlm blimp` or `esnlm lm-eval`, which lie beside it
+# How the files end that lie beside a report NAME.json of `esnlm blimp` or `esnlm lm-eval`, with a line for each item.
+LINES = (".pairs.jsonl", ".samples.jsonl")
 # The phenomena as the tables of Warstadt et al. 2020 abbreviate them, without marks and in lower case.
 ABBREVIATIONS = {
     "anaagr": "anaphor_agreement",

@@ -78,10 +78,12 @@ class Readout:
         """Fits it anew, and returns it.
 
         About a tenth of the rows is held out: for ids to calibrate the log-probabilities by, for ridge to choose the penalty
-        by. For numbers ridge then takes all rows. Of a list of sequences whole ones are held out, one at least, unless
-        their ids hardly occur in the others; so of a few long sequences it is more, of two the shorter one. Of one array it is rows. Neighbouring rows of one series are alike, so a
-        penalty that is chosen by rows beside those of the fit is too small: give a list of sequences, or one penalty,
-        regularizations=(1e-4,).
+        by. For numbers ridge then takes all rows.
+
+        Of a list of sequences whole ones are held out, at least one, so that of a few long ones it is more than a tenth: of two
+        the shorter one. A sequence whose ids hardly occur in the others stays in the fit. Of one array rows are held out.
+        Neighbouring rows of one series are alike, so that a penalty which is chosen by rows beside those of the fit is too
+        small: give a list of sequences, or one penalty, regularizations=(1e-4,).
 
         Args:
             states: features (n, F), or a list of sequences of them, (T, F) each.

@@ -178,12 +178,9 @@ def _sequences(lengths: list[int]) -> list[np.ndarray]:
 
 
 def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None = None) -> np.ndarray:
-    """Returns which rows are held out, (n,) bool: one at least, and whole sequences where several are given.
+    """Returns which rows are held out, (n,) bool: at least one, and whole sequences where several are given.
 
-    The rows of a sequence are alike. What was chosen by some of them, beside others that the fit has seen, would be chosen
-    by what the fit has by heart. Together the sequences have at most a tenth of the rows; where each has more, the shortest
-    one is held out. Those whose ids hardly occur elsewhere stay, since the fit would not know these ids. Where all stay,
-    rows are held out.
+    Where each sequence has ids that hardly occur elsewhere, so that none can be held out, rows are.
 
     Args:
         lengths: of the sequences.
@@ -197,19 +194,26 @@ def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None =
     held, rng = np.zeros(rows, bool), generator(seed, Stream.HELD_OUT)
     if len(lengths) > 1 and max(lengths) > 1:
         order, sequences = rng.permutation(len(lengths)), _sequences(lengths)
-        room = max(most, min(lengths))
-        left = None if ids is None else np.bincount(ids)  # how often each id is left to the fit
-        for here in (sequences[i] for i in order):
-            if len(here) > room:
-                continue
-            if left is not None and ids is not None:
-                found, counts = np.unique(ids[here], return_counts=True)
-                if 2 * counts[counts == left[found]].sum() > len(here):
-                    continue
-                left[found] -= counts
+        for here in _sequences_held_out([sequences[i] for i in order], max(most, min(lengths)), ids):
             held[here] = True
-            room -= len(here)
-        if held.any():
-            return held
-    held[rng.permutation(rows)[:most]] = True
+    if not held.any():
+        held[rng.permutation(rows)[:most]] = True
     return held
+
+
+def _sequences_held_out(sequences: list[np.ndarray], most: int, ids: np.ndarray | None) -> list[np.ndarray]:
+    """Returns the sequences that are held out: in this order, those that fit into `most` rows together.
+
+    The rows of a sequence are alike. What is chosen by some of them, beside others that the fit has seen, is chosen by what
+    the fit has by heart. A sequence stays in the fit where most of its ids would be in no other that does.
+    """
+    found, room = [], most
+    left = np.zeros(0, int) if ids is None else np.bincount(ids)  # how often each id is in the fit
+    for rows in sequences:
+        values, counts = (np.zeros(0, int),) * 2 if ids is None else np.unique(ids[rows], return_counts=True)
+        only_here = counts[counts == left[values]].sum()
+        if len(rows) <= room and 2 * only_here <= len(rows):
+            found.append(rows)
+            room -= len(rows)
+            left[values] -= counts
+    return found

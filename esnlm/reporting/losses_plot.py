@@ -88,7 +88,7 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     title = "\n".join(["lines: training. dots: validation", *of_tokenizers])  # a picture is passed on without our lines
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
-    notes = of_tokenizers
+    notes = [*of_tokenizers]
     if len(devices) > 1:
         notes += [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
     elif len(rows) > 1 and any(found["summary"] is None for found in rows):

@@ -287,9 +287,9 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             )
         if radius.radius > 0:
             break
-        is_settled = isinstance(config.topology, FunctionTopology) and before is not None and _are_same(w, before)
+        by_function = isinstance(config.topology, FunctionTopology)
         require(
-            not is_settled,
+            not (by_function and before is not None and _are_same(w, before)),
             f"model.reservoir.topology {config.topology.kind}: every draw of W_rec is the same, and has spectral radius 0, as a"
             " matrix without a cycle has, so that nothing scales it; close a cycle, or give the matrix itself to"
             " esnlm.Reservoir.from_matrices",

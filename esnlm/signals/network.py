@@ -262,7 +262,7 @@ def run(
         InputError: as in `states`; the network is not trained; the start is no state of this network.
     """
     _require_trained(network)
-    start = None if start is None else _checked(network, start)
+    start = None if start is None else _checked_start(network, start)
     u, teacher, flat = _sequences(network, u, teacher, start)
     end, y = _scan(network, start or _zeros(network, u), u, teacher, "outputs")
     return _shown(y, flat), end
@@ -282,7 +282,7 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
     require(network.feeds_back, "this network feeds nothing back: call run, or draw it with a feedback_scale")
     steps = whole_number("steps", steps)
     require(steps >= 1, f"steps is {steps}: it must be at least 1")
-    start = _checked(network, start)
+    start = _checked_start(network, start)
     u = np.zeros((steps, 0)) if u is None else u
     require(len(u) == steps, f"u has {len(u)} steps, not the {steps} that are asked for")
     u, _, flat = _sequences(network, u, None, start, own=True)
@@ -392,7 +392,7 @@ def _compiled(
     return lax.scan(step, start, sequences)
 
 
-def _checked(network: Network, start: State) -> State:
+def _checked_start(network: Network, start: State) -> State:
     """Returns a state to start from, in float64. Raises InputError where it is none of this network."""
     units, outputs = len(network.leak), network.outputs
     need = f"it must be a State with x ({units}, B) and y ({outputs}, B), as the second that `run` returns"
