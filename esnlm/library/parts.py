@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,7 +46,15 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
         for key in settings:
             require(key in known, f"topology {kind} has no setting {key!r}: choose {', '.join(known) or 'none'}")
         made: Any = TOPOLOGIES[kind]
-        if issubclass(made, FunctionTopology):  # whose arguments may be anything that its function takes
+        if issubclass(
+            made, FunctionTopology
+        ):  # whose arguments may be anything that its function takes, and that has a hash
+            settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+            for key, value in settings.items():
+                require(
+                    isinstance(value, Hashable),
+                    f"topology {kind}: {key} is {value!r}: give a number, a text, or a tuple of them",
+                )
             return made(**settings), False
         return config_io.section("topology", made, settings, f"topology {kind}"), False
     require(callable(given), f"topology is {given!r}: give a name, settings or a function")
@@ -72,7 +80,9 @@ def interval(leak: Any) -> tuple[float, float]:
         len(ends) == 2,
         f"leak is {leak!r}: give one number, or the two ends of an interval; replace(leak=...) sets each",
     )
-    return float(ends[0]), float(ends[1])
+    low, high = float(ends[0]), float(ends[1])
+    require(0 <= low <= high <= 1, f"leak is {leak!r}: it must lie within 0 .. 1, the lower end first")
+    return low, high
 
 
 def leaks(leak: Any, size: int) -> np.ndarray:

@@ -34,6 +34,7 @@ from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
+from esnlm.reservoir.own_functions import check_own_functions
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.given import Given
 from esnlm.reservoir.weights import ReservoirConfig
@@ -115,6 +116,8 @@ class Reservoir:
             bool(isinstance(size, int | np.integer) and size >= 1),
             f"{'vocabulary' if reads_tokens else 'inputs'} is {size}: it must be at least 1",
         )
+        twice = mean_degree is not None and connectivity is not None
+        require(not twice, f"give mean_degree, {mean_degree}, or connectivity, {connectivity}, and not both")
         require(reads_tokens or embedding is None, f"embedding is {embedding}: only tokens are embedded; leave it out")
         low, high = parts.interval(leak)
         above = leak_spacing != "log" or low > 0
@@ -286,7 +289,7 @@ class Reservoir:
             changes["update_rule"] = functions.name_of("update_rule", update_rule)
         config = dataclasses.replace(config, **changes)
         config.check("reservoir")
-        functions.check_traced(config.activation, config.update_rule, old.state_size)
+        check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
 

@@ -5,6 +5,7 @@ Runs that differ in nothing but their seed can be one row: the mean over seeds a
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,6 +82,7 @@ def report(
     notes = [SEEDS_NOTE] if any(len(group) > 1 for group in groups) else []
     notes += [INTERVAL_NOTE] if notes and whole and scores[1] else []
     notes += [*diverged(groups), *on_different_pairs(rows), *by_different_conventions(groups), *of_other_steps(rows)]
+    notes += of_other_configurations(rows)
     notes += [*of_different_tokenizers(rows), *on_different_sentences(rows)] if whole else []
     notes += [*continued(rows), *of_unfinished_epochs(rows)] if whole else []
     notes += of_missing_reports(groups) if whole else []
@@ -153,7 +155,7 @@ def row(run: Path) -> dict:
             for baseline in ("length", "unigram")
         }
         figures |= {"step": read["step"], "status": read["status"], "data_sha256": read["data"]["sha256"]}
-        figures["scoring"] = read["scoring"]["name"]
+        figures |= {"scoring": read["scoring"]["name"], "config_sha256": read["config_sha256"]}
         for level in LEVELS.values():
             figures[level] = {entry: its["accuracy"] for entry, its in read[level].items()}
         scores[name] = read["overall"] | figures
@@ -171,9 +173,10 @@ def identify(run: Path) -> dict:
     """Reads what a run is, finished or not.
 
     Returns:
-        {run, model, seed, settings, settings_sha256, tokenizer_sha256, parent, summary}: `settings` has the sections of the configuration
-        that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `tokenizer_sha256` is None where it is
-        not known, `parent` is the run that it goes on from, and `summary` is None where the run has not come to its end.
+        {run, model, seed, settings, settings_sha256, config_sha256, tokenizer_sha256, parent, summary}: `settings` has the sections of
+        the configuration that decide the result, `settings_sha256` is their `hash_settings` (training/settings.py), `config_sha256` is
+        that of config.yaml, `tokenizer_sha256` is None where it is not known, `parent` is the run that it goes on from, and `summary` is
+        None where the run has not come to its end.
 
     Raises:
         InputError: the directory is not that of a run.
@@ -193,6 +196,7 @@ def identify(run: Path) -> dict:
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
+        "config_sha256": hashlib.sha256(directory.config.read_bytes()).hexdigest(),
         "tokenizer_sha256": _tokenizer_sha256(directory),
         "parent": experiment.parent.run,
         "summary": directory.read_summary(),
@@ -510,6 +514,16 @@ def of_other_steps(rows: Iterable[dict]) -> list[str]:
         for row in rows
         for name, score in row["minimal_pairs"].items()
         if score["step"] != row["summary"].get("step", score["step"])
+    ]
+
+
+def of_other_configurations(rows: Iterable[dict]) -> list[str]:
+    """Returns a line for each report of a run that had another configuration, such as one that lay in this folder before."""
+    return [
+        f"{row['run']}: {name} is of a run of another configuration: score this one again with eval_blimp.py --overwrite"
+        for row in rows
+        for name, score in row["minimal_pairs"].items()
+        if score["config_sha256"] != row["config_sha256"]
     ]
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from esnlm.errors import InputError, require
+from esnlm.errors import require
 
 Activation = Callable[[jax.Array], jax.Array]  # elementwise
 Function = TypeVar("Function", bound=Callable)
@@ -142,42 +142,19 @@ def require_registered(kind: str, name: str) -> None:
     require(name in known, f"{kind} {name} is not registered here: write @esnlm.{kind} above its def first")
 
 
-def check_traced(activation: str, update_rule: str, units: int) -> None:
-    """Raises InputError where JAX cannot trace a function that a program has added, or where it gives another shape.
-
-    NumPy's functions cannot be traced, and a sum over all units would be broadcast without a word.
-
-    Args:
-        activation: its name.
-        update_rule: its name.
-        units: N.
-    """
-    f, rule = ACTIVATIONS[activation], UPDATE_RULES[update_rule]
-    state, leak = jax.ShapeDtypeStruct((units, 3), jnp.float32), jax.ShapeDtypeStruct((units, 1), jnp.float32)
-    calls = {
-        ("activation", activation): lambda: jax.eval_shape(lambda x: f(x), state),
-        ("update_rule", update_rule): lambda: jax.eval_shape(lambda *of: rule.step(*of, f, 1.0), state, state, leak),
-    }
-    for (kind, name), call in calls.items():
-        if is_built_in(name):
-            continue
-        called = f"{kind} {getattr(_given.get((kind, name)), '__name__', name)}"
-        how = "write it with functions of jax.numpy" + (", elementwise" if kind == "activation" else "")
-        try:
-            shape = getattr(call(), "shape", None)
-        except jax.errors.JAXTypeError as error:
-            raise InputError(f"{called} cannot be traced ({type(error).__name__}): {how}") from error
-        except Exception as error:  # whatever a function of a program's own raises
-            line = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"{called} fails on an array of the shape {state.shape}: {type(error).__name__}: {line}"
-            ) from error
-        require(shape == state.shape, f"{called} makes {shape} of an array of the shape {state.shape}: {how}")
-
-
 def is_built_in(name: str) -> bool:
     """Returns whether a name is that of a function of the package."""
     return name in _BUILT_IN
+
+
+def own_name(kind: str, name: str) -> str:
+    """Returns what a program calls a function that it added.
+
+    Args:
+        kind: "activation" or "update_rule".
+        name: by which a configuration knows it.
+    """
+    return getattr(_given.get((kind, name)), "__name__", name)
 
 
 def is_anonymous(name: str) -> bool:

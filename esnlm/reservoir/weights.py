@@ -3,8 +3,9 @@
 The arrays are held by reservoir/arrays.py.
 """
 
+import dataclasses
 import logging
-import math
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from esnlm.errors import InputError, require
 from esnlm.reservoir.arrays import as_scipy, bcoo
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.counted_input import counted_columns
-from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, check_traced, own_first, public
+from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, own_first, public
+from esnlm.reservoir.own_functions import check_own_functions
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
 from esnlm.reservoir.topology import Topology
@@ -33,6 +35,7 @@ DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
 INPUT_WEIGHTS = ("random", "counted")
 LEAK_SPACINGS = ("uniform", "log")
+LARGEST = 1e30  # of a scale: what it is multiplied with stays far from the largest float32, 3.4e38
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class ContinuousTime:
 
     def check(self, field: str) -> None:
         for name in ("decay", "step", "time_constant"):
-            require(getattr(self, name) > 0, f"{field}.{name} is {getattr(self, name)}: it must be above 0")
+            rule = f"it must be above 0, and at most {LARGEST:g}"
+            require(0 < getattr(self, name) <= LARGEST, f"{field}.{name} is {getattr(self, name)}: {rule}")
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class ReservoirConfig:
         own_density, kind = self.topology.has_own_density, self.topology.kind
         rule = f"topology {kind} has a density of its own; leave it out, and for W_in give input_connectivity"
         must(self.connectivity is None or not own_density, "connectivity", rule)
+        _check_numbers(f"{field}.topology", self.topology)
         self.topology.check(f"{field}.topology", self.state_size)
         if self.connectivity is not None:
             must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
@@ -177,8 +182,8 @@ class ReservoirConfig:
             self.continuous.check(f"{field}.continuous")
         must(self.spectral_radius > 0 or kind == "given", "spectral_radius", "it must be above 0")
         must(self.input_scale > 0, "input_scale", "it must be above 0")
-        for name in ("spectral_radius", "input_scale"):
-            must(math.isfinite(getattr(self, name)), name, "it must be finite")
+        for name in ("spectral_radius", "input_scale", "diffusion"):
+            must(getattr(self, name) <= LARGEST, name, f"it must be finite, and at most {LARGEST:g}")
         must(self.input_weights in INPUT_WEIGHTS, "input_weights", f"choose {' or '.join(INPUT_WEIGHTS)}")
         behind = self.input_weights == "counted" and self.embedding is not None
         must(not behind, "input_weights", f"W_in reads no tokens behind an embedding; leave {field}.embedding out")
@@ -204,6 +209,23 @@ class ReservoirConfig:
         must(not clash, "update_rule", f"it is a step in continuous time by itself; leave {field}.continuous out")
         must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
         must(self.layers >= 1, "layers", "it must be at least 1")
+
+
+def _check_numbers(field: str, topology: Topology) -> None:
+    """Raises InputError where a topology that was made in Python has a setting that is no number, or no whole one.
+
+    A file's settings have been looked at already, and what a function takes is its own affair.
+    """
+    if isinstance(topology, FunctionTopology):
+        return
+    kinds: dict[Any, tuple[type, str]] = {
+        int: (numbers.Integral, "a whole number"),
+        float: (numbers.Real, "a number"),
+    }
+    for each in dataclasses.fields(topology):
+        kind, called = kinds.get(each.type, (object, ""))
+        value = getattr(topology, each.name)
+        require(isinstance(value, kind), f"{field}.{each.name} is {value!r}: it must be {called}")
 
 
 @dataclass(frozen=True)
@@ -236,7 +258,7 @@ def initialize_reservoir(
     """
     size, width = config.state_size, config.embedding
     config.topology.check("model.reservoir.topology", size)
-    check_traced(config.activation, config.update_rule, size)
+    check_own_functions(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
     require(
         text is not None or not counted,

@@ -132,6 +132,7 @@ def draw(
         require(one, f"{name} is {number!r}: give one number")
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
     require(decay > 0, f"decay is {decay}: it must be above 0")
+    require(0 <= leak <= 1, f"leak is {leak}: it must lie within 0 .. 1")
     is_topology = topology is None or isinstance(topology, Topology)
     require(is_topology, f"topology is {topology!r}: give an object of esnlm.reservoir.topology, such as ring.Ring()")
     check_seed(seed)

@@ -20,6 +20,7 @@ from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.topology import TOPOLOGIES
+from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.evaluation.small_run import TOKENIZER
@@ -290,7 +291,9 @@ def states(inputs, **options):
         (draw(vocabulary=5), "give vocabulary, for tokens, or inputs, for numbers, and not both"),
         (draw(inputs=0), "inputs is 0: it must be at least 1"),
         (draw(embedding=4), "embedding is 4: only tokens are embedded; leave it out"),
-        (draw(leak=1.5), "reservoir.leak_min is 1.5: 0 <= leak_min <= leak_max <= 1 must hold"),
+        (draw(leak=1.5), "leak is 1.5: it must lie within 0 .. 1, the lower end first"),
+        (draw(leak=(0.9, 0.1)), "leak is (0.9, 0.1): it must lie within 0 .. 1, the lower end first"),
+        (draw(connectivity=0.5), "give mean_degree, 2, or connectivity, 0.5, and not both"),
         (
             draw(leak=(0, 0.5, 1)),
             "leak is (0, 0.5, 1): give one number, or the two ends of an interval; replace(leak=...) sets each",
@@ -321,7 +324,11 @@ def states(inputs, **options):
         ),
         (
             draw(activation=lambda x: x.sum()),
-            "activation <lambda> makes () of an array of the shape (8, 3): write it with functions of jax.numpy, elementwise",
+            "activation <lambda> makes () of an array of the shape (8, 4): write it with functions of jax.numpy, elementwise",
+        ),
+        (
+            draw(activation=jax.nn.softmax),
+            "activation softmax mixes what must stay apart, one entry with another: write it with functions of jax.numpy, elementwise",
         ),
         (
             draw(update_rule=lambda state, drive, leak, f: np.tanh(drive)),
@@ -329,7 +336,7 @@ def states(inputs, **options):
         ),
         (
             draw(update_rule=lambda state, drive, leak, f: leak),
-            "update_rule <lambda> makes (8, 1) of an array of the shape (8, 3): write it with functions of jax.numpy",
+            "update_rule <lambda> makes (8, 1) of an array of the shape (8, 4): write it with functions of jax.numpy",
         ),
         (draw(topology="tree"), f"topology is 'tree': choose {', '.join(name for name in TOPOLOGIES if name != 'given')}, or give a function"),
         (draw(topology=3), "topology is 3: give a name, settings or a function"),
@@ -339,6 +346,15 @@ def states(inputs, **options):
             "the matrix of topology <lambda> has the shape (9, 9): it must be (8, 8)",
         ),
         (draw(topology=lambda n, rng, k: 0), "topology <lambda>: argument k has no default; give it one"),
+        (
+            draw(topology=lambda n, rng, k=[1, 2]: 0),
+            "topology <lambda>: argument k has a default that can change, [1, 2]; give a tuple",
+        ),
+        (draw(topology=lambda n: 0), "topology <lambda> takes (n): write it as <lambda>(state_size, rng)"),
+        (
+            draw(topology=FixedInDegree(degree=4.0), mean_degree=None),
+            "reservoir.topology.degree is 4.0: it must be a whole number",
+        ),
         (
             draw(topology="fixed_in_degree"),
             "mean_degree is 2: topology fixed_in_degree has a density of its own; leave it out, or give"
@@ -371,7 +387,7 @@ def states(inputs, **options):
         (states(jnp.asarray(U[:, 0])), "the sequence has the shape (40,): it must be (T, 3), of real numbers"),
         (
             draw(activation=lambda x: x[:, :2] + x),
-            "activation <lambda> fails on an array of the shape (8, 3): TypeError: add got incompatible shapes for broadcasting: (8, 2), (8, 3).",
+            "activation <lambda> fails on an array of the shape (8, 4): TypeError: add got incompatible shapes for broadcasting: (8, 2), (8, 4).",
         ),
         (states(U[:, 0]), "the sequence has the shape (40,): it must be (T, 3), of real numbers"),
         (states(None), "the sequence is None: give an array, or a list of such"),

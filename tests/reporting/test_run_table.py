@@ -164,6 +164,15 @@ def test_a_report_of_an_earlier_update_is_told_of(make_run):
     assert line in run_table.report([run]) and line in run_table.report([run], by="phenomenon")
 
 
+def test_a_report_of_another_configuration_is_told_of(make_run):
+    """As where a run was deleted and trained again with other settings, and its evaluation/ was kept."""
+    run = make_run("a")
+    line = "a: blimp-paper is of a run of another configuration: score this one again with eval_blimp.py --overwrite"
+    assert line not in run_table.report([run])
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("seed: 0", "seed: 3"))
+    assert line in run_table.report([run]) and line in run_table.report([run], by="phenomenon")
+
+
 def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     runs = [make_run("a-0", right=6), make_run("a-1", seed=1, right=8), make_run("b", learning_rate=1e-2, right=4)]
     table = run_table.report(runs, tmp_path / "table.tex", seeds=True, by="paradigm")

@@ -350,8 +350,21 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         ({"layers": 0}, "model.reservoir.layers is 0: it must be at least 1"),
         ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),
         ({"spectral_radius": float("nan")}, "model.reservoir.spectral_radius is nan: it must be above 0"),
-        ({"spectral_radius": float("inf")}, "model.reservoir.spectral_radius is inf: it must be finite"),
-        ({"input_scale": float("inf")}, "model.reservoir.input_scale is inf: it must be finite"),
+        (
+            {"spectral_radius": float("inf")},
+            "model.reservoir.spectral_radius is inf: it must be finite, and at most 1e+30",
+        ),
+        ({"input_scale": float("inf")}, "model.reservoir.input_scale is inf: it must be finite, and at most 1e+30"),
+        ({"input_scale": 1e39}, "model.reservoir.input_scale is 1e+39: it must be finite, and at most 1e+30"),
+        ({"diffusion": float("inf")}, "model.reservoir.diffusion is inf: it must be finite, and at most 1e+30"),
+        (
+            {"continuous": ContinuousTime(decay=float("inf"))},
+            "model.reservoir.continuous.decay is inf: it must be above 0, and at most 1e+30",
+        ),
+        (
+            {"topology": FixedInDegree(degree=4.0)},
+            "model.reservoir.topology.degree is 4.0: it must be a whole number",
+        ),
         (
             {"topology": Ring(), "connectivity": 0.1},
             "model.reservoir.connectivity is 0.1: topology ring has a density of its own; leave it out, and for W_in give "

@@ -9,6 +9,7 @@ import pytest
 import esnlm
 from esnlm.errors import InputError
 from esnlm.reservoir import functions
+from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.rng import Stream, generator
 from esnlm.signals.network import State, draw, generate, run, states, train
@@ -202,6 +203,10 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "seed is 4294967296: it must be from 0 to 4294967295": lambda: small(seed=1 << 32),
         "seed is None: give a whole number from 0 to": lambda: small(seed=None),
         r"^leak is \(0.0, 1.0\): give one number$": lambda: small(leak=(0.0, 1.0)),
+        "^leak is 1.5: it must lie within 0 .. 1$": lambda: small(leak=1.5),
+        "^network.topology.degree is 4.0: it must be a whole number$": lambda: small(
+            topology=FixedInDegree(degree=4.0)
+        ),
         "^decay is None: give one number$": lambda: small(decay=None),
         "^inputs is 2.0: give a whole number$": lambda: small(inputs=2.0),
         "^washout is 5.0: give a whole number$": lambda: train(network, U, TEACHER, washout=5.0),

@@ -61,12 +61,11 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
     first = runs[0]
     if first.report is None:
         return [], []
-    of_end = [name for name, its in first.reports.items() if _is_of_end(its, first)]
+    of_end = _of_end(first)
     if not of_end:
         steps = ", ".join(f"{name} is of update {its['step']:,}" for name, its in first.reports.items())
         return [], [f"No report of {first.name} is of its last update, {first.summary['step']:,}: {steps}."]
-    # That of the scoring that was asked for, where there is one; `reports` has blimp-SCORING first.
-    chosen = min(of_end, key=lambda name: first.reports[name]["scoring"]["name"] != first.scoring)
+    chosen = of_end[0]
     report = first.reports[chosen]
     if report["status"] != "ok":
         return [], []
@@ -105,16 +104,22 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
 
 def _report_on(report: dict, run: Material) -> str | None:
     """Returns the name of a run's report of its last update on the same pairs by the same convention."""
-    for name, its in run.reports.items():
-        same = its["data"]["sha256"] == report["data"]["sha256"] and its["scoring"] == report["scoring"]
-        if same and _is_of_end(its, run):
-            return name
-    return None
+    return next((name for name in _of_end(run) if _are_alike(run.reports[name], report)), None)
 
 
-def _is_of_end(report: dict, run: Material) -> bool:
-    """Tells whether a report is of a run's last update."""
-    return bool(report["step"] == run.summary.get("step", report["step"]))
+def _are_alike(report: dict, other: dict) -> bool:
+    """Tells whether two reports are on the same pairs, by the same convention."""
+    return bool(report["data"]["sha256"] == other["data"]["sha256"] and report["scoring"] == other["scoring"])
+
+
+def _of_end(run: Material) -> list[str]:
+    """Returns the names of the reports of a run's last update. Those of the scoring that was asked for are first."""
+    names = [
+        name
+        for name, its in run.reports.items()
+        if its["step"] == run.summary.get("step", its["step"]) and its["config_sha256"] == run.row["config_sha256"]
+    ]
+    return sorted(names, key=lambda name: run.reports[name]["scoring"]["name"] != run.scoring)
 
 
 def _table(groups: list[list[dict]]) -> Html:
@@ -138,6 +143,7 @@ def _table(groups: list[list[dict]]) -> Html:
         run_table.on_different_sentences,
         run_table.on_different_pairs,
         run_table.of_other_steps,
+        run_table.of_other_configurations,
     ):
         told += [f"{line}." for line in find(every)]
     return join(tables, [note(line) for line in told])
@@ -174,16 +180,16 @@ def _curves(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
 
 
 def _phenomena(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
-    """Returns accuracies, a row a phenomenon and a column a run, of the runs that were scored on the first one's pairs."""
-    first, name = runs[0].report, runs[0].report_file.stem
-    if first is None:
+    """Returns accuracies, a row a phenomenon and a column a run, of the runs that have a report like the first one's."""
+    if runs[0].report is None:
         return None
+    of_end = _of_end(runs[0])
+    name = (of_end or [runs[0].report_file.stem])[0]
+    first = runs[0].reports[name]
     alike = {
         run.name
         for run in runs
-        if name in run.reports
-        and run.reports[name]["data"]["sha256"] == first["data"]["sha256"]
-        and run.reports[name]["scoring"] == first["scoring"]
+        if name in run.reports and _are_alike(run.reports[name], first) and (not of_end or name in _of_end(run))
     }
     shown = [group for group in groups if all(row["run"] in alike for row in group)]
     if len(shown) < 2:
@@ -191,7 +197,7 @@ def _phenomena(runs: Sequence[Material], groups: list[list[dict]]) -> Html | Non
     header, rows = run_table.accuracy_table(shown, "phenomenon", name)
     cells = [[readable(row[0]), *map(_sortable, row[1:])] for row in rows]
     others = ", ".join(run.name for run in runs if run.name not in alike)
-    left_out = f" On other pairs: {others}." if others else ""
+    left_out = f" Without a report of its end on the same pairs, by the same scoring: {others}." if others else ""
     return join(table(header, cells, align="lr", tools="phenomena"), note(f"Accuracy in percent, {name}.{left_out}"))
 
 

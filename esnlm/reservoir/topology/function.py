@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -47,7 +47,8 @@ def topology(function: Function) -> Function:
             all that may be drawn from. Further arguments with defaults are settings of the topology.
 
     Raises:
-        InputError: the name is that of a topology of the package, or an argument has no default.
+        InputError: the name is that of a topology of the package, the function does not take `state_size` and `rng`, or a further
+            argument has no default, or one that can change, such as a list.
 
     Example:
         @esnlm.topology
@@ -64,12 +65,19 @@ def register(name: str, function: Callable) -> type[Topology]:
     free = known is None or issubclass(known, FunctionTopology)
     require(free, f"topology {name}: esnlm has one of this name; choose another name")
     fields: list[tuple[str, Any, Any]] = [("kind", str, name)]
-    for argument in list(inspect.signature(function).parameters.values())[2:]:
+    signature = inspect.signature(function)
+    arguments = list(signature.parameters.values())
+    for argument in arguments[2:]:
         default = argument.default
         require(default is not argument.empty, f"topology {name}: argument {argument.name} has no default; give it one")
+        can_change = (
+            f"topology {name}: argument {argument.name} has a default that can change, {default!r}; give a tuple"
+        )
+        require(isinstance(default, Hashable), can_change)
         annotated = argument.annotation
         kind = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
         fields.append((argument.name, kind, default))
+    require(len(arguments) >= 2, f"topology {name} takes {signature}: write it as {name}(state_size, rng)")
     TOPOLOGIES.pop(name, None)
     namespace = {each: default for each, _, default in fields} | {"function": staticmethod(function)}
     namespace["__annotations__"] = {each: kind for each, kind, _ in fields}

@@ -114,6 +114,7 @@ def test_runs_are_compared_as_they_are_at_their_ends(make_run):
         file.rename(runs[0] / "evaluation" / file.name.replace("blimp-paper", "a"))
     report = json.loads((runs[0] / "evaluation" / "a.json").read_text())
     report["pairs_file"]["name"] = "a.pairs.jsonl"
+    report["config_sha256"] = json.loads((runs[0] / "evaluation" / "blimp-paper.json").read_text())["config_sha256"]
     (runs[0] / "evaluation" / "a.json").write_text(json.dumps(report | {"sha256": seal(report)}))
     [found], [reason] = several.compare_all([Material(run) for run in runs])
     assert (found.run, found.report, found.found["overall"]["difference"]) == ("b", "blimp-paper, paper scoring", -62.5)
@@ -124,6 +125,23 @@ def test_runs_are_compared_as_they_are_at_their_ends(make_run):
         [],
         ["No report of early is of its last update, 1,007: blimp-paper is of update 7."],
     )
+
+
+def test_phenomena_are_those_at_the_ends_of_runs(make_run):
+    """An early report, and one of a run that lay in the folder before, have no column."""
+    runs = [make_run("a"), make_run("b", right=3), make_run("early"), make_run("before")]
+    for run, step in zip(runs, (7, 7, 1007, 7), strict=True):  # the reports are of update 7
+        summary = json.loads((run / "summary.json").read_text())
+        (run / "summary.json").write_text(json.dumps(summary | {"step": step}))
+    config = (runs[3] / "config.yaml").read_text()
+    (runs[3] / "config.yaml").write_text(config.replace("seed: 0", "seed: 1"))
+    [shown] = [
+        section.content
+        for section in several.render([Material(run) for run in runs], False)
+        if section.title == "By phenomenon"
+    ]
+    assert "Without a report of its end on the same pairs, by the same scoring: early, before." in shown
+    assert ">a</th>" in shown and ">b</th>" in shown and ">early</th>" not in shown
 
 
 def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
