@@ -27,7 +27,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import conventions, formula, minimal_pairs, region_tests, sequences
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.models import gpt2, huggingface
-from esnlm.reporting import blimp_report, run_table
+from esnlm.reporting import blimp_report, run_groups, run_notes, run_table
 from esnlm.runs import checkpoint, json_file, yaml_file
 from esnlm.runs.directory import RunDirectory
 
@@ -488,6 +488,6 @@ TARGETS = {
     "gpt2_files": Target((tokenizer,), _make_gpt2_files, _use_tokenizer),
     "text": Target((text_files, prepare), _make_text, _read_text),
     "checkpoint": Target((checkpoint,), _make_checkpoint, _restore, _seal_checkpoint),
-    "run": Target((loaded_run, run_table), _make_run, _use_run),
+    "run": Target((loaded_run, run_groups, run_notes, run_table), _make_run, _use_run),
     "huggingface": Target((huggingface,), _make_folder, huggingface.read_gpt2, _seal_folder),
 }

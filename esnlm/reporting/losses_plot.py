@@ -10,7 +10,8 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_table import group_by_seed, identify, machine, name_group, of_different_tokenizers, tell_apart
+from esnlm.reporting.run_groups import group_by_seed, identify, machine, name_group, tell_apart
+from esnlm.reporting.run_notes import of_different_tokenizers
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 

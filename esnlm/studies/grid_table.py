@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.reporting import run_table
+from esnlm.reporting import run_groups, run_table
 from esnlm.reporting.mean_text import format_mean, format_runs, format_value
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
 from esnlm.runs.atomic import write_files
@@ -106,7 +106,7 @@ def read_measures(run: GridRun) -> dict[str, Any]:
     # A model that has collapsed was scored, and has no accuracy.
     numbers["blimp"] = pairs.get("accuracy") if is_of_end else None
     device, versions = summary["device"], summary["versions"]
-    origin = f"{run_table.machine(device)}; " + ", ".join(
+    origin = f"{run_groups.machine(device)}; " + ", ".join(
         f"{name} {versions[name]}" for name in ("esnlm", "jax", "numpy")
     )
     # float also reads "inf" and "nan", which are texts in JSON.

@@ -7,11 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from esnlm.compute import ComputeConfig
-from esnlm.config import ParentConfig, TrainingConfig
 from esnlm.errors import InputError
-from esnlm.reporting import run_table
-from esnlm.runs.json_file import seal
+from esnlm.reporting import run_groups, run_notes, run_table
 
 
 def test_a_row_a_run(make_run):
@@ -46,22 +43,7 @@ def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
         InputError, match="going: not a finished run; train it to its end with train.py, or draw its losses so far"
     ):
         run_table.report([run])
-    assert run_table.identify(run)["summary"] is None
-
-
-@pytest.mark.parametrize(
-    "names, expected",
-    [
-        (["esn-seed0", "esn-seed10"], "esn (2 seeds)"),
-        (["gpt2", "gpt2-seed1"], "gpt2 (2 seeds)"),
-        (["a10-seed1", "a10-seed2"], "a10 (2 seeds)"),
-        (["x,lr=0.003", "x,lr=0.003-b"], "x,lr=0.003 and 1 more seed"),
-        (["seed0", "seed1"], "seed0 and 1 more seed"),
-        (["run10", "run11", "run12"], "run10 and 2 more seeds"),
-    ],
-)
-def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, expected):
-    assert run_table.name_group([{"run": name} for name in names]) == expected
+    assert run_groups.identify(run)["summary"] is None
 
 
 def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):
@@ -91,86 +73,13 @@ def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, 
     # 75, 87.5 and 100 %: mean 87.5, deviation 12.5, and t(0.975, 2 degrees) = 4.3027 for the interval of the mean.
     half = 4.302653 * 12.5 / np.sqrt(3)
     assert f"| 87.50 ± 12.50 | {87.5 - half:.2f} - {87.5 + half:.2f} |" in scores
-    assert table.splitlines()[-3] == run_table.SEEDS_NOTE
+    assert table.splitlines()[-3] == run_notes.SEEDS_NOTE
 
     [first, second] = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert (first["run"], first["runs"], second["runs"]) == ("esn (3 seeds)", "3", "1")
     assert float(first["val NLL"]) == pytest.approx(5.1) and float(first["val NLL, sd"]) == pytest.approx(0.1)
     assert float(first["blimp-paper, sd"]) == pytest.approx(12.5) and second["val NLL, sd"] == ""
     assert [run["seed"] for run in json.loads((tmp_path / "table.json").read_text())] == [0, 1, 2, 0]
-
-
-def test_one_seed_counts_once(make_run):
-    with pytest.raises(InputError) as error:
-        run_table.report([make_run("a"), make_run("b")], seeds=True)
-    assert str(error.value) == "a and b: the same settings and the same seed, 0; name one of them"
-
-
-def test_runs_of_one_name_are_told_apart_by_their_paths(make_run, tmp_path):
-    """A name may also be the key of a note: it is that of one run."""
-    runs = []
-    for folder, words in (("a", 200), ("b", 190)):
-        run = make_run("first", seed=len(runs), text="t")
-        summary = json.loads((run / "summary.json").read_text())
-        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
-        (run / "summary.json").write_text(json.dumps(summary | figures))
-        (tmp_path / folder).mkdir()
-        runs.append(run.rename(tmp_path / folder / "first"))
-    table = run_table.report([*runs, make_run("other", learning_rate=3e-3)])
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [f"| {runs[0]}", f"| {runs[1]}", "| other"]
-    assert f"bytes in {runs[0]} and" in table, "of different sentences"
-    assert run_table.report(runs, by="phenomenon").startswith(f"| phenomenon | {runs[0]} | {runs[1]} |")
-
-
-def names_of_groups(*runs):
-    groups = run_table.group_by_seed([run_table.identify(run) for run in runs], runs)
-    return [run_table.name_group(group) for group in groups]
-
-
-def test_seeds_of_another_precision_or_another_text_are_not_pooled(make_run):
-    first = make_run("a-seed0", text="t")
-    rounded = make_run("b-seed1", seed=1, text="t", compute=ComputeConfig(precision="bf16"))
-    other_text = make_run("c-seed2", seed=2, text="u")
-    assert names_of_groups(first, rounded, other_text) == ["a-seed0", "b-seed1", "c-seed2"]
-
-
-def test_seeds_are_pooled_however_they_were_logged_and_saved(make_run):
-    saved = TrainingConfig(checkpoint_words=(1000,), log_every=5)
-    runs = [make_run("a-seed0", text="t"), make_run("a-seed1", seed=1, text="t", training=saved)]
-    assert names_of_groups(*runs) == ["a (2 seeds)"]
-
-
-def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
-    """But it is one of a run that goes on from another seed of its parent."""
-    parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
-    on = [make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[i]))) for i in (0, 1)]
-    assert f"more-seed1 goes on from {parents[1]}: its words are those since then" in run_table.report(on)
-    early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
-    assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
-    summary = (parents[0] / "summary.json").read_text()
-    (parents[0] / "summary.json").write_text(json.dumps(json.loads(summary) | {"config_sha256": "of another run"}))
-    assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "another run lies there now"
-    (parents[0] / "summary.json").write_text(summary)
-    shutil.rmtree(parents[0])
-    assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
-
-
-def test_a_report_of_an_earlier_update_is_told_of(make_run):
-    run = make_run("a")
-    summary = json.loads((run / "summary.json").read_text())
-    step = json.loads((run / "evaluation" / "blimp-paper.json").read_text())["step"]
-    (run / "summary.json").write_text(json.dumps(summary | {"step": step + 1000}))
-    line = f"a: blimp-paper is of update {step:,}, and the run ended at {step + 1000:,}"
-    assert line in run_table.report([run]) and line in run_table.report([run], by="phenomenon")
-
-
-def test_a_report_of_another_configuration_is_told_of(make_run):
-    """As where a run was deleted and trained again with other settings, and its evaluation/ was kept."""
-    run = make_run("a")
-    line = "a: blimp-paper is of a run of another configuration: score this one again with eval_blimp.py --overwrite"
-    assert line not in run_table.report([run])
-    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("seed: 0", "seed: 3"))
-    assert line in run_table.report([run]) and line in run_table.report([run], by="phenomenon")
 
 
 def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
@@ -194,62 +103,6 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
 
 
-def test_other_pairs_are_not_passed_over(make_run):
-    runs = [make_run("a"), make_run("b", seed=1)]
-    assert "same pairs" not in run_table.report(runs)
-    file = runs[1] / "evaluation" / "blimp-paper.json"
-    report = json.loads(file.read_text())
-    report["data"]["sha256"] = "0" * 64
-    file.write_text(json.dumps(report | {"sha256": seal(report)}))
-    assert run_table.report(runs).endswith("\n\nblimp-paper: not all runs were scored on the same pairs\n")
-
-
-def test_other_conventions_are_not_passed_over(make_run):
-    """A report may have any name, so that one name does not say that two were scored alike."""
-    runs = [make_run("a-seed0"), make_run("a-seed1", seed=1, scoring="lm-eval"), make_run("b", learning_rate=3e-3)]
-    line = "\n\nblimp-paper: not all runs were scored by the same convention"
-    assert "convention" not in run_table.report([runs[0], runs[2]])
-    assert run_table.report(runs).endswith(f"{line}\n") and f"{line}\n" in run_table.report(runs, by="phenomenon")
-    table = run_table.report(runs, seeds=True)
-    assert f"{line}; there is no mean of it over a (2 seeds)\n" in table
-    assert "| b | blimp-paper |" in table and "| a (2 seeds) | blimp-paper |" not in table
-    with pytest.raises(
-        InputError, match=r"^a \(2 seeds\): its runs' reports evaluation/blimp-paper.json were scored by different"
-    ):
-        run_table.report(runs, seeds=True, by="phenomenon")
-
-
-def test_losses_on_other_sentences_are_not_passed_over(make_run):
-    """One tokenizer drops a sentence that another keeps, so that bits per byte are of two texts."""
-
-    def run(name, nats, words, size, text="a"):
-        folder = make_run(name, text=text)
-        figures = {"val_bits_per_byte": nats / np.log(2) / size, "val_nats_per_word": nats / words}
-        file = folder / "summary.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | figures))
-        return folder
-
-    same = [run("a", 1000.0, 200, 1100), run("b", 987.654321, 200, 1100)]
-    assert "the same sentences" not in run_table.report(same)
-    other = run("c", 1000.0, 190, 1060)
-    assert run_table.report([*same, other]).endswith(
-        "\n\nnot all runs were validated on the same sentences: their words have 5.5000 bytes in a and 5.5789 in c. To compare their losses"
-        " or bits per byte, score both on one text (esnlm likelihood --text)\n"
-    )
-    made_up = run("d", 1000.0, 190, 1060, text=None)
-    assert "the same sentences" not in run_table.report([*same, made_up])
-
-
-def test_losses_of_other_tokens_are_not_passed_over(make_run):
-    same = [make_run("a", text="t"), make_run("b", text="t")]
-    unknown = make_run("imported")  # it has no data.json
-    assert "tokenizers" not in run_table.report([*same, unknown])
-    runs = [*same, make_run("c", text="u", tokenizer="bytes")]
-    line = "\n\nthe runs are of different tokenizers: only bits per byte and nats per word compare their losses\n"
-    assert line in run_table.report(runs)
-    assert "tokenizers" not in run_table.report(runs, by="phenomenon"), "accuracies compare them"
-
-
 def test_a_diverged_run_has_its_row(make_run):
     run = make_run("a")
     file = run / "summary.json"
@@ -257,25 +110,6 @@ def test_a_diverged_run_has_its_row(make_run):
         json.dumps(json.loads(file.read_text()) | {"status": "diverged", "val_nll": "nan", "train_nll": "inf"})
     )
     assert "| 100 | inf | nan |" in run_table.report([run])
-
-
-def test_a_mean_over_a_diverged_run_says_so(make_run):
-    runs = [make_run(f"a-seed{seed}", seed=seed, val_nll=5.0 + 600 * seed) for seed in (0, 1)]
-    file = runs[1] / "summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"status": "diverged"}))
-    line = "\n\na-seed1 diverged: a train or validation NLL is not finite or above 10 ln V"
-    assert f"{line}; the mean over seeds counts it all the same\n" in run_table.report(runs, seeds=True)
-    assert f"{line}\n" in run_table.report(runs) and "a-seed0 diverged" not in run_table.report(runs)
-
-
-def test_a_report_that_some_seeds_lack_is_told_of(make_run):
-    runs = [make_run(f"a-seed{seed}", seed=seed) for seed in range(3)]
-    assert "no such report" not in run_table.report(runs, seeds=True)
-    (runs[1] / "evaluation" / "blimp-paper.json").unlink()
-    table = run_table.report(runs, seeds=True)
-    assert table.endswith("\n\nblimp-paper: 1 of 3 runs of a (3 seeds) has no such report\n")
-    assert "accuracy" not in table, "a mean over fewer runs would not be that of the row above"
-    assert "no such report" not in run_table.report(runs)
 
 
 @pytest.mark.parametrize(("there", "lost"), [("table.csv", "table.csv"), ("table.json", "table.json")])

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from esnlm.errors import InputError, require
-from esnlm.reporting import run_table
+from esnlm.reporting import run_groups
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.markup import Html, Section, command, join, note, tag
 from esnlm.reporting.html.material import Material
@@ -99,7 +99,7 @@ def _tell_apart(runs: Sequence[Material]) -> None:
     """Calls runs by their paths where two folders have one name, as the table does."""
     for run in runs:
         run.row["run"] = run.name
-    run_table.tell_apart([run.row for run in runs], [run.directory.path for run in runs])
+    run_groups.tell_apart([run.row for run in runs], [run.directory.path for run in runs])
     for run in runs:
         run.name = run.row["run"]
 

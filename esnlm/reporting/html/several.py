@@ -14,6 +14,8 @@ from esnlm.reporting.html.markup import Cell, Child, Html, Section, join, note, 
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections.curves import AXES, DIVERGED, losses
 from esnlm.reporting.loss_plot import averaged
+from esnlm.reporting.run_groups import group_by_seed, name_group
+from esnlm.reporting.run_notes import notes_on
 from esnlm.runs.console import say
 
 
@@ -39,7 +41,7 @@ def render(runs: Sequence[Material], by_seed: bool) -> list[Section]:
 def _group(runs: Sequence[Material]) -> list[list[dict]]:
     """Returns the rows of runs in groups that differ in nothing but their seed."""
     may = [run for run in runs if run.may_group]
-    groups = run_table.group_by_seed([run.row for run in may], [run.directory.path for run in may], twins=True)
+    groups = group_by_seed([run.row for run in may], [run.directory.path for run in may], twins=True)
     return groups + [[run.row] for run in runs if not run.may_group]
 
 
@@ -130,23 +132,7 @@ def _table(groups: list[list[dict]]) -> Html:
         if rows:
             cells = [[_sortable(row[i]) for i in kept] for row in rows]
             tables.append(table([header[i] for i in kept], cells, align="llr", tools="runs"))
-    told = [f"{run_table.SEEDS_NOTE}."] if any(len(group) > 1 for group in groups) else []
-    if told and run_table.score_table(groups)[1]:
-        told.append(f"{run_table.INTERVAL_NOTE}.")
-    told += [f"{line}." for line in (*run_table.diverged(groups), *run_table.of_missing_reports(groups))]
-    told += [f"{line}." for line in run_table.by_different_conventions(groups)]
-    every = [row for group in groups for row in group]
-    for find in (
-        run_table.continued,
-        run_table.of_unfinished_epochs,
-        run_table.of_different_tokenizers,
-        run_table.on_different_sentences,
-        run_table.on_different_pairs,
-        run_table.of_other_steps,
-        run_table.of_other_configurations,
-    ):
-        told += [f"{line}." for line in find(every)]
-    return join(tables, [note(line) for line in told])
+    return join(tables, [note(f"{line}.") for line in notes_on(groups)])
 
 
 def _sortable(text: str) -> Child | Cell:
@@ -166,7 +152,7 @@ def _curves(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
         colour, group = next((i, group) for i, group in enumerate(groups) if run.row in group)
         training, validation = losses(run)
         first_of_colour = all(each.colour != colour for each in series)
-        name = run_table.name_group(group) if first_of_colour else ""
+        name = name_group(group) if first_of_colour else ""
         series += [Series(name, averaged(training), colour)] if len(training) else []
         series += [Series("", validation, colour, dots=True)] if len(validation) else []
     if not series:

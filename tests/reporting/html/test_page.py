@@ -11,7 +11,7 @@ from esnlm import commands
 from esnlm.config import ParentConfig
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import mcnemar
-from esnlm.reporting import run_table
+from esnlm.reporting import run_notes
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.page import write_page
@@ -227,7 +227,7 @@ def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
         assert "not all runs were validated on the same sentences" in page
         assert "the runs are of different tokenizers: only bits per byte" in page
         assert "blimp-paper: not all runs were scored by the same convention." in page
-        assert (run_table.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
+        assert (run_notes.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
 
 
 def make_study(folder, runs, **tree):

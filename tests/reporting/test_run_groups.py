@@ -1,0 +1,81 @@
+"""Which runs are one row: what they have in common, and what it is called."""
+
+import json
+import shutil
+
+import pytest
+
+from esnlm.compute import ComputeConfig
+from esnlm.config import ParentConfig, TrainingConfig
+from esnlm.errors import InputError
+from esnlm.reporting import run_groups, run_table
+
+
+@pytest.mark.parametrize(
+    "names, expected",
+    [
+        (["esn-seed0", "esn-seed10"], "esn (2 seeds)"),
+        (["gpt2", "gpt2-seed1"], "gpt2 (2 seeds)"),
+        (["a10-seed1", "a10-seed2"], "a10 (2 seeds)"),
+        (["x,lr=0.003", "x,lr=0.003-b"], "x,lr=0.003 and 1 more seed"),
+        (["seed0", "seed1"], "seed0 and 1 more seed"),
+        (["run10", "run11", "run12"], "run10 and 2 more seeds"),
+    ],
+)
+def test_runs_of_several_seeds_have_the_name_that_stands_before_the_seed(names, expected):
+    assert run_groups.name_group([{"run": name} for name in names]) == expected
+
+
+def names_of_groups(*runs):
+    groups = run_groups.group_by_seed([run_groups.identify(run) for run in runs], runs)
+    return [run_groups.name_group(group) for group in groups]
+
+
+def test_seeds_of_another_precision_or_another_text_are_not_pooled(make_run):
+    first = make_run("a-seed0", text="t")
+    rounded = make_run("b-seed1", seed=1, text="t", compute=ComputeConfig(precision="bf16"))
+    other_text = make_run("c-seed2", seed=2, text="u")
+    assert names_of_groups(first, rounded, other_text) == ["a-seed0", "b-seed1", "c-seed2"]
+
+
+def test_seeds_are_pooled_however_they_were_logged_and_saved(make_run):
+    saved = TrainingConfig(checkpoint_words=(1000,), log_every=5)
+    runs = [make_run("a-seed0", text="t"), make_run("a-seed1", seed=1, text="t", training=saved)]
+    assert names_of_groups(*runs) == ["a (2 seeds)"]
+
+
+def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
+    """But it is one of a run that goes on from another seed of its parent."""
+    parents = [make_run("a-seed0"), make_run("a-seed1", seed=1)]
+    on = [make_run(f"more-seed{i}", seed=i, parent=ParentConfig(run=str(parents[i]))) for i in (0, 1)]
+    assert f"more-seed1 goes on from {parents[1]}: its words are those since then" in run_table.report(on)
+    early = make_run("early", seed=2, parent=ParentConfig(run=str(parents[0]), step=5))
+    assert names_of_groups(*parents, *on, early) == ["a (2 seeds)", "more (2 seeds)", "early"]
+    summary = (parents[0] / "summary.json").read_text()
+    (parents[0] / "summary.json").write_text(json.dumps(json.loads(summary) | {"config_sha256": "of another run"}))
+    assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "another run lies there now"
+    (parents[0] / "summary.json").write_text(summary)
+    shutil.rmtree(parents[0])
+    assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
+
+
+def test_one_seed_counts_once(make_run):
+    with pytest.raises(InputError) as error:
+        run_table.report([make_run("a"), make_run("b")], seeds=True)
+    assert str(error.value) == "a and b: the same settings and the same seed, 0; name one of them"
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths(make_run, tmp_path):
+    """A name may also be the key of a note: it is that of one run."""
+    runs = []
+    for folder, words in (("a", 200), ("b", 190)):
+        run = make_run("first", seed=len(runs), text="t")
+        summary = json.loads((run / "summary.json").read_text())
+        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
+        (run / "summary.json").write_text(json.dumps(summary | figures))
+        (tmp_path / folder).mkdir()
+        runs.append(run.rename(tmp_path / folder / "first"))
+    table = run_table.report([*runs, make_run("other", learning_rate=3e-3)])
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [f"| {runs[0]}", f"| {runs[1]}", "| other"]
+    assert f"bytes in {runs[0]} and" in table, "of different sentences"
+    assert run_table.report(runs, by="phenomenon").startswith(f"| phenomenon | {runs[0]} | {runs[1]} |")
