@@ -25,7 +25,7 @@ from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
 from esnlm.runs.console import tell, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.copies import fetch_every_step
+from esnlm.runs.remote.copies import fetch_every_step, results_copy
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
 DEEP = Path(__file__).with_name("modeling_deep_readout.py")
@@ -57,6 +57,7 @@ def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = Fals
     """
     _require_packages()
     _require_free(out, overwrite)
+    results_copy(run)  # the model card has the scores of a run in the cloud, too
     with working(f"loading {run}"):
         loaded = load(run, step)
     with _new_folder(out, overwrite) as folder:
@@ -76,6 +77,7 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
     """
     _require_packages()
     _require_free(out, overwrite)
+    results_copy(run)
     fetch_every_step(run)
     with working(f"loading {run}"):
         newest = load(run)
