@@ -524,8 +524,8 @@ def _best_step(directory: RunDirectory) -> int:
 def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:
     """Raises an InputError for a setting of `generate` that is no number, or not in its range."""
     for name, value in {"count": count, "length": length, "top_k": top_k, "seed": seed}.items():
-        whole = isinstance(value, numbers.Integral) or (name == "top_k" and value is None)
-        require(whole, f"{name} is {value!r}: it must be a whole number")
+        if value is not None or name != "top_k":
+            whole_number(name, value, "it must be a whole number")
     finite = isinstance(temperature, numbers.Real) and math.isfinite(temperature)
     require(finite, f"temperature is {temperature!r}: it must be a finite number")
     if count < 1 or length < 1 or temperature < 0 or (top_k is not None and top_k < 1):

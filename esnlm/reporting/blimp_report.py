@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,14 +62,23 @@ def read(path: str | Path) -> dict:
     Raises:
         InputError: the file is not a report, of another format version, or not as it was written.
     """
+    return _checked(path, _parse(path))
+
+
+def _parse(path: str | Path) -> Any:
+    """Returns what a JSON file holds. Raises InputError where it is missing, too large, or no JSON."""
     try:
         text = read_small(Path(path))
     except FileNotFoundError:
         raise InputError(f"{path}: no such report") from None
     try:
-        result = parse_json(text)
+        return parse_json(text)
     except ValueError as error:
         raise InputError(f"{path}: not a report of minimal pairs ({error})") from None
+
+
+def _checked(path: str | Path, result: Any) -> dict:
+    """Returns the content of a report's JSON file, which is then known to be whole. Raises InputError where it is not."""
     if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise InputError(f"{path}: not a report of minimal pairs")
     if result.get("format_version") != FORMAT_VERSION:
@@ -89,7 +99,8 @@ def read_all(folder: Path) -> dict[str, dict]:
     Raises:
         InputError: another JSON file is not a report, of another format version, or not as it was written.
     """
-    return {file.stem: read(file) for file in sorted(folder.glob("*.json")) if not _is_of_another_command(file)}
+    found = {file: _parse(file) for file in sorted(folder.glob("*.json"))}
+    return {file.stem: _checked(file, tree) for file, tree in found.items() if not _is_of_another_command(tree)}
 
 
 def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
@@ -206,13 +217,9 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: this folder cannot be written to: name another with --out")
 
 
-def _is_of_another_command(path: Path) -> bool:
-    """Tells whether a JSON file names a format of esnlm that is not that of reports on minimal pairs."""
-    try:
-        found = parse_json(read_small(path))
-    except (OSError, ValueError):
-        return False  # what is wrong with it is told where it is read
-    name = found.get("format") if isinstance(found, dict) else None
+def _is_of_another_command(tree: Any) -> bool:
+    """Tells whether the content of a JSON file names a format of esnlm that is not that of reports on minimal pairs."""
+    name = tree.get("format") if isinstance(tree, dict) else None
     return isinstance(name, str) and name.startswith("esnlm ") and name != FORMAT
 
 
