@@ -523,7 +523,8 @@ def _best_step(directory: RunDirectory) -> int:
 
 def _require_choices(*, count: int, length: int, temperature: float, top_k: int | None, seed: int) -> None:
     """Raises an InputError for a setting of `generate` that is no number, or not in its range."""
-    for name, value in {"count": count, "length": length, "top_k": top_k, "seed": seed}.items():
+    whole: dict[str, Any] = {"count": count, "length": length, "top_k": top_k, "seed": seed}
+    for name, value in whole.items():
         if value is not None or name != "top_k":
             whole_number(name, value, "it must be a whole number")
     finite = isinstance(temperature, numbers.Real) and math.isfinite(temperature)

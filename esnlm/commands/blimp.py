@@ -16,12 +16,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", required=True, metavar="DIR", help="the run directory")
     add(
         "--data",
+        action="extend",
         nargs="+",
         metavar="PATH",
         help="folders or files, or FOLDER/NAME of a paradigm (default: the run's own)",
     )
     add("--good", metavar="COLUMN", help="the column or field of the right sentence (default: sentence_good)")
-    add("--bad", nargs="+", metavar="COLUMN", help="that of the wrong one, or of several (default: sentence_bad)")
+    add(
+        "--bad",
+        action="extend",
+        nargs="+",
+        metavar="COLUMN",
+        help="that of the wrong one, or of several (default: sentence_bad)",
+    )
     add("--group", metavar="COLUMN", help="that of the paradigm (default: UID, or the file's name)")
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
     add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")

@@ -18,7 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--store", required=True, type=Path, metavar="STORE", help="the token store whose NLL is measured")
-    add("--data", nargs="+", metavar="PATH", help="minimal pairs, as for `blimp` (default: none are scored)")
+    add(
+        "--data",
+        action="extend",
+        nargs="+",
+        metavar="PATH",
+        help="minimal pairs, as for `blimp` (default: none are scored)",
+    )
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
     add("--order", type=int, default=5, metavar="N", help="of the largest n-gram model (default: %(default)s)")
     add(

@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sentence",
+        action="extend",
         nargs="+",
         metavar="NAME",
         help="with --word: the columns that tell sentences apart (default: Punkt splits the words)",

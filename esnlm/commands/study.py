@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     part = "train every N-th run only, from number I on, counted from 0: one process of a SLURM array"
     add("--cell", metavar="I/N", help=part)
     elsewhere = "table.json of this study from other machines: the runs in them count as done"
-    add("--finished", type=Path, nargs="+", metavar="TABLE", default=(), help=elsewhere)
+    add("--finished", type=Path, action="extend", nargs="+", metavar="TABLE", default=[], help=elsewhere)
     accept_settings(parser)
 
 

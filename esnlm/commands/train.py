@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traced = "write a trace of these updates, counted from 1, into the run directory (for Perfetto, XProf, TensorBoard)"
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
-    add("--allow-change", nargs="+", default=(), metavar="KEY", help=allowed)
+    add("--allow-change", action="extend", nargs="+", default=[], metavar="KEY", help=allowed)
     accept_processes(parser)
     accept_settings(parser)
 

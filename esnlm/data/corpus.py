@@ -10,7 +10,7 @@ from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.atomic import write_file
-from esnlm.runs.console import working
+from esnlm.runs.console import warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.small_file import read_small
@@ -40,15 +40,9 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
             for the model, or the data is not what the run was begun with.
     """
     train, validation = source.open(directory, seed)
-    for store in (train, validation):
-        if longest is not None and store is not None and store.lengths.max() - 1 > longest:
-            raise InputError(
-                f"{store.folder}: its longest sentence has {store.lengths.max()} tokens, and the model reads at most"
-                f" {longest} + 1; raise model.positions, or prepare the text with a smaller --max-length"
-            )
-    tokenizer = train.tokenizer()
+    tokenizer = require_usable(train, validation, longest)
     if validation is not None:
-        validation.require_tokenizer(tokenizer)
+        _warn_of_validation(train, validation)
     corpus = Corpus(train, validation, tokenizer)
     if directory.data.exists():
         _require_same(corpus, directory)
@@ -60,6 +54,41 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
     # This file comes last: where it lies, the tokenizer and the counts are whole and belong to this data.
     write_json(directory.data, fingerprints(corpus))
     return corpus
+
+
+def require_usable(train: TokenStore, validation: TokenStore | None, longest: int | None) -> Tokenizer:
+    """Returns the tokenizer of two stores.
+
+    Args:
+        train: the training store.
+        validation: that of validation.
+        longest: tokens that the model can read at most; None where any number will do.
+
+    Raises:
+        InputError: the two were made with different tokenizers, or a sentence is too long for the model.
+    """
+    for store in (train, validation):
+        if longest is not None and store is not None and store.lengths.max() - 1 > longest:
+            raise InputError(
+                f"{store.folder}: its longest sentence has {store.lengths.max()} tokens, and the model reads at most"
+                f" {longest} + 1; raise model.positions, or prepare the text with a smaller --max-length"
+            )
+    tokenizer = train.tokenizer()
+    if validation is not None:
+        validation.require_tokenizer(tokenizer)
+    return tokenizer
+
+
+def _warn_of_validation(train: TokenStore, validation: TokenStore) -> None:
+    """Warns where a validation loss would be that of learnt sentences, or of a text that was split by another rule."""
+    if train.tokens_sha256 == validation.tokens_sha256:
+        warn(
+            f"{validation.folder}: the sentences of the training store; its loss is no measure of what a model has learnt"
+        )
+        return
+    rules = [store.manifest.get("sentence_rule") for store in (train, validation)]
+    if None not in rules and rules[0] != rules[1]:
+        warn(f"{validation.folder}: its sentences are {rules[1]}, and those of {train.folder} {rules[0]}")
 
 
 def fingerprints(corpus: Corpus) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,17 +24,20 @@ from esnlm.data.text_files import (
     is_compressed,
     is_plain,
     join_documents,
+    kind_of,
     read_chunks,
     read_stream,
 )
 from esnlm.errors import InputError, require
-from esnlm.runs.console import warn
+from esnlm.runs.console import counted, warn
 from esnlm.runs.small_file import LARGEST
 
 STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset
 # How JSON begins that holds text: an object, alone or the first of an array, or an array of strings.
 JSON = re.compile(r"""(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"(?:[^"\\]|\\.)*"\s*[,\]]""")
+MARKED = {".csv", ".tsv", ".conllu", ".xml", ".html", ".htm", ".md"}  # suffixes of files that hold more than a text
+MOST_KINDS = 8  # of files, that the summary names
 MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
 
 
@@ -114,13 +118,15 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
     """Returns the texts that a person names, in the order in which they are named.
 
     Args:
-        given: each a file; a folder, of which all files are taken in the order of their paths (hidden ones not); a pattern
+        given: each a file; a folder, of which all files are taken in the order of their paths (hidden ones not), also in folders that
+            are links; a pattern
             such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
             "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
 
     Raises:
-        InputError: there is no such file, one is named twice, or a text is empty, cannot be read, or is JSON by another name.
+        InputError: there is no such file, one is named twice, a link in a folder leads nowhere, or a text is empty, cannot be read, or is
+            JSON by another name.
     """
     inputs: list[TextInput] = []
     for each in given:
@@ -138,6 +144,12 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
     if room > MOST_NAMES:
         files = f"{len(inputs):,} input files take {room:,} bytes in the manifest"
         raise InputError(f"{files}, and at most {MOST_NAMES:,} are free: join some")
+    marked = [source.path for source in inputs if isinstance(source, FileInput) and kind_of(source.path) in MARKED]
+    if marked:
+        others = f" and {counted(len(marked) - 1, 'more file')}" * (len(marked) > 1)
+        warn(
+            f"{marked[0]}{others}: read as plain text, with all marks and separators; leave it out, or write its text to a .txt"
+        )
     for source in inputs:
         path = source.path if isinstance(source, FileInput) else source.name
         beginning = next((text for text in map(str.lstrip, source.chunks()) if text), "")
@@ -145,6 +157,21 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
         if not source.has_documents:
             _require_no_records(path, beginning)
     return inputs
+
+
+def describe_names(names: Sequence[str]) -> str:
+    """Returns how many inputs there are, and of which kinds by their names, so that what does not belong there is seen.
+
+    Example:
+        >>> describe_names(["a.txt", "b.txt", "b.txt~"])
+        '3 files: 2 .txt, 1 .txt~'
+    """
+    if len(names) == 1:
+        return names[0]
+    kinds = Counter(Path(name).suffix or "without a suffix" for name in names)
+    shown = [f"{count:,} {kind}" for kind, count in kinds.most_common(MOST_KINDS)]
+    more = [f"{len(kinds) - MOST_KINDS:,} more kinds"] * (len(kinds) > MOST_KINDS)
+    return f"{len(names):,} files: {', '.join(shown + more)}"
 
 
 def _require_each_once(paths: Sequence[Path]) -> None:
@@ -178,23 +205,51 @@ def _require_no_records(path: Path | str, beginning: str) -> None:
 
 def _files(given: Path) -> list[tuple[Path, str]]:
     """Returns the files that a path or a pattern stands for, and the name of each."""
-    if given.is_dir():
-        paths = sorted(path for path in given.rglob("*") if path.is_file())
-        names = [path.relative_to(given) for path in paths]
-        hidden = [any(part.startswith(".") for part in name.parts) for name in names]
-        found = [(path, name.as_posix()) for path, name, hide in zip(paths, names, hidden, strict=True) if not hide]
-        if not found:
-            raise InputError(f"{given}: no files in this folder")
-        return found
-    if given.is_file():
-        return [(given, given.name)]
-    if glob.has_magic(str(given)):
-        paths = sorted(Path(path) for path in glob.glob(str(given), recursive=True) if os.path.isfile(path))
-        if not paths:
-            raise InputError(f"{given}: no file has a name of this pattern")
-        root = Path(os.path.commonpath([path.parent for path in paths]))
-        return [(path, path.relative_to(root).as_posix()) for path in paths]
-    raise InputError(f"{given}: no such file or folder")
+    try:
+        if given.is_dir():
+            paths = sorted(_walk(given, set()))
+            require(bool(paths), f"{given}: no files in this folder")
+            return [(path, _readable(path.relative_to(given))) for path in paths]
+        if given.is_file():
+            return [(given, _readable(Path(given.name)))]
+        kind = "a pipe or a device; give it as standard input, -" if given.exists() else "no such file or folder"
+    except OSError as error:  # such as a name that is too long
+        raise InputError(f"{given}: cannot be read: {error.strerror}") from None
+    require(glob.has_magic(str(given)), f"{given}: {kind}")
+    paths = sorted(Path(path) for path in glob.glob(str(given), recursive=True) if os.path.isfile(path))
+    require(bool(paths), f"{given}: no file has a name of this pattern")
+    root = Path(os.path.commonpath([path.parent for path in paths]))
+    return [(path, _readable(path.relative_to(root))) for path in paths]
+
+
+def _walk(folder: Path, above: set[Path]) -> Iterator[Path]:
+    """Yields the files below a folder, in folders that are links, too. Hidden ones are left out.
+
+    Args:
+        folder: where to look.
+        above: the folders that it lies in, so that a link to one of them is not followed.
+
+    Raises:
+        InputError: a link leads nowhere, as where the files of git-annex were not fetched, or a folder cannot be read.
+    """
+    above = above | {folder.resolve()}
+    try:
+        entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    except OSError as error:
+        raise InputError(f"{folder}: this folder cannot be read: {error.strerror}") from None
+    for path in entries:
+        if path.is_dir():
+            if path.resolve() not in above:
+                yield from _walk(path, above)
+        elif path.is_file():
+            yield path
+        else:
+            require(not path.is_symlink(), f"{path}: a link to a file that is not there; fetch it, or remove the link")
+
+
+def _readable(name: Path) -> str:
+    """Returns a name that JSON can hold, also of a file whose name is not UTF-8, as an archive of another system may have it."""
+    return os.fsencode(name.as_posix()).decode("utf-8", "replace")
 
 
 def _standard_input() -> StreamInput:

@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ import numpy as np
 
 from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
-from esnlm.data.inputs import TextInput, find_inputs
+from esnlm.data.inputs import TextInput, describe_names, find_inputs
 from esnlm.data.markers import count_markers, describe_markers
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
@@ -27,11 +28,13 @@ from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
-from esnlm.runs.console import Progress, say, warn, working
+from esnlm.runs.console import Progress, counted, say, warn, working
 from esnlm.runs.remote.results import uploads_store
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
-MUCH = 0.1  # of the tokens, left out where sentences are cut: more is probably text that was not split into sentences
+# A share that is warned of: of tokens left out where sentences are cut, as of text that was not split into sentences, and of words
+# beyond --max-words.
+MUCH = 0.1
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -96,14 +99,18 @@ def prepare(
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
     markers: Counter[str] = Counter()
+    decomposed: Counter[str] = Counter()
     dropped = cut = left_out = 0
+    used = ["tiktoken"] + ["nltk"] * (sentences != "line")
+    used += ["tokenizers"] * str(tokenizer).startswith("train:")
     with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
         with working("reading the text for the first time") if progress else nullcontext():
             share, words_left = _shares(sources, max_words)
             vocabulary = _tokenizer(tokenizer, sources, share, tell)
-            parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, tell)
+            alarm = warn if progress else lambda line: None
+            parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, alarm)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
-            chunks = _read(sources, words_left, digests, markers, _show_progress(size, progress))
+            chunks = _read(sources, words_left, digests, markers, decomposed, _show_progress(size, progress))
             for i, encoded in encode_in_order(
                 chunks, parameters, vocabulary, min_length, max_length, sentences == "file"
             ):
@@ -126,12 +133,18 @@ def prepare(
                     {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
                     for source, digest in zip(sources, digests, strict=True)
                 ],
-                versions={name: version(name) for name in ("tiktoken", "nltk")[: 1 + (sentences != "line")]},
+                versions={name: version(name) for name in used},
             )
     if progress:
-        _summarize(store, left_out, size, time.monotonic() - began)
+        _summarize(store, sources, left_out, size, time.monotonic() - began)
     if (line := describe_markers(markers)) is not None:
         warn(f"{store.folder}: {line}")
+    if decomposed:
+        others = f" and {counted(len(decomposed) - 1, 'more input')}" * (len(decomposed) > 1)
+        warn(
+            f"{store.folder}: {next(iter(decomposed))}{others}: not in Unicode's form NFC, as where an é is an e and a mark behind it: its"
+            " tokens are others than those of the same words in NFC; write the text in NFC first"
+        )
     return store
 
 
@@ -140,9 +153,13 @@ def _read(
     words_left: Sequence[float],
     digests: Sequence[Any],
     markers: Counter[str],
+    decomposed: Counter[str],
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, str]]:
-    """Yields the chunks of each source i as long as words of it are wanted, and counts their markers. All of it goes into its digest."""
+    """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest.
+
+    Counts the markers of the chunks, and by source those that are not in Unicode's form NFC.
+    """
     for i, source in enumerate(sources):
 
         def seen(block: bytes, digest: Any = digests[i]) -> None:
@@ -152,6 +169,8 @@ def _read(
         for text in source.chunks(seen):
             if words_left[i] > 0:
                 markers.update(count_markers(text))
+                if not unicodedata.is_normalized("NFC", text):
+                    decomposed[source.name] += 1
                 yield i, text
 
 
@@ -245,7 +264,10 @@ def _sentence_rule(
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
         share *= PUNKT_SAMPLE / size
-    tell(f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}")
+    tell(
+        f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}; other machines may split"
+        " the text at other places"
+    )
     return train_punkt(_first_share(sources, share)), rule + across
 
 
@@ -267,11 +289,12 @@ def _show_progress(size: int, wanted: bool) -> Callable[[int], None]:
     return advance
 
 
-def _summarize(store: TokenStore, left_out: int, size: int, seconds: float) -> None:
+def _summarize(store: TokenStore, sources: Sequence[TextInput], left_out: int, size: int, seconds: float) -> None:
     """Tells what came of it. `left_out` are the tokens that were beyond the end of the sentences that were cut."""
     manifest, counts = store.manifest, store.manifest["counts"]
     filters = manifest["filters"]
     say(f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS")
+    say(f"  input      {describe_names([source.name for source in sources])}")
     say(f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}")
     say(f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens")
     share = left_out / (counts["tokens"] + left_out)
@@ -282,6 +305,12 @@ def _summarize(store: TokenStore, left_out: int, size: int, seconds: float) -> N
     say(f"  sentences  {manifest['sentence_rule']}")
     say(f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids")
     say(f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s")
+    asked = filters["max_words"]
+    if asked is not None and counts["words"] > (1 + MUCH) * asked:
+        warn(
+            f"{store.folder}: {counts['words']:,} words were kept, and --max-words asked for {asked:,}: each file gives at least a"
+            " sentence; join short files"
+        )
     if share > MUCH:
         warn(
             f"{store.folder}: {100 * share:.0f} % of the tokens were left out, because their sentences are longer than"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from esnlm.data.text_files import read_text
+from esnlm.data.text_files import kind_of, read_text
 from esnlm.errors import InputError, require
 from esnlm.runs.console import warn
 
@@ -26,7 +26,9 @@ class Table:
 
     def column(self, name: str) -> list[str]:
         """Returns the cells of a column. Raises InputError where there is none of this name."""
-        require(name in self.columns, f"{self.name}: no column {name!r}: choose from {', '.join(self.columns)}")
+        split = "; the cells of a .csv stand between commas, and those of any other name between tabs"
+        advice = split if len(self.columns) == 1 and any(mark in self.columns[0] for mark in ",;\t") else ""
+        require(name in self.columns, f"{self.name}: no column {name!r}: choose from {', '.join(self.columns)}{advice}")
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
@@ -64,7 +66,7 @@ class Table:
 
 
 def read_table(path: Path | None, quotes: bool = True) -> Table:
-    """Reads a table: CSV where the name ends in .csv, else TSV. None is standard input, and TSV.
+    """Reads a table: CSV where the name ends in .csv, or .csv.gz and so on, else TSV. None is standard input, and TSV.
 
     A cell that holds separators, line ends or quotation marks stands between quotation marks, and marks in it are doubled,
     as spreadsheets and pandas write it; in a TSV it may not hold both a tab and a line end. Blank lines are left out.
@@ -80,7 +82,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
     """
     name = str(path) if path else "standard input"
     text = read_text(path)
-    separator = "," if path and path.suffix.lower() == ".csv" else "\t"
+    separator = "," if path and kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(LONGEST_CELL)
     lines = io.StringIO(text, newline="")
     if quotes:

@@ -53,7 +53,7 @@ def read_chunks(path: Path, seen: Seen = _ignore, field: str = FIELD) -> Iterato
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     with file:
-        kind = _suffix(path)
+        kind = kind_of(path)
         if kind == ".parquet":
             while block := file.read(CHUNK):
                 seen(block)
@@ -109,9 +109,14 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() in COMPRESSIONS
 
 
+def kind_of(path: Path) -> str:
+    """Returns the suffix of what is in the file: of a.jsonl.gz it is .jsonl."""
+    return (Path(path.stem).suffix if is_compressed(path) else path.suffix).lower()
+
+
 def holds_documents(path: Path) -> bool:
     """Tells whether a file, compressed or not, holds records with a document in each."""
-    return _suffix(path) in {*RECORDS, ".parquet"}
+    return kind_of(path) in {*RECORDS, ".parquet"}
 
 
 def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
@@ -145,11 +150,6 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
             group, size = [], 0
     if group:
         yield "\n\n".join([*group, ""])
-
-
-def _suffix(path: Path) -> str:
-    """Returns the suffix of what is in the file: of a.jsonl.gz it is .jsonl."""
-    return (Path(path.stem).suffix if is_compressed(path) else path.suffix).lower()
 
 
 def _texts(content: Readable, name: str, seen: Seen, kind: str, field: str) -> Iterator[str]:
@@ -255,10 +255,46 @@ def _zstd() -> Any:
     return zstd
 
 
+class _Streams:
+    """Compressed streams, one after another, that read as their content.
+
+    Python's own BZ2File and LZMAFile take what is no stream, behind one that is, for the end: a damaged byte would end the text there.
+    """
+
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any], padding: bytes = b"") -> None:
+        """
+        Args:
+            file: the compressed streams.
+            decompressor: makes one for each stream.
+            padding: bytes that may stand between two streams.
+        """
+        self._file, self._make, self._padding = file, decompressor, padding
+        self._stream = decompressor()
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            if self._stream.eof:
+                rest = self._stream.unused_data.lstrip(self._padding)
+                while not rest:
+                    block = self._file.read(CHUNK)
+                    if not block:
+                        return b""
+                    rest = block.lstrip(self._padding)
+                self._stream = self._make()
+                found = self._stream.decompress(rest, size)
+            else:
+                block = self._file.read(CHUNK) if self._stream.needs_input else b""
+                if self._stream.needs_input and not block:
+                    raise EOFError
+                found = self._stream.decompress(block, size)
+            if found:
+                return found
+
+
 COMPRESSIONS: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
+    ".bz2": lambda file: _Streams(file, bz2.BZ2Decompressor),
+    ".xz": lambda file: _Streams(file, lzma.LZMADecompressor, padding=b"\0"),
     ".zst": _open_zstd,
 }
 

@@ -150,6 +150,10 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     if spec == "gpt2":
         return _download_gpt2()
     folder = Path(spec)
+    try:
+        folder.exists()
+    except OSError as error:  # such as a name that is too long
+        raise InputError(f"tokenizer {str(spec)[:80]!r}: {error.strerror}; give 'gpt2', a file or a folder") from None
     if folder.is_file() and folder.suffix == ".json":
         return _load_saved(folder.parent) if OURS in _read(folder) else _load_tokenizer_json(folder)
     if _is_huggingface(folder):

@@ -1,6 +1,7 @@
 """From sentences to sequences of token ids, and from the log-probabilities of tokens to those of sentences."""
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from esnlm.evaluation import conventions
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
-    """Returns a list of texts.
+    """Returns a list of texts. Warns where one ends in a line end, as lines that were read from a file do.
 
     Raises:
         InputError: it is one text, of which each character would be a sentence, or one of them is no text.
@@ -21,6 +22,13 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     texts = list(sentences)
     for i, text in enumerate(texts):
         require(isinstance(text, str), f"sentence {i} is {type(text).__name__}: give a text")
+    ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
+    if ended:
+        more = f", and so do {len(ended) - 1:,} more" * (len(ended) > 1)
+        warnings.warn(
+            f"sentence {ended[0]} ends in a line end{more}, which the model reads as a token: give sentence.strip()",
+            stacklevel=3,
+        )
     return texts
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from esnlm.compute import ComputeConfig, backend, choose_compute
 from esnlm.config import Experiment, TrainingConfig
+from esnlm.data.corpus import require_usable
 from esnlm.devices import Device, parse_devices
 from esnlm.errors import require
 from esnlm.models.base import ModelConfig
@@ -24,8 +25,9 @@ from esnlm.training import readout_regression
 from esnlm.training.bounds import bound_times
 from esnlm.training.update import make_optimizer
 
-# The most padded sizes of an update that a run of results/start_up.md had, and the processor time that each took to compile.
-SIZES, SECONDS_PER_SIZE = 26, 0.9
+# The most padded sizes of an update that a run had, on 25 million words (docs/speed.md), and the processor time that each took to
+# compile (results/start_up.md).
+SIZES, SECONDS_PER_SIZE = 36, 0.9
 
 
 def show(experiment: Experiment, on: str | None = None) -> int:
@@ -40,6 +42,8 @@ def show(experiment: Experiment, on: str | None = None) -> int:
     """
     training, model = experiment.training, experiment.model
     corpus = experiment.data.size()
+    if (stores := experiment.data.stores_there()) is not None:
+        require_usable(*stores, model.longest)
     device, there = (None, 0) if on is None else parse_devices(on)
     if device is None:
         placement = model.placement(experiment.compute, corpus.vocab_size)
@@ -251,7 +255,7 @@ def _compilation(experiment: Experiment) -> str:
     if isinstance(experiment.training, Fitter):
         needed = "a few seconds"
     elif experiment.model.trains_ahead:
-        needed = f"at most about {SECONDS_PER_SIZE * SIZES:.0f} s of processor time before the first update"
+        needed = f"up to about {SECONDS_PER_SIZE * SIZES:.0f} s of processor time before the first update"
     else:
         needed = "a few seconds for each new size of a batch"
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")  # esnlm/compilation_cache.py has chosen it

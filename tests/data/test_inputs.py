@@ -3,13 +3,14 @@
 import gzip
 import io
 import json
+import os
 import re
 import types
 
 import pytest
 
 from esnlm.data import inputs
-from esnlm.data.inputs import find_inputs
+from esnlm.data.inputs import describe_names, find_inputs
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError
@@ -36,6 +37,59 @@ def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
     assert list(texts("corpus/b.txt", "corpus/a.txt")) == ["b.txt", "a.txt"]
     assert list(texts("corpus")) == list(texts("corpus/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
     assert list(texts("corpus/[a]*.txt", "corpus/deep")) == ["a.txt", "c.txt"]
+
+
+def test_folders_that_are_links_are_read_as_by_a_pattern(folder):
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "e.txt").write_text("A cat.\n")
+    (folder / "corpus" / "linked").symlink_to(folder / "elsewhere")
+    (folder / "corpus" / "deep" / "above").symlink_to(folder / "corpus")  # which would have no end
+    names = ["a.txt", "b.txt", "deep/c.txt", "linked/e.txt"]
+    assert list(texts("corpus")) == names
+    (folder / "corpus" / "deep" / "above").unlink()
+    assert list(texts("corpus/**/*.txt")) == names
+
+
+def test_a_link_that_leads_nowhere_is_refused(folder):
+    """As git-annex and datalad leave them until a file is fetched."""
+    (folder / "corpus" / "d.txt").symlink_to(folder / "none")
+    with pytest.raises(
+        InputError, match="^corpus/d.txt: a link to a file that is not there; fetch it, or remove the link$"
+    ):
+        find_inputs(["corpus"])
+
+
+def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
+    name = os.fsdecode(b"caf\xe9.txt")
+    try:
+        (folder / "corpus" / name).write_text("A cat.\n")
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    assert list(texts("corpus")) == ["a.txt", "b.txt", "caf\ufffd.txt", "deep/c.txt"]
+    store = prepare(["corpus"], "store", tokenizer="tokenizer", sentences="line", min_length=3, progress=False)
+    assert store.manifest["sources"][2]["name"] == "caf\ufffd.txt"
+
+
+def test_what_no_text_file_is_called_is_warned_of(folder, capsys):
+    for name in ("x.tsv", "y.conllu"):
+        (folder / "corpus" / name).write_text("1\tThe\tthe\tDET\n")
+    find_inputs(["corpus"])
+    assert capsys.readouterr().err == (
+        "warning: corpus/x.tsv and 1 more file: read as plain text, with all marks and separators; leave it out, or write its text"
+        " to a .txt\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["a.txt"], "a.txt"),
+        (["a.txt", "README", "b.txt", "b.txt~"], "4 files: 2 .txt, 1 without a suffix, 1 .txt~"),
+        ([f"a.{i}" for i in range(10)], "10 files: " + ", ".join(f"1 .{i}" for i in range(8)) + ", 2 more kinds"),
+    ],
+)
+def test_inputs_are_described_by_their_kinds(names, line):
+    assert describe_names(names) == line
 
 
 def test_a_file_is_read_once(folder, capsys):
@@ -110,6 +164,7 @@ def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypat
     [
         ("none.txt", "none.txt: no such file or folder"),
         ("corpus/*.md", "corpus/*.md: no file has a name of this pattern"),
+        ("/dev/null", "/dev/null: a pipe or a device; give it as standard input, -"),
         ("empty.jsonl", "empty.jsonl: empty, or nothing but white space; leave it out"),
         ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
         ("hf:", "hf:: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),

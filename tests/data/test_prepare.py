@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 
 import nltk.data
 import numpy as np
@@ -271,6 +272,7 @@ def test_a_vocabulary_trained_on_the_input(tmp_path, capfd):
         store = prepare([source], tmp_path / out, tokenizer="train:300", sentences="line")
     assert store.manifest["tokenizer"]["name"] == "bpe-300"
     assert store.manifest["tokenizer"]["vocab_size"] == 300
+    assert store.manifest["versions"].keys() == {"tiktoken", "tokenizers"}, "the latter chose the merges"
     assert max(store.tokens) == 299
     lines = [line.strip() for line in source.read_text("utf-8").splitlines()]
     assert set(texts(store)) <= set(lines)
@@ -293,7 +295,8 @@ def test_punkt_trained_on_the_input_is_said(tmp_path, spelling, no_punkt_data, m
     assert store.manifest["versions"].keys() == {"tiktoken", "nltk"}
     said = capfd.readouterr().err.splitlines()
     assert said[0] == (
-        "no pretrained Punkt data for english found (nltk.download('punkt_tab') gets it): punkt trained on this input"
+        "warning: no pretrained Punkt data for english found (nltk.download('punkt_tab') gets it): punkt trained on this input; other"
+        " machines may split the text at other places"
     )
     assert "  sentences  punkt trained on this input" in said
     monkeypatch.setattr(prepare_module, "PUNKT_SAMPLE", 10_000)
@@ -308,6 +311,7 @@ def test_the_summary(tmp_path, spelling, capfd):
     *lines, last, warned = capfd.readouterr().err.splitlines()
     assert lines == [
         f"{tmp_path}/store: 2 sentences, 14 tokens with BOS and EOS",
+        "  input      a.txt",
         "  text       3 words, 0.0 MB",
         "  dropped    1 sentences of fewer than 6 tokens",
         "  cut        1 sentences to 8 tokens: 7 tokens left out, 33.3 % of all",
@@ -320,11 +324,38 @@ def test_the_summary(tmp_path, spelling, capfd):
     )
 
 
+def test_words_beyond_those_that_were_asked_for_are_warned_of(tmp_path, spelling, capfd):
+    """Each file gives its first sentence, which of many short files is more than their share."""
+    sources = [write(tmp_path / f"{i}.txt", "one two three four five six\n" * 4) for i in range(10)]
+    settings = {"tokenizer": spelling, "sentences": "line"}
+    prepare(sources, tmp_path / "store", max_words=20, **settings)
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"warning: {tmp_path}/store: 60 words were kept, and --max-words asked for 20: each file gives at least a sentence; join short"
+        " files"
+    )
+    prepare(sources, tmp_path / "other", max_words=60, **settings)
+    assert "warning" not in capfd.readouterr().err
+
+
 def test_a_few_tokens_that_are_cut_off_are_told_of_without_a_warning(tmp_path, spelling, capfd):
     source = write(tmp_path / "a.txt", "one two three\n" * 9 + "one two three four\n")
     prepare([source], tmp_path / "store", tokenizer=spelling, sentences="line", max_length=16)
     told = capfd.readouterr().err
     assert "cut        1 sentences to 16 tokens: 4 tokens left out, 2.6 % of all" in told and "warning" not in told
+
+
+def test_text_that_is_not_in_nfc_is_told_of(tmp_path, spelling, capfd):
+    """As where files come from an old Mac: it looks the same, and is spelled by other tokens."""
+    sources = [
+        write(tmp_path / f"{form}.txt", unicodedata.normalize(form, "Käthe schläft.\n")) for form in ("NFC", "NFD")
+    ]
+    stores = [prepare([source], tmp_path / source.stem, tokenizer=spelling, sentences="line") for source in sources]
+    assert stores[0].lengths[0] < stores[1].lengths[0]
+    warned = [line for line in capfd.readouterr().err.splitlines() if "NFC" in line and line.startswith("warning")]
+    assert warned == [
+        f"warning: {tmp_path}/NFD: NFD.txt: not in Unicode's form NFC, as where an é is an e and a mark behind it: its tokens are others"
+        " than those of the same words in NFC; write the text in NFC first"
+    ]
 
 
 def test_marks_of_other_tools_are_told_of(tmp_path, spelling, capfd):

@@ -1,5 +1,7 @@
 """Tables as people save them, and what is no table."""
 
+import gzip
+
 import pytest
 
 from esnlm.data.tables import read_table
@@ -9,6 +11,18 @@ from esnlm.errors import InputError
 def save(folder, text, name="items.tsv"):
     (folder / name).write_bytes(text.encode())
     return folder / name
+
+
+def test_a_name_says_what_stands_between_cells(tmp_path):
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,sentence\n1,The cats sleep.\n"))
+    assert read_table(tmp_path / "a.csv.gz").texts("sentence") == ["The cats sleep."]
+    for name, content in (("a.csv", "id;sentence\n1;The cats sleep.\n"), ("a.tsv", "id,sentence\n1,The cats sleep.\n")):
+        with pytest.raises(InputError) as error:
+            read_table(save(tmp_path, content, name)).texts("sentence")
+        assert str(error.value) == (
+            f"{tmp_path / name}: no column 'sentence': choose from {content[:11]}; the cells of a .csv stand between commas, and those"
+            " of any other name between tabs"
+        )
 
 
 def test_rows_that_a_quotation_mark_joins_are_refused(tmp_path):

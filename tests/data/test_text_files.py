@@ -148,10 +148,24 @@ def test_a_compressed_text_that_is_none_is_refused(tmp_path, name):
     assert line.startswith(": damaged, or not what its name says (") and line.endswith("); copy it again")
 
 
-def test_a_flipped_byte_is_noticed(tmp_path):
-    data = bytearray(gzip.compress(TEXT))
-    data[len(data) // 2] ^= 0xFF
-    assert refused(write(tmp_path / "a.gz", bytes(data))).startswith(": damaged, or not what its name says (")
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        *((name, "beginning of the second part") for name in PACKED),
+        *((name, "middle") for name in PACKED if not name.endswith(".zst")),  # whose sums are written on demand only
+    ],
+)
+def test_a_flipped_byte_is_noticed(tmp_path, name, part):
+    """Also where a second part begins: Python's own readers of .bz2 and .xz take that for the end."""
+    first = compress(name, TEXT)
+    data = bytearray(first + compress(name, TEXT))
+    data[len(first) // 2 if part == "middle" else len(first)] ^= 0xFF
+    assert refused(write(tmp_path / name, bytes(data))).startswith(": damaged, or not what its name says (")
+
+
+def test_zeros_may_stand_between_the_streams_of_xz(tmp_path):
+    data = lzma.compress(b"one\n") + bytes(8) + lzma.compress(b"two\n") + bytes(1 << 21)
+    assert "".join(read_chunks(write(tmp_path / "a.xz", data))) == "one\ntwo\n"
 
 
 # ---- records ----

@@ -30,6 +30,19 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
     assert all(ids.dtype == np.int32 for ids in sequences)
 
 
+def test_lines_with_their_ends_are_warned_of():
+    """As `readlines` gives them: the line end would be a token of each sentence."""
+    with pytest.warns(
+        UserWarning, match=r"^sentence 1 ends in a line end, which the model reads as a token: give sentence.strip"
+    ):
+        encode(["a", "b\n"], characters, "paper")
+    with pytest.warns(
+        UserWarning, match="^sentence 0 ends in a line end, and so do 1 more, which the model reads as a token"
+    ):
+        encode(["a\n", "b\r\n"], characters, "paper")
+    encode(["a\nb"], characters, "paper")
+
+
 @pytest.mark.parametrize(
     "given, line",
     [

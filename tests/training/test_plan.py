@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import esnlm
 from esnlm import config_io
 from esnlm.config import TrainingConfig
+from esnlm.errors import InputError
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.readout import linear
 from esnlm.reservoir.weights import ReservoirConfig
@@ -36,18 +38,34 @@ def test_the_plan_counts_what_the_run_then_has(tmp_path, capsys):
     assert re.search(r"updates +4 of 32 sentences, by AdamW\b", planned)
 
 
+def test_the_plan_refuses_stores_that_a_training_would_refuse(tmp_path):
+    """Before a job has waited in a queue for it."""
+    esnlm.prepare(["the cats sleep . " * 3] * 4, tmp_path / "train", tokenizer="words")
+    esnlm.prepare(["a dog barks ."] * 4, tmp_path / "other", tokenizer="words")
+    path = tmp_path / "small.yaml"
+    for validation, model, line in (
+        ("none", "family: esn", "none"),
+        ("other", "family: esn", "was made with tokenizer"),
+        ("train", "family: gpt2, positions: 8, layers: 1, heads: 1, width: 8", "its longest sentence has 18 tokens"),
+    ):
+        data = f"kind: store, train: {tmp_path / 'train'}, validation: {tmp_path / validation}"
+        path.write_text(f"run: {tmp_path / 'run'}\ndata: {{{data}}}\nmodel: {{{model}}}")
+        with pytest.raises(InputError, match=line):
+            plan.show(config_io.read(path))
+
+
 @pytest.mark.parametrize(
     "model, kept, line",
     [
         (
             "family: esn",
             None,
-            "at most about 23 s of processor time before the first update; not kept for the next start",
+            "up to about 32 s of processor time before the first update; not kept for the next start",
         ),
         (
             "family: esn",
             "/cache",
-            "at most about 23 s of processor time before the first update; kept in /cache for the next start",
+            "up to about 32 s of processor time before the first update; kept in /cache for the next start",
         ),
         ("train_input: true", None, "a few seconds for each new size of a batch; not kept for the next start"),
     ],

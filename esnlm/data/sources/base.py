@@ -55,6 +55,14 @@ class DataSource(ABC):
         """Returns where the training store of a run lies, or should lie; None where there is none."""
         return None
 
+    def stores_there(self) -> tuple[TokenStore, TokenStore | None] | None:
+        """Returns the training and the validation store, unverified; None where a run makes its text itself.
+
+        Raises:
+            InputError: a store is missing or damaged.
+        """
+        return None
+
     def text_sha256(self) -> dict[str, str | None] | None:
         """Returns the sha256 of the tokens of the `train` and the `validation` text, without verifying them.
 

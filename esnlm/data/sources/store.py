@@ -29,10 +29,16 @@ class StoreData(DataSource):
     def train_folder(self, directory: RunDirectory) -> Path | None:
         return Path(self.train)
 
+    def stores_there(self) -> tuple[TokenStore, TokenStore | None]:
+        validation = open_store(Path(self.validation), verify=False) if self.validation else None
+        return self._unverified(), validation
+
     def text_sha256(self) -> dict[str, str | None] | None:
-        folders = {"train": self.train, "validation": self.validation}
-        stores = {part: open_store(Path(folder), verify=False) if folder else None for part, folder in folders.items()}
-        return {part: None if store is None else store.tokens_sha256 for part, store in stores.items()}
+        train, validation = self.stores_there()
+        return {
+            "train": train.tokens_sha256,
+            "validation": None if validation is None else validation.tokens_sha256,
+        }
 
     def size(self) -> CorpusSize:
         store = self._unverified()
