@@ -87,7 +87,12 @@ class Run:
         Example:
             good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
-        found = sum_log_probs(self.token_log_probs_of(encode(sentences, self.tokenizer, scoring), progress))
+        sequences = encode(sentences, self.tokenizer, scoring)
+        unscored = sum(len(ids) == 1 for ids in sequences) if scoring == "babylm" else 0
+        if unscored:
+            line = f"{unscored} of {len(sequences)} sentences are one token, which {scoring} does not score: their log-probability is 0"
+            warnings.warn(line, stacklevel=2)
+        found = sum_log_probs(self.token_log_probs_of(sequences, progress))
         self._warn_of_undefined(found)
         return found
 
@@ -163,6 +168,10 @@ class Run:
             run.likelihood("stores/dev").bits_per_byte
         """
         if isinstance(text, str | Path):
+            there = is_url(text) or Path(text).exists()
+            require(
+                there, f"{str(text)[:80]}: no token store lies there: give the folder of one, or a list of sentences"
+            )
             text = open_store(text)
         store = text if isinstance(text, TokenStore) else encode_sentences(list_texts(text), self.tokenizer)
         self.require_store(store)
@@ -237,7 +246,7 @@ class Run:
             punctuation: "attached" leaves it at the word that it touches, "separate" makes words of it.
             whitespace: "leading" counts a space in the word that it begins, "trailing" in the word that it ends.
             eos: whether the end of each sentence has a row of its own, `<|endoftext|>`.
-            scoring: the convention; "paper" or "lm-eval".
+            scoring: the convention: "paper", "no-eos" or "lm-eval"; "babylm" is refused, since it does not score the first token.
             progress: whether to show how far the scoring is, on stderr.
 
         Raises:
@@ -314,6 +323,7 @@ class Run:
         Example:
             run.generate("The cats", count=3, length=10, temperature=0.7)
         """
+        require(isinstance(prompt, str), f"prompt is {prompt!r}: give a text")
         _require_choices(count=count, length=length, temperature=temperature, top_k=top_k, seed=seed)
         ids = np.array([self.tokenizer.bos, *self.tokenizer.encode(prompt)], np.int32)
         longest = self.config.model.longest
@@ -416,7 +426,8 @@ class Run:
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
             if (problem := self._too_long(len(sequence))) is not None:
-                raise InputError(f"sequence {i} has {problem}")
+                begins = self.tokenizer.decode(sequence[:12])
+                raise InputError(f"sequence {i} has {problem}. It begins {begins!r}")
 
     def _too_long(self, ids: int) -> str | None:
         """Returns what is wrong with a sequence of so many ids and what to do, or None where there is room for it."""
@@ -548,7 +559,10 @@ def _documents(
             "documents are named, and each sentence has a fresh state: give context='document' with them",
         )
         return [[sentence] for sentence in sentences]
-    names = [None] * len(sentences) if documents is None else list(documents)
+    try:
+        names = [None] * len(sentences) if documents is None else list(documents)
+    except TypeError:
+        raise InputError(f"documents is {documents!r}: name the document of each sentence") from None
     require(
         len(names) == len(sentences),
         f"{len(names)} documents are named for {len(sentences)} sentences: name one for each",

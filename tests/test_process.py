@@ -223,5 +223,7 @@ def test_generation_takes_only_numbers_in_their_range(folder):
         with pytest.raises(InputError) as error:
             run.generate("The", **{name: value})
         assert str(error.value) == line
+    with pytest.raises(InputError, match="^prompt is None: give a text$"):
+        run.generate(None)
     coldest = run.generate("The", length=5, temperature=5e-324)
     assert coldest == run.generate("The", length=np.int64(5), temperature=np.float32(0), seed=np.uint8(3))

@@ -5,13 +5,14 @@ Its arrays are those of a store on disk, so it takes a few bytes a token, howeve
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from esnlm.data.encode import chunk_encoder
 from esnlm.data.store import StoreWriter, TokenStore
-from esnlm.data.text_files import read_chunks
+from esnlm.data.text_files import holds_documents, read_chunks, require_sentences
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import require
 
@@ -26,7 +27,11 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
         InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    chunks = [encode(chunk) for chunk in read_chunks(file)]
+    texts = read_chunks(file)
+    first = next(texts, "")
+    if not holds_documents(file):
+        require_sentences(file, first)
+    chunks = [encode(chunk) for chunk in chain([first], texts)]
     require(
         any(len(chunk.lengths) for chunk in chunks), f"{file}: empty, or nothing but white space: no sentence in it"
     )

@@ -3,7 +3,6 @@
 import dataclasses
 import glob
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -17,14 +16,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from esnlm.data.text_files import (
-    COMPRESSIONS,
     FIELD,
+    MARKED,
     Seen,
     holds_documents,
     is_compressed,
     is_plain,
     join_documents,
     kind_of,
+    looks_like_records,
     read_chunks,
     read_stream,
 )
@@ -34,9 +34,6 @@ from esnlm.runs.small_file import LARGEST
 
 STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset
-# How JSON begins that holds text: an object, alone or the first of an array, or an array of strings.
-JSON = re.compile(r"""(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"(?:[^"\\]|\\.)*"\s*[,\]]""")
-MARKED = {".csv", ".tsv", ".conllu", ".xml", ".html", ".htm", ".md"}  # suffixes of files that hold more than a text
 MOST_KINDS = 8  # of files, that the summary names
 MOST_NAMES = LARGEST - (1 << 20)  # bytes that the input files take in the manifest, which is to be read again
 
@@ -194,10 +191,8 @@ def _require_no_records(path: Path | str, beginning: str) -> None:
         path: what is read, for the message.
         beginning: of its text, without white space before it.
     """
-    name = path.name.lower() if isinstance(path, Path) else ""
-    is_json = JSON.match(beginning) or name.endswith((".json", *(f".json{each}" for each in COMPRESSIONS)))
     require(
-        not is_json,
+        not looks_like_records(path if isinstance(path, Path) else None, beginning),
         f"{path}: JSON, which would be read as plain text with all its keys; name a file of JSON lines .jsonl (.jsonl.gz and so on), so"
         " that the field --field of each is read, or leave the file out",
     )

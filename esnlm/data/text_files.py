@@ -8,18 +8,23 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from esnlm.errors import InputError, require
+from esnlm.runs.console import warn
 from esnlm.runs.json_file import parse_json
 
 CHUNK = 1 << 20  # bytes
 LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole
 LONGEST_RECORD = 64 << 20  # bytes of a line of JSON, which may hold a book
 RECORDS = {".jsonl", ".ndjson"}
+# How JSON begins that holds text: an object, alone or the first of an array, or an array of strings.
+JSON = re.compile(r"""(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"(?:[^"\\]|\\.)*"\s*[,\]]""")
+MARKED = {".csv", ".tsv", ".conllu", ".xml", ".html", ".htm", ".md"}  # suffixes of files that hold more than a text
 FIELD = "text"  # of a record, where none is named
 
 Seen = Callable[[bytes], object]
@@ -96,7 +101,39 @@ def read_lines(path: Path | None) -> list[str]:
         f"{path}: holds documents, and lines of plain text are read here; write a sentence a line, or give a table (.tsv, .csv)",
     )
     text = read_text(path)
+    if path is not None:
+        require_sentences(path, text)
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
+
+
+def require_sentences(path: Path, text: str) -> None:
+    """Raises InputError where a file that is to have a sentence a line is JSON. Warns where its name is that of a table or the like.
+
+    Args:
+        path: the file.
+        text: its first lines, or all of it.
+    """
+    found = looks_like_records(path, text.lstrip())
+    require(
+        not found,
+        f"{path}: JSON, which would be scored with all its keys; write a sentence a line, or give a table (.tsv, .csv)",
+    )
+    if kind_of(path) in MARKED:
+        warn(
+            f"{path}: each line is read as a sentence, with all marks and separators; esnlm score --tokens reads a table, by --column or"
+            " --word"
+        )
+
+
+def looks_like_records(path: Path | None, beginning: str) -> bool:
+    """Tells whether a text is JSON, by its name or by how it begins.
+
+    Args:
+        path: of a file.
+        beginning: of its text, without white space before it.
+    """
+    name = "" if path is None else path.name.lower()
+    return bool(JSON.match(beginning)) or name.endswith((".json", *(f".json{each}" for each in COMPRESSIONS)))
 
 
 def is_plain(path: Path) -> bool:

@@ -98,6 +98,12 @@ def find_doubts(
             f"a word is the same as the one before it in {counted(again, 'row')}: a table with a row for each reader of a word is scored as if all were one"
             " text; keep one row a word"
         )
+    copied = sum(_begins_again([words[row] for row in rows]) for rows in sentences)
+    if copied > OFTEN * len(sentences):
+        found.append(
+            f"the first words of {counted(copied, 'sentence')} come again, in the same order: where those are the rows of several readers,"
+            " they are read as one sentence; name the column of readers with --sentence, too, or keep one row a word"
+        )
     if keys is not None:
         if len(sentences) == len(words) > 1:
             found.append("each row is a sentence of its own: name with --sentence what all words of a sentence share")
@@ -107,6 +113,14 @@ def find_doubts(
                 " document, name its column too (--sentence DOCUMENT SENTENCE); else sort the rows in the order of reading"
             )
     return found
+
+
+def _begins_again(words: Sequence[str]) -> bool:
+    """Tells whether the first three words of a sentence come again in it, or all of a shorter half."""
+    first = list(words[:3])
+    again = any(list(words[i : i + 3]) == first for i in range(1, len(words) - 2))
+    half = len(words) // 2
+    return again or (half > 1 and list(words[:half]) == list(words[half:]))
 
 
 def _belongs_to_a_word(word: str) -> bool:

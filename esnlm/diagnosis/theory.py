@@ -14,6 +14,7 @@ from scipy.sparse.linalg import svds
 
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir, Stack
+from esnlm.reservoir.linearisation import linearise
 from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
@@ -64,8 +65,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     figures, leaks = [], []
     for layer in reservoir.layers:
         w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)
-        shifted = layer.update_rule == "residual_shift"
-        linear = spectral_radius(_linearise(w, a, decay, shifted=shifted), seed=START_SEED).radius
+        linear = spectral_radius(linearise(layer, decay), seed=START_SEED).radius
         figures.append((sigma_max(w, seed=START_SEED), spectral_radius(w, seed=START_SEED).radius, linear))
         leaks.append(a)
     (sigma, radius, linear), a = np.max(figures, axis=0).tolist(), np.concatenate(leaks)
@@ -105,21 +105,6 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
             f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)",
         )
     return Theory(verdict, reason, sigma, radius, linear, empty)
-
-
-def _linearise(w: Matrix, a: np.ndarray, decay: float, *, shifted: bool = False) -> Matrix:
-    """Returns (I - alpha diag(a)) O + diag(a) W, as sparse as W; O is I, or the cyclic shift of `residual_shift`.
-
-    With alpha = gamma this is I + diag(a) (W - gamma I) too, the linearisation of `euler_state`.
-    """
-    kept = scipy.sparse.csr_array(scipy.sparse.diags_array(1 - decay * a))
-    if shifted:
-        kept = scipy.sparse.csr_array(
-            kept[:, np.roll(np.arange(len(a)), -1)]
-        )  # column j of kept O is column j + 1 of kept
-    if not scipy.sparse.issparse(w):
-        return kept.toarray() + a[:, None] * w
-    return scipy.sparse.csr_array(kept + scipy.sparse.diags_array(a) @ w)
 
 
 def sigma_max(matrix: Matrix, *, seed: int) -> float:

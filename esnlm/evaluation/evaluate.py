@@ -120,6 +120,12 @@ def evaluate(
         entry.update(phenomenon=first.phenomenon, field=first.field)
     length_only = statistics.sees_length_only(log_prob, tokens - 1)
     status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
+    unscored = int(np.sum(tokens < 2))
+    if unscored:
+        warnings.append(
+            f"{unscored} of {len(sentences)} sentences are one token, which {scoring} does not score: their log-probability is 0, above that"
+            " of any other; choose another scoring"
+        )
     if status == "collapsed":
         _withhold_accuracies(accuracies)
 

@@ -55,9 +55,13 @@ def read_suite(file: Path) -> list[RegionTest]:
         raise InputError(f"{file}: not UTF-8 (byte {error.start})") from None
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error})") from None
+    twice: list[str] = []
     try:
         name, metric = suite["meta"].get("name") or file.stem, suite["meta"].get("metric", "sum")
         texts = [prediction["formula"] for prediction in suite["predictions"]]
+        for item in suite["items"]:
+            names = [each["condition_name"] for each in item["conditions"]]
+            twice += [f"item {item['item_number']}: condition {each!r}" for each in names if names.count(each) > 1][:1]
         items = [
             (str(item["item_number"]), {each["condition_name"]: each["regions"] for each in item["conditions"]})
             for item in suite["items"]
@@ -71,6 +75,7 @@ def read_suite(file: Path) -> list[RegionTest]:
             f"{file}: not a test suite: it needs meta, predictions with formulas, and items with conditions and regions, as"
             " SyntaxGym's have them"
         ) from None
+    require(not twice, f"{file}: {(twice or [''])[0]} stands twice; give each a name of its own")
     require(metric in ("sum", ["sum"]), f"{file}: meta.metric is {json.dumps(metric)}: only sum is known")
     require(bool(texts and items), f"{file}: a test suite without predictions or without items")
     found = []

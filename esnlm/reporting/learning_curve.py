@@ -78,12 +78,16 @@ def first_ahead(words: Sequence[int], ahead: Sequence[bool | None]) -> int | Non
 
 
 def millions(words: int) -> str:
-    """Returns a number of words in millions, or in thousands below one million.
+    """Returns a number of words in millions, or in thousands below one million; a small one as it is.
 
     Example:
-        >>> millions(1_000_124), millions(300_122), millions(24_567_000)
-        ('1.0M', '300k', '24.6M')
+        >>> millions(1_000_124), millions(300_122), millions(24_567_000), millions(32_250), millions(858)
+        ('1.0M', '300k', '24.6M', '32.2k', '858')
     """
+    if words < 10_000:
+        return f"{words:,}"
+    if words < 99_950:
+        return f"{words / 1e3:.1f}k"
     return f"{words / 1e6:.1f}M" if words >= 999_500 else f"{words / 1e3:.0f}k"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from esnlm.distributed import group
-from esnlm.errors import InputError
+from esnlm.errors import InputError, require
 
 # The errors of the system that the user can mend, and how. Any other one is a fault of the program.
 ADVICE = {
@@ -196,6 +196,13 @@ def writing(path: Path | str) -> Iterator[None]:
         if error.errno not in ADVICE | PATH_ADVICE:
             raise
         raise InputError(refusal(error, path)) from None
+
+
+def require_writable(file: Path) -> None:
+    """Raises InputError where no file of this name can be written, so that it is known before the work is done."""
+    require(not file.is_dir(), f"{file}: a folder; name a file")
+    require(file.parent.is_dir(), f"{file}: no such folder; choose a folder that exists, or make it first")
+    require(os.access(file.parent, os.W_OK), f"{file}: the folder cannot be written to; choose another")
 
 
 def refusal(error: OSError, path: Path | str) -> str:

@@ -20,7 +20,7 @@ from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
 from esnlm.reporting import learning_curve
-from esnlm.runs.atomic import write_file
+from esnlm.runs.atomic import require_writable, write_file, writing
 from esnlm.runs.console import stage, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
@@ -95,6 +95,9 @@ def measure_curve(
     }
     saved = {step: _digest(directory.checkpoints / str(step)) for step in words}
     known = _known_points(path, result, saved, overwrite)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    require_writable(path)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
     result["points"] = points = [point for point in known if point["step"] in words]
@@ -104,7 +107,6 @@ def measure_curve(
             points.append(point | {"checkpoint_sha256": saved[step]})
             points.sort(key=lambda point: point["words"])
             result["provenance"] = provenance(command)
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, result)
     write_file(path.with_suffix(".md"), learning_curve.markdown(result))
     picture, note = learning_curve.plot(result)

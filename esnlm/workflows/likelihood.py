@@ -13,6 +13,7 @@ from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.loaded_run import Run, Step
 from esnlm.models.ngrams import NgramModel
 from esnlm.reporting import likelihood_table
+from esnlm.runs.atomic import require_writable
 from esnlm.runs.console import stage, working
 from esnlm.runs.json_file import write_json
 from esnlm.runs.manifest import file_sha256
@@ -75,9 +76,9 @@ def measure_run(
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
     }
+    likelihood_table.show(result)  # first, so that it is not lost where the file cannot be written
     if out is not None:
         write_json(out, result)
-    likelihood_table.show(result)
     return result
 
 
@@ -88,7 +89,7 @@ def _require_place(out: Path, overwrite: bool) -> None:
         overwrite or not os.path.lexists(out),
         f"{out}: exists; name another file with --out, or replace it with --overwrite",
     )
-    require(out.parent.is_dir(), f"{out}: no such folder; choose a folder that exists, or make it first")
+    require_writable(out)
 
 
 def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:

@@ -92,6 +92,12 @@ def _read(
                 f"{text or 'standard input'}: each row of column {column!r} has one word, which is scored as a whole sentence; to score"
                 f" words in their sentence, give --word {column} in place of --column {column}"
             )
+        spaced = [line for line, cell in zip(table.lines, cells, strict=True) if cell != cell.strip() and cell.strip()]
+        if spaced:
+            warn(
+                f"{table.name}:{spaced[0]}: white space at an end of the cell{f', and in {len(spaced) - 1:,} more rows' * (len(spaced) > 1)}, is"
+                " scored as a part of the sentence; take it away where it is not meant"
+            )
         return cells, list(documents), table.others([column])
     lines = read_lines(text)
     ends = 0

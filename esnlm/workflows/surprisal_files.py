@@ -8,7 +8,7 @@ from pathlib import Path
 from esnlm.errors import InputError, require
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
-from esnlm.runs.atomic import write_files
+from esnlm.runs.atomic import require_writable, write_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +21,17 @@ class TableFiles:
     overwrite: bool = False  # whether to replace files
 
     def check(self) -> None:
-        """Raises InputError where a name does not say what to write, or a file is there that is not to be replaced."""
+        """Raises InputError where a name does not say what to write, nothing can be written there, or a file is not to be replaced."""
         table_format(self.out, self.format)
         require(
             self.plot is None or self.plot.suffix.lower() == ".png", f"{self.plot}: the plot's name must end in .png"
         )
         for file in (self.out, self.plot):
-            if file is not None and file.exists() and not self.overwrite:
+            if file is None:
+                continue
+            if file.exists() and not self.overwrite:
                 raise InputError(f"{file}: exists: name another file, or replace it with --overwrite")
+            require_writable(file)
 
     def write(self, table: Sequence[dict], rows: Sequence[dict], title: str) -> str | None:
         """Writes the files and says so. Returns the text of the table where it goes to no file.

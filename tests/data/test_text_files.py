@@ -94,6 +94,22 @@ def test_read_lines_keeps_the_numbering(tmp_path):
     assert read_lines(write(tmp_path / "c.txt", b"one\n")) == ["one"]
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.txt"])
+def test_json_is_no_list_of_sentences(tmp_path, name):
+    file = write(tmp_path / name, b'{"text": "The cats sleep."}\n{"text": "A dog barks."}\n')
+    with pytest.raises(
+        InputError, match=f"{name}: JSON, which would be scored with all its keys; write a sentence a line"
+    ):
+        read_lines(file)
+
+
+def test_lines_of_a_table_are_warned_of(tmp_path, capsys):
+    assert read_lines(write(tmp_path / "a.tsv", b"item\tsentence\n1\tThe cats sleep.\n"))[0] == "item\tsentence"
+    assert capsys.readouterr().err.startswith(
+        f"warning: {tmp_path / 'a.tsv'}: each line is read as a sentence, with all marks and"
+    )
+
+
 def test_documents_are_no_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "The cats sleep."}\n')
     with pytest.raises(

@@ -86,6 +86,11 @@ def test_what_may_not_be_meant_is_told():
     assert twice.startswith("a word is the same as the one before it in 2 rows: a table with a row for each reader")
     (alone,) = find_doubts(["The", "cats"], [range(0, 1), range(1, 2)], [0, 1], lines)
     assert alone.startswith("each row is a sentence of its own")
+    copied = [*STORY[:4], *STORY[:4], *STORY[:4]]  # as a table sorted by item, then by reader
+    (readers,) = find_doubts(copied, [range(0, 12)], [0] * 12, range(2, 14))
+    assert readers.startswith(
+        "the first words of 1 sentence come again, in the same order: where those are the rows of several"
+    )
     (again,) = find_doubts(STORY, [range(0, 3), range(3, 6), range(6, 9)], [1, 1, 1, 2, 2, 2, 1, 1, 1], lines)
     assert again.startswith("1 sentence came earlier under the same name")
 

@@ -153,6 +153,14 @@ def test_what_is_no_suite_is_refused(tmp_path, tree, line):
     assert str(error.value) == f"{file}{line}"
 
 
+def test_a_condition_that_stands_twice_is_refused(tmp_path):
+    """Only the last of them would be read."""
+    tree = suite("(1;%a%) > 0", a=["x"])
+    tree["items"][0]["conditions"] *= 2
+    with pytest.raises(InputError, match=r": item 4: condition 'a' stands twice; give each a name of its own$"):
+        load(save(tmp_path, tree))
+
+
 @pytest.mark.parametrize("change", [{"items": 3}, {"items": [[]]}, {"meta": None}, {"predictions": [{"formula": 1}]}])
 def test_a_suite_of_another_form_is_refused(tmp_path, change):
     with pytest.raises(InputError, match="not a test suite"):

@@ -114,7 +114,13 @@ def test_from_where_all_later_points_are_ahead():
     assert first_ahead([1, 2, 4], [True, False, True]) == 4
     assert first_ahead([1, 2, 4], [True, True, False]) is None
     assert first_ahead([1, 2, 4], [None, True, True]) == 2
-    assert [millions(n) for n in (812, 300_122, 1_000_124, 24_567_000)] == ["1k", "300k", "1.0M", "24.6M"]
+    assert [millions(n) for n in (812, 32_250, 300_122, 1_000_124, 24_567_000)] == [
+        "812",
+        "32.2k",
+        "300k",
+        "1.0M",
+        "24.6M",
+    ]
 
 
 def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypatch):

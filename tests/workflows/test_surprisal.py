@@ -53,6 +53,24 @@ def test_a_column_of_a_table_keeps_the_others(here, capsys):
     assert [row["token"] for row in rows] == ["The", " cats", ",", " that", " run", "The", " cat"]
 
 
+def test_white_space_around_a_cell_is_told_of(here, capsys):
+    (here / "items.csv").write_text("item,text\n1,The cats run\n2,The cat run \n3, The dog\n")
+    assert commands.main(["score", "--run", "small", "--tokens", "--input", "items.csv", "--column", "text"]) == 0
+    assert capsys.readouterr().err.startswith(
+        "warning: items.csv:3: white space at an end of the cell, and in 1 more rows, is scored as a part of the sentence"
+    )
+
+
+@pytest.mark.parametrize(("option", "file"), [("--out", "none/rows.tsv"), ("--plot", "none/rows.png")])
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(
+    here, capsys, small, option, file, monkeypatch
+):
+    monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
+    (here / "text.txt").write_text("The cats sleep.\n")
+    assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", option, file]) == 2
+    assert f"{file}: no such folder; choose a folder that exists, or make it first" in capsys.readouterr().err
+
+
 def test_a_row_a_word_is_told_of(here, capsys):
     (here / "words.csv").write_text("word,rt\nThe,300\ncats,320\nsleep.,310\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--column", "word"]) == 0

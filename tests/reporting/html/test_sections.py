@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+import esnlm
 from esnlm.data.sources.given import GivenData
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.html.markup import Html, escape
@@ -113,12 +114,21 @@ def test_eigenvalues_with_one_leak(full):
     [layer] = full.loaded.model.reservoir.layers
 
     class OneLeak:
-        stored_w_rec, leak = layer.stored_w_rec, np.full(24, 0.3)
+        stored_w_rec, leak, update_rule = layer.stored_w_rec, np.full(24, 0.3), "leaky_output"
 
     w, linear = spectrum.eigenvalues(OneLeak, decay=0.5)
     assert np.abs(w).max() == pytest.approx(0.99, rel=1e-5)
     # I - alpha a + a W has the eigenvalues 1 - alpha a + a lambda, where all leaks are a.
     expected = 1 - 0.5 * 0.3 + 0.3 * w
+    assert np.abs(linear[:, None] - expected).min(axis=0) == pytest.approx(0, abs=1e-6)
+
+
+def test_eigenvalues_of_a_reservoir_that_shifts():
+    """Near 0 a unit keeps what its neighbour had, so that the eigenvalues are not those of one without the shift."""
+    drawn = esnlm.Reservoir.draw(12, inputs=1, mean_degree=3, leak=0.4, update_rule="residual_shift", seed=1)
+    w = np.zeros((12, 12)) + drawn.w_rec
+    _, linear = spectrum.eigenvalues(drawn.cell, decay=1.0)
+    expected = np.linalg.eigvals(0.6 * np.roll(np.eye(12), 1, axis=0) + 0.4 * w)
     assert np.abs(linear[:, None] - expected).min(axis=0) == pytest.approx(0, abs=1e-6)
 
 

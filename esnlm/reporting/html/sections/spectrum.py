@@ -8,6 +8,7 @@ from esnlm.reporting.html.markup import Html, ask, join, note
 from esnlm.reporting.html.material import Material
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
+from esnlm.reservoir.linearisation import linearise
 
 PLACE = 65
 TITLE = "Spectrum"
@@ -27,18 +28,22 @@ def render(run: Material) -> Html | None:
         return run.loaded
     decay = model.reservoir.decay
     found = [_layer(layer, i, layers, decay) for i, layer in enumerate(run.loaded.model.reservoir.layers)]  # type: ignore[attr-defined]
+    shifted = model.reservoir.update_rule == "residual_shift"
     explained = (
         "Eigenvalues in the complex plane. Beside W_rec stands what a time step does near the state 0, where the leaks a"
-        " count: I − diag(a) + diag(a) W_rec. An eigenvalue close to 1 is a slow memory."
+        f" count: {'(I − diag(a)) O' if shifted else 'I − diag(a)'} + diag(a) W_rec{', O the cyclic shift' if shifted else ''}. An"
+        " eigenvalue close to 1 is a slow memory."
     )
     return join(*found, note(explained))
 
 
 def eigenvalues(layer: Reservoir, decay: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the eigenvalues of W_rec and of the linearisation at 0, I - alpha diag(a) + diag(a) W_rec, (N,) each."""
-    stored = as_scipy(layer.stored_w_rec)
-    w, a = stored if isinstance(stored, np.ndarray) else stored.toarray(), np.asarray(layer.leak, np.float64)
-    return np.linalg.eigvals(w), np.linalg.eigvals(np.diag(1 - decay * a) + a[:, None] * w)
+    """Returns the eigenvalues of W_rec and of the linearisation at 0 (reservoir/linearisation.py), (N,) each."""
+    w, linear = (
+        each if isinstance(each, np.ndarray) else each.toarray()
+        for each in (as_scipy(layer.stored_w_rec), linearise(layer, decay))
+    )
+    return np.linalg.eigvals(w), np.linalg.eigvals(linear)
 
 
 def _layer(layer: Reservoir, number: int, layers: int, decay: float) -> Html:
