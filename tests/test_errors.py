@@ -698,7 +698,7 @@ TABLE = {
         Row(
             "what the study sets",
             "python -m esnlm study study.yaml --seed 3",
-            "command line: --seed is for study.yaml to set: change it there",
+            "command line: --seed is for study.yaml to set: change it there, or give a list, as --seed '[...]'",
             write("study.yaml", "kind: grid\nbase: small.yaml\nruns: {cases: {a: {}}}\nseeds: [0]"),
         ),
         Row(

@@ -7,7 +7,7 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
     """Returns the figures as a person reads them, by the names of the rows."""
     decided, settings = figures["theory"], figures["settings"]
     topology = [
-        f"{key} {value}" if isinstance(value, str) else f"{key} {value:g}"
+        f"{key} {value:g}" if isinstance(value, int | float) else f"{key} {value}"
         for key, value in settings["topology"].items()
         if key != "kind"
     ]

@@ -10,7 +10,7 @@ from esnlm.studies import verdict
 from esnlm.studies.claims_file import Part, Selection
 from esnlm.studies.grid import MEASURES
 from esnlm.studies.grid_table import mean_and_error
-from esnlm.studies.outcomes import Cell, Outcome
+from esnlm.studies.outcomes import Cell, Outcome, is_named
 from esnlm.studies.verdict import Count, Difference, Verdict
 
 
@@ -53,7 +53,11 @@ def examine(part: Part, outcome: Outcome | None) -> Finding:
         )
         for one, other in pairs
     )
-    return Finding(part, verdict.judge_differences(differences), here, _reservations(cells, part), differences)
+    reason = _reservations(cells, part)
+    shared = min(len(each.values) for each in differences)
+    if shared < verdict.FEWEST_SEEDS and "seeds" not in reason:
+        reason = "; ".join(filter(None, [f"two cells share {counted(shared, 'seed')} only", reason]))
+    return Finding(part, verdict.judge_differences(differences), here, reason, differences)
 
 
 def _test_limit(part: Part, cells: Sequence[Cell]) -> Finding:
@@ -101,6 +105,13 @@ def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome
         for name in selection.cells:
             if name not in outcome.cells:
                 return f"{part.study} has no cell {name}"
+        keys = (
+            {key for cell in cells for key in cell.values if is_named(selection.along, key)}
+            if selection.along
+            else set()
+        )
+        if len(keys) > 1:
+            return f"{selection.along} is the end of {' and '.join(sorted(keys))} in {part.study}: name one of them in full"
         if len(cells) < fewest:
             bounds = f" from {_number(selection.first)}" if selection.first > -math.inf else ""
             bounds += f" to {_number(selection.last)}" if selection.last < math.inf else ""

@@ -105,7 +105,10 @@ def _parse_part(file: Path, where: str, tree: Any) -> Part:
     of_slopes = check in ("flat", "steep")
     if check and not of_slopes:
         measure = tree.get("measure")
-        require(measure in MEASURES, f"{file}: {where}.measure is {measure!r}: choose from {', '.join(MEASURES)}")
+        require(
+            isinstance(measure, str) and measure in MEASURES,
+            f"{file}: {where}.measure is {measure!r}: choose from {', '.join(MEASURES)}",
+        )
     value, where = tree.get(check), f"{where}.{check}"
     selections: tuple[Selection, ...] = ()
     if check in ("below", "above"):
@@ -145,6 +148,11 @@ def _parse_selection(file: Path, where: str, tree: Any) -> Selection:
         isinstance(cells, list) and all(isinstance(name, str) for name in cells) and ("along" in tree or bool(cells))
     )
     require(right, f"{file}: {where}.cells is {cells!r}: it must be a list of names of cells")
+    for key in ("case", "from", "to"):
+        require(
+            "along" in tree or key not in tree,
+            f"{file}: {where}.{key}: it is of cells on an axis; leave it out beside cells",
+        )
     for key in ("along", "case"):
         require(isinstance(tree.get(key, ""), str), f"{file}: {where}.{key} is {tree.get(key)!r}: it must be a text")
     bounds = (("from", -math.inf), ("to", math.inf))

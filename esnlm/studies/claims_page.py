@@ -47,6 +47,7 @@ def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
         raise InputError(f"{folder}: {message}")
     page = render(claims, found, command)
     if out is not None:
+        require(not out.is_dir(), f"{out}: a folder; name a file with --out")
         if out.exists() and not out.read_bytes().startswith(TITLES):
             raise InputError(f"{out}: exists and is no page of claims; name another file with --out")
         write_file(out, page)

@@ -1,6 +1,7 @@
 """Reads a study file of kind `grid`: which runs it asks for, all of them checked before the first is trained."""
 
 import dataclasses
+import datetime
 import itertools
 import json
 import math
@@ -102,6 +103,12 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     for name, count in Counter(cell.name for cell in cells).items():
         message = f"two cells have the name {name}: name the cases of one of them otherwise"
         require(count == 1, f"{file}: {message}")
+    bases: dict[str, Path] = {}
+    for cell in cells:
+        base = bases.setdefault(cell.case, cell.base)
+        what = f"the case {cell.case}" if cell.case else "a block without cases"
+        message = f"{what} has the bases {base.name} and {cell.base.name}, which would be one line: give each a case of its own"
+        require(base == cell.base, f"{file}: {message}")
     seeds = tree.get("seeds", [0])
     right = (
         isinstance(seeds, list)
@@ -114,7 +121,7 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     for key in ("out", "blimp", "note"):
         require(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
     columns = tree.get("columns") or list(MEASURES)
-    known = isinstance(columns, list) and all(column in MEASURES for column in columns)
+    known = isinstance(columns, list) and all(isinstance(column, str) and column in MEASURES for column in columns)
     require(known, f"{file}: columns is {columns!r}: list some of {', '.join(MEASURES)}")
     source, published = _parse_reference(file, tree.get("reference") or {})
     blimp = tree.get("blimp")
@@ -144,10 +151,10 @@ def make_runs(grid: Grid, overrides: Sequence[str] = ()) -> list[GridRun]:
     set_by_file = {"run", "seed"}.union(*(cell.settings for cell in grid.cells))
     for argument in overrides:
         key = argument.partition("=")[0].removeprefix("--")
-        require(
-            not argument.startswith("--") or key not in set_by_file,
-            f"command line: --{key} is for {grid.file} to set: change it there",
-        )
+        is_ours = argument.startswith("--") and any(overlap(key, each) for each in set_by_file)
+        lists = {"seed"}.union(*(cell.values for cell in grid.cells))
+        advice = f", or give a list, as --{key} '[{argument.partition('=')[2] or '...'}]'" if key in lists else ""
+        require(not is_ours, f"command line: --{key} is for {grid.file} to set: change it there{advice}")
     for base in dict.fromkeys(cell.base for cell in grid.cells):
         config_io.read(base)  # read alone first, so that an error names the file in which the mistake stands
     runs: list[GridRun] = []
@@ -169,6 +176,16 @@ def find_base(file: Path, base: Any) -> Path:
     path = file.parent / base
     require(path.is_file(), f"{file}: base is {base}: there is no file {path}; {advice}")
     return path
+
+
+def overlap(key: str, other: str) -> bool:
+    """Returns whether two dotted keys name one setting, or one of them a section that holds the other.
+
+    Example:
+        >>> overlap("model.readout", "model.readout.rank"), overlap("model.readout", "model.reservoir")
+        (True, False)
+    """
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -194,11 +211,20 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
         for key in settings:
             message = f"{key} stands in runs.grid and in runs.cases.{case}: leave it in one of them"
             require(key not in axes, f"{file}: {message}")
+        for key, value in settings.items():
+            is_date = isinstance(value, datetime.date)  # or a time
+            require(
+                not is_date, f"{file}: runs.cases.{case}.{key}: YAML reads {value} as a date: put it in quotation marks"
+            )
     for key, values in axes.items():
         require(isinstance(key, str), f"{file}: runs.grid.{key}: name a setting, as section.key")
         right = isinstance(values, list) and bool(values)
         require(right, f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty")
     _require_few_runs(file, len(cases) * math.prod(map(len, axes.values())))
+    for key, values in axes.items():
+        for value in values:
+            is_date = isinstance(value, datetime.date)
+            require(not is_date, f"{file}: runs.grid.{key}: YAML reads {value} as a date: put it in quotation marks")
     names, cells = short_names(list(axes)), []
     for (case, settings), values in itertools.product(cases.items(), itertools.product(*axes.values())):
         point = dict(zip(axes, values, strict=True))

@@ -1,5 +1,6 @@
 """A grid of several lines as small tables: a row for each line, a column for each value on the numeric axis."""
 
+import math
 from typing import Any
 
 from esnlm.reporting.mean_text import format_mean
@@ -25,22 +26,37 @@ def cross_tables(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
     title = short_names([key])[key].replace("_", " ")
     found: list[str] = []
     for name, best in BEST.items():
-        lines = make_lines(cells, key, [read_mean(cell, name) for cell in cells])
-        lines = {line: points for line, points in lines.items() if len(points) > 1}
+        counts = [cell["means"][name]["n"] for cell in cells]
+        lines = make_lines(cells, key, [read_mean(cell, name) for cell in cells], counts)
+        lines = {line: points for line, points in lines.items() if len(points) > 1 and not math.isnan(points[0].x)}
         if len(lines) < 2 or name not in grid.columns:
             continue
         values = sorted({point.x for points in lines.values() for point in points})
         rows = []
         for line, points in lines.items():
-            chosen = best(point.mean for point in points)
-            texts = {point.x: _format(point, point.mean == chosen, MEASURES[name][1]) for point in points}
+            # A mean of fewer runs than others may be that of the seeds that did well.
+            most = max(point.measured for point in points)
+            whole = [point.mean for point in points if point.measured == most and math.isfinite(point.mean)]
+            chosen = best(whole, default=math.nan)
+            texts = {
+                point.x: _format(point, point.mean == chosen and point.measured == most, MEASURES[name][1])
+                for point in points
+            }
             rows.append([line, *(texts.get(value, "") for value in values)])
         header = ["", *(f"{title} {value:g}" for value in values)]
-        found += ["", f"## {MEASURES[name][0]} by {title}", "", "The best of each row is bold.", ""]
+        found += [
+            "",
+            f"## {MEASURES[name][0]} by {title}",
+            "",
+            "The best of each row is bold, among the means of most runs.",
+            "",
+        ]
         found += markdown_table(header, rows, align="lr")
     return found
 
 
 def _format(point: Point, best: bool, digits: int) -> str:
-    text = format_mean(point.mean, point.error or None, digits)
+    text = format_mean(point.mean, point.error or None, digits) + f" of {point.measured}" * (
+        point.measured < point.runs
+    )
     return f"**{text}**" if best else text

@@ -32,7 +32,7 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
         cells: from `grid_table.collect_cells`.
     """
     key = find_axis(cells)
-    lines = {name: make_lines(cells, key or "", [read_mean(cell, name) for cell in cells]) for name in PANELS}
+    lines = {name: _finite(make_lines(cells, key or "", [read_mean(cell, name) for cell in cells])) for name in PANELS}
     rows = list(dict.fromkeys(name for found in lines.values() for name in found))
     panels = [name for name in PANELS if lines[name]]
     if len(rows) < 2:
@@ -60,6 +60,12 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
         style: dict[str, Any] = {"ncols": min(len(values), 4), "frameon": False, "fontsize": 9, "labelcolor": INK}
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", **style)
     return plots.png(figure)
+
+
+def _finite(lines: dict[str, list[Point]]) -> dict[str, list[Point]]:
+    """Returns the rows that have a mean that is finite, with these means only: another one has no place in a panel."""
+    found = {name: [point for point in points if math.isfinite(point.mean)] for name, points in lines.items()}
+    return {name: points for name, points in found.items() if points}
 
 
 def _ramp(steps: int) -> list[str]:

@@ -13,9 +13,11 @@ class Point(NamedTuple):
     """A cell on its line. A cell that has no place on the axis has x nan."""
 
     x: float
-    mean: float
+    mean: float  # not finite where a run diverged so far
     error: float
     diverged: bool
+    measured: int  # runs that the mean is of
+    runs: int  # of the cell that are finished
 
 
 def find_axis(cells: list[dict[str, Any]]) -> str | None:
@@ -28,25 +30,34 @@ def find_axis(cells: list[dict[str, Any]]) -> str | None:
     return max(numeric, key=lambda key: len(values[key]), default=None)
 
 
-def make_lines(cells: list[dict[str, Any]], key: str, values: Sequence[Value]) -> dict[str, list[Point]]:
+def make_lines(
+    cells: list[dict[str, Any]], key: str, values: Sequence[Value], measured: Sequence[int] | None = None
+) -> dict[str, list[Point]]:
     """Returns the points of each line by the line's name, which is "" where nothing but the axis differs.
 
     Args:
         cells: from `grid_table.collect_cells`.
         key: the axis.
         values: of each cell.
+        measured: runs that each is the mean of; None: all of the cell.
     """
     lines: dict[str, list[Point]] = {}
     names = short_names(list(dict.fromkeys(name for cell in cells for name in cell["values"])))
-    for cell, found in zip(cells, values, strict=True):
-        if found is None or not math.isfinite(found[0]):
+    cases = {cell["case"] for cell in cells if key in cell["values"]}
+    counts = [len(cell["runs"]) for cell in cells] if measured is None else measured
+    for cell, found, count in zip(cells, values, counts, strict=True):
+        if found is None:
             continue
         others = [f"{names[name]} {value}" for name, value in cell["values"].items() if name != key]
-        name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else cell["cell"]
+        level = cell["cell"] + f" without {key.rpartition('.')[2]}" * (
+            cell["cell"] in cases
+        )  # no point of the line of that name
+        name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else level
         x = to_number(cell["values"].get(key, math.nan))
         error = found[1] if found[1] is not None and math.isfinite(found[1]) else 0.0
         diverged = any(run["status"] == "diverged" for run in cell["runs"])
-        lines.setdefault(name, []).append(Point(math.nan if x is None else x, found[0], error, diverged))
+        point = Point(math.nan if x is None else x, found[0], error, diverged, count, len(cell["runs"]))
+        lines.setdefault(name, []).append(point)
     return {name: sorted(points) for name, points in lines.items()}
 
 

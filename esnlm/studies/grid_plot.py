@@ -55,6 +55,7 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
             heights += _plot_line(axes, measured[name].get(line, []), colour, line or "this study", solid=True)
             label = f"{line}, published" if line else "published"
             heights += _plot_line(axes, published[name].get(line, []), colour, label, solid=False)
+        heights = [height for height in heights if math.isfinite(height)]
         if heights and min(heights) > 0 and max(heights) / min(heights) > 100:  # runs that diverged
             axes.set_yscale("log")
         _scale_axis(axes, values)
@@ -75,7 +76,8 @@ def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, s
     if points and math.isnan(points[0].x):
         _plot_level(axes, points[0], solid, style)
     elif points:
-        x, means, errors = [p.x for p in points], [p.mean for p in points], [p.error for p in points]
+        x, errors = [p.x for p in points], [p.error for p in points]
+        means = [p.mean if math.isfinite(p.mean) else math.nan for p in points]
         marks: dict[str, Any] = {
             "marker": "o",
             "markersize": 5,
@@ -84,13 +86,21 @@ def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, s
         }
         axes.errorbar(x, means, errors, linestyle=dashes, zorder=3 + solid, **style, **marks)
         diverged = [p for p in points if p.diverged] if solid else []
-        if diverged:
-            axes.scatter([p.x for p in diverged], [p.mean for p in diverged], **CROSS)
+        finite, beyond = (
+            [p for p in diverged if math.isfinite(p.mean)],
+            [p for p in diverged if not math.isfinite(p.mean)],
+        )
+        if finite:
+            axes.scatter([p.x for p in finite], [p.mean for p in finite], **CROSS)
+        if beyond:  # at the upper edge: the line is broken there
+            axes.scatter([p.x for p in beyond], [0.97] * len(beyond), transform=axes.get_xaxis_transform(), **CROSS)
     return [p.mean for p in points]
 
 
 def _plot_level(axes: "Axes", point: Point, solid: bool, style: dict[str, Any]) -> None:
     """Plots a mean that has no place on the axis: a level line, with a band of one standard error around it."""
+    if not math.isfinite(point.mean):
+        return
     axes.axhline(point.mean, linestyle="-." if solid else ":", **style)
     if point.error > 0:
         low, high = point.mean - point.error, point.mean + point.error

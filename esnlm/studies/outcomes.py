@@ -29,11 +29,11 @@ class Cell(NamedTuple):
 
         YAML reads 1e-3 as a text, which is a number here.
         """
-        return to_number(next((value for key, value in self.values.items() if _is_named(axis, key)), None))
+        return to_number(next((value for key, value in self.values.items() if is_named(axis, key)), None))
 
     def off_axis(self, axis: str) -> dict[str, Any]:
         """Returns its values on all other axes, by dotted key."""
-        return {key: value for key, value in self.values.items() if not _is_named(axis, key)}
+        return {key: value for key, value in self.values.items() if not is_named(axis, key)}
 
 
 class Slope(NamedTuple):
@@ -84,7 +84,8 @@ def read(folder: Path) -> Outcome | None:
     return Outcome(folder.name, tree["note"], tree["command"], {cell.name: cell for cell in cells}, {}, None)
 
 
-def _is_named(axis: str, key: str) -> bool:
+def is_named(axis: str, key: str) -> bool:
+    """Returns whether an axis is a setting by its dotted key, or by the last part of it."""
     return axis in (key, key.rpartition(".")[2])
 
 

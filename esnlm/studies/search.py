@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from esnlm import config_io
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.errors import InputError, require
-from esnlm.studies.grid import MOST_RUNS, find_base, require_known, short_names, spell
+from esnlm.studies.grid import MOST_RUNS, find_base, overlap, require_known, short_names, spell
 
 KEYS = (
     *("kind", "note", "base", "search", "trials", "objective", "direction", "seed"),
@@ -128,10 +129,11 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     require(isinstance(axes, dict) and bool(axes), f"{file}: {message}")
     assert isinstance(axes, dict)
     for key in axes:
+        require(isinstance(key, str), f"{file}: search.{key}: name a setting, as section.key")
         require(key not in ("run", "seed"), f"{file}: search.{key}: {key} cannot be searched: leave it out")
     for argument in overrides:
         key = argument.partition("=")[0].removeprefix("--")
-        is_ours = argument.startswith("--") and key in {"run", *axes}
+        is_ours = argument.startswith("--") and any(overlap(key, each) for each in ("run", *axes))
         require(not is_ours, f"command line: --{key} is for {file} to set: change it there")
     experiment = config_io.read(path, overrides)
     objective = _choose(file, tree, "objective", tuple(OBJECTIVES), "val_nll")
@@ -143,6 +145,9 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     require(type(seed) is int and seed >= 0, f"{file}: seed is {seed!r}: it must be an integer from 0 up")
     if objective == "blimp" and not blimp and not experiment.data.has_minimal_pairs:
         raise InputError(f"{file}: objective is blimp: name minimal pairs, with blimp or --blimp")
+    learns = isinstance(experiment.training, TrainingConfig) and "training.kind" not in axes
+    if objective == "train_nll" and not learns:
+        raise InputError(f"{file}: objective is train_nll: a readout by regression has none; choose val_nll")
     stops = getattr(experiment.training, "stop_after", None) is not None or "training.stop_after" in axes
     if objective == "train_nll" and stops:
         reason = "training.stop_after may end a run within an epoch, whose train NLL is of a few updates"
@@ -206,12 +211,7 @@ def _parse_place(file: Path, key: str, place: Any, experiment: Experiment) -> Ra
     require(isinstance(log, bool), f"{file}: search.{key}.log is {log!r}: it must be true or false")
     require(low < high, f"{file}: search.{key}: low is {low} and high {high}: high must be above low")
     require(not log or low > 0, f"{file}: search.{key}: low is {low}: it must be above 0 on a logarithmic scale")
-    before = _find(as_dict(experiment), key)
-    # The type of the setting decides; where the base has none, that of the ends.
-    whole = (
-        isinstance(before, int) if isinstance(before, int | float) else isinstance(low, int) and isinstance(high, int)
-    )
-    if whole:
+    if _takes_whole(experiment, key, isinstance(low, int) and isinstance(high, int)):
         message = f"search.{key}: the setting takes whole numbers: give whole ends"
         require(float(low).is_integer() and float(high).is_integer(), f"{file}: {message}")
         return Range(int(low), int(high), log, whole=True)
@@ -229,11 +229,19 @@ def _parse_number(file: Path, key: str, value: Any) -> int | float:
     return number
 
 
-def _find(tree: Any, key: str) -> Any:
-    """Returns the value at a dotted key, or None where there is none."""
-    for part in key.split("."):
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree
+def _takes_whole(experiment: Experiment, key: str, ends_are_whole: bool) -> bool:
+    """Returns whether a setting takes whole numbers: by its type, or where the base lacks its section, by the ends of its range."""
+    *sections, last = key.split(".")
+    section: Any = experiment
+    for name in sections:
+        section = getattr(section, name, None)
+    if not dataclasses.is_dataclass(section):
+        return ends_are_whole
+    hint = typing.get_type_hints(type(section)).get(last)
+    if hint is None:
+        return ends_are_whole
+    kinds = typing.get_args(hint) or (hint,)
+    return int in kinds and float not in kinds
 
 
 def _check_ends(search: Search) -> None:

@@ -24,7 +24,8 @@ def write_results(search: Search, trials: Sequence[Trial], command: str) -> None
     """Writes table.md, .tex, .csv and .json, table.png and best.yaml as they stand now."""
     ranked = rank(search, trials)
     measures = {trial.number: measure(search, trial.number) for trial in ranked if trial.state == "complete"}
-    best = ranked[0] if ranked and ranked[0].state == "complete" else None
+    finite = [trial for trial in ranked if trial.state == "complete" and math.isfinite(trial.objective or 0.0)]
+    best = finite[0] if finite else None
     with folder.held(search.out):
         picture = plot_search(search, trials)
         if picture is not None:
@@ -48,9 +49,12 @@ def write_results(search: Search, trials: Sequence[Trial], command: str) -> None
         )
         origins = dict.fromkeys(f"on {found['origin']}" for found in measures.values() if found["origin"])
         page += ["", f"Made by `{command}`", *origins]
-        files = {"table.md": "\n".join(page) + "\n", "table.tex": latex, "table.csv": _csv(search, ranked, measures)}
-        if best is not None:
-            files["best.yaml"] = _best(search, best)
+        files: dict[str, str | None] = {
+            "table.md": "\n".join(page) + "\n",
+            "table.tex": latex,
+            "table.csv": _csv(search, ranked, measures),
+        }
+        files["best.yaml"] = None if best is None else _best(search, best)  # None: an earlier one is removed
         tree = {
             "format": "esnlm study",
             "study": search.name,

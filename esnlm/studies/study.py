@@ -13,7 +13,7 @@ from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
 from esnlm.reporting import blimp_report
 from esnlm.runs.atomic import write_file
-from esnlm.runs.console import clock, say, tell
+from esnlm.runs.console import clock, counted, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import elsewhere, folder
@@ -31,7 +31,12 @@ from esnlm.training import plan
 from esnlm.training.settings import MAY_CHANGE, require_same
 from esnlm.workflows.train import INTERRUPTED
 
-BOTTLENECK_KINDS = ("alignment", "coordinate_check", "training_curves")  # another program runs such studies
+BOTTLENECK_KINDS = (
+    "alignment",
+    "coordinate_check",
+    "exponents",
+    "training_curves",
+)  # another program runs such studies
 KINDS = ("grid", "search", *BOTTLENECK_KINDS)
 
 
@@ -125,6 +130,7 @@ def run_study(
         _show_plan(ours, unfinished, flops)
         return 0
     folder.make(grid.out)
+    _tell_of_others(grid, runs)
     work = _Work(grid, runs, ours, unfinished, flops, command, known)
     _write_results(work)
     status, lost = _run_one_by_one(work) if jobs is None else _run_side_by_side(work, jobs)
@@ -319,14 +325,28 @@ def _write_results(work: _Work) -> None:
         write_table(grid, cells, work.command, None if picture is None else "table.png")
 
 
+def _tell_of_others(grid: Grid, runs: Sequence[GridRun]) -> None:
+    """Says which finished runs of the folder the table leaves out, as where the command asks for fewer seeds than before."""
+    known = {run.directory.name for run in runs}
+    folders = sorted((grid.out / "runs").iterdir()) if (grid.out / "runs").is_dir() else []
+    others = [each.name for each in folders if each.name not in known and (each / "summary.json").is_file()]
+    if others:
+        more = f" and {counted(len(others) - 1, 'more run')}" * (len(others) > 1)
+        tell(
+            f"{grid.out}: {others[0]}{more}: of no cell and seed that is asked for now, so that the table leaves it out"
+        )
+
+
 def _show_plan(runs: list[GridRun], unfinished: list[GridRun], flops: Mapping[Path, float]) -> None:
     """Prints each run, its state and the least time that it takes."""
     seconds = {
         run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision) for run in unfinished
     }
     for run in runs:
-        begun = RunDirectory(run.directory).config.exists()
-        state = "done" if run.directory not in seconds else "begun" if begun else "to do"
+        directory = RunDirectory(run.directory)
+        state = "done" if run.directory not in seconds else "begun" if directory.config.exists() else "to do"
+        if state == "begun" and directory.read_summary() is not None:
+            state, seconds[run.directory] = "score", 0.0  # trained, and not scored on the minimal pairs yet
         print(f"{state:6} {clock(seconds[run.directory]) if state != 'done' else '':>10}  {run.directory}")
     total, finished = clock(sum(seconds.values())), len(runs) - len(unfinished)
     print(f"{finished} of {len(runs)} runs are done; the rest takes {total} at best, by the speed of")

@@ -50,11 +50,7 @@ def test_pairs_are_scored_by_paradigm_phenomenon_and_overall(tmp_path):
 
 def test_sentences_of_one_token_that_babylm_does_not_score_are_told_of(tmp_path):
     """Their log-probability is 0: whichever sentence is one token would be right."""
-    run = fake_run(
-        tmp_path,
-        lambda sequences: [np.full(max(len(ids) - 1, 0), -1.0) for ids in sequences],
-        encode=lambda text: [ord(c) for c in text],
-    )
+    run = fake_run(tmp_path, lambda sequences: [-np.array(ids[1:], float) for ids in sequences])
     found = evaluate(run, [pair("words", "a", "bc"), pair("words", "de", "a", index=1)], "babylm").result
     assert found["warnings"] == [
         "1 of 3 sentences are one token, which babylm does not score: their log-probability is 0, above that of any other; choose another"

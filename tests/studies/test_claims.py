@@ -164,6 +164,31 @@ def test_cells_that_differ_in_another_setting_are_no_sequence(claims, tmp_path):
     assert found.reason == "the cells of state_size in size differ in training.learning_rate, too: name them with cells"
 
 
+def test_an_axis_that_two_settings_end_in_is_named_in_full(tmp_path):
+    """The values of the first would stand for both, and the second would be no difference."""
+    file = tmp_path / "claims.yaml"
+    values = [(a, b) for a in (10, 20) for b in (1, 2)]
+    cells = [
+        cell({"model.width": a, "model.readout.recent_tokens.width": b}, val_nll=[5.0 + i] * 3)
+        for i, (a, b) in enumerate(values)
+    ]
+    file.write_text(CLAIMS.replace("falls: {along: state_size}", "falls: {along: width}"))
+    found = verdict_of(parts(file)[0], tmp_path, cells)
+    assert found.verdict == Verdict.NOT_TESTED
+    assert (
+        found.reason
+        == "width is the end of model.readout.recent_tokens.width and model.width in size: name one of them in full"
+    )
+
+
+def test_cells_that_share_few_seeds_are_told_of(claims, tmp_path):
+    cells = sizes(*FALLING)
+    for run in cells[1]["runs"]:
+        run["seed"] += 2
+    found = verdict_of(parts(claims)[0], tmp_path, cells)
+    assert (found.verdict, found.reason) == (Verdict.NOT_RESOLVED, "two cells share 1 seed only")
+
+
 def test_a_number_that_yaml_reads_as_a_text_is_a_number(claims, tmp_path):
     cells = [
         cell({"model.reservoir.state_size": size}, val_nll=[nll] * 3)
@@ -376,6 +401,14 @@ def test_a_mistake_in_a_file_of_claims_is_named(tmp_path, text, line):
         (
             f"{{{PART}, measure: blimp, falls: {{cells: n}}}}",
             ".falls.cells is 'n': it must be a list of names of cells",
+        ),
+        (
+            f"{{{PART}, measure: [blimp], falls: {{along: n}}}}",
+            f".measure is ['blimp']: choose from {', '.join(grid.MEASURES)}",
+        ),
+        (
+            f"{{{PART}, measure: blimp, falls: {{cells: [n], from: 5}}}}",
+            ".falls.from: it is of cells on an axis; leave it out beside cells",
         ),
         (f"{{{PART}, measure: blimp, falls: {{along: n, from: a}}}}", ".falls.from is 'a': it must be a number"),
         (f"{{{PART}, measure: blimp, falls: {{along: 3}}}}", ".falls.along is 3: it must be a text"),

@@ -22,13 +22,37 @@ def test_the_lowest_loss_of_each_row_is_bold():
         "",
         "## val NLL by learning rate",
         "",
-        "The best of each row is bold.",
+        "The best of each row is bold, among the means of most runs.",
         "",
         "|  | learning rate 0.001 | learning rate 0.01 |",
         "| --- | ---: | ---: |",
         "| small | **5.100 (0.100)** | 5.500 |",
         "| large | 6.000 | **4.000** |",
     ]
+
+
+def test_the_survivors_of_collapsed_seeds_are_no_best_ones():
+    """A mean of fewer runs than others of its row may be that of the seeds that did well."""
+    lines = [
+        grid_cell("small-0", RATES[0], finished(60.0, 61.0, 62.0, measure="blimp"), "small"),
+        grid_cell("small-1", RATES[1], [("finished", {"blimp": 66.0}), ("finished", {}), ("finished", {})], "small"),
+        *cells_of("large", [54.0], [53.0], measure="blimp"),
+    ]
+    assert cross_tables(grid_of(), lines)[-2] == "| small | **61.0 (0.6)** | 66.0 of 1 |"
+
+
+def test_a_diverged_cell_has_its_figure_and_is_never_bold():
+    cells = [*cells_of("small", [5.0], [float("inf")]), *cells_of("large", [6.0], [4.0])]
+    assert cross_tables(grid_of(), cells)[-2:] == ["| small | **5.000** | inf |", "| large | 6.000 | **4.000** |"]
+
+
+def test_a_case_without_the_axis_is_no_point_of_the_line_of_its_name():
+    cells = [
+        grid_cell("small", {}, finished(1.0), "small"),
+        *cells_of("small", [5.0], [5.5]),
+        *cells_of("large", [6.0], [4.0]),
+    ]
+    assert cross_tables(grid_of(), cells)[-2:] == ["| small | **5.000** | 5.500 |", "| large | 6.000 | **4.000** |"]
 
 
 def test_the_highest_accuracy_of_each_row_is_bold():

@@ -324,6 +324,17 @@ def test_a_diverged_trial_is_the_worst(fake, optuna, tmp_path):
         assert [trial.objective for trial in search_table.rank(its, trials.all())] == [5.0, math.inf]
 
 
+def test_a_search_of_diverged_trials_has_no_best_one(fake, optuna, tmp_path):
+    its = parse(write(tmp_path, SEARCH.replace("base:", f"out: {tmp_path}/out\nbase:")))
+    its.out.mkdir()
+    (its.out / "best.yaml").write_text("of trials that a former command had\n")
+    with Trials(its) as trials:
+        trials.complete(trials.ask(), math.nan)
+        search_table.write_results(its, trials.all(), "the command")
+    assert json.loads((its.out / "table.json").read_text())["best"] is None and not (its.out / "best.yaml").exists()
+    assert "best.yaml" not in (its.out / "table.md").read_text()
+
+
 def test_a_second_process_is_refused(fake, tmp_path):
     file, out = write(tmp_path), tmp_path / "out"
     assert study.run_study(file, out) == 0
@@ -341,6 +352,10 @@ def test_a_train_nll_that_may_be_of_a_part_of_an_epoch_is_no_objective(tmp_path)
     with pytest.raises(InputError, match="objective is train_nll: training.stop_after may end a run within an epoch"):
         parse(file, ["--training.stop_after", "2"])
     assert parse(file).objective == "train_nll"
+    with pytest.raises(InputError, match="objective is train_nll: a readout by regression has none; choose val_nll"):
+        parse(
+            write(tmp_path, file.read_text().replace("search:", "search:\n  training.kind: {choices: [adamw, ridge]}"))
+        )
 
 
 def test_the_plan_trains_nothing(optuna, tmp_path, capsys):
@@ -396,10 +411,12 @@ def test_the_type_of_a_setting_decides_whether_numbers_are_whole(tmp_path):
     space = parse(write(tmp_path)).space
     assert space["training.learning_rate"] == search.Range(0.0001, 0.1, log=True, whole=False), "1e-4 is a number"
     assert space["model.reservoir.state_size"] == search.Range(8, 16, log=False, whole=True)
-    text = "{kind: search, base: base.yaml, trials: 1, search: {model.reservoir.leak_min: {low: 0, high: 1}}}"
-    assert parse(write(tmp_path, text)).space["model.reservoir.leak_min"] == search.Range(
-        0.0, 1.0, log=False, whole=False
-    )
+    for key in ("model.reservoir.leak_min", "training.clip_norm"):  # the latter is null in the base
+        text = f"{{kind: search, base: base.yaml, trials: 1, search: {{{key}: {{low: 1, high: 1.5}}}}}}".replace(
+            "1.5", "2"
+        )
+        text = text.replace("low: 1, high: 2", "low: 0, high: 1" if "leak" in key else "low: 1, high: 2")
+        assert not parse(write(tmp_path, text)).space[key].whole
 
 
 def test_settings_of_the_command_line_are_for_every_trial(tmp_path):
@@ -409,7 +426,7 @@ def test_settings_of_the_command_line_are_for_every_trial(tmp_path):
     assert (experiment.training.epochs, experiment.seed, experiment.run) == (3, 5, "run")
     assert experiment.model.reservoir.leak_min == 0.5
     assert as_dict(its.experiment)["training"]["epochs"] == 3
-    for setting in ("--training.learning_rate=1", "--run"):
+    for setting in ("--training.learning_rate=1", "--run", "--model.reservoir={state_size: 12}"):
         with pytest.raises(InputError, match=f"command line: {setting.partition('=')[0]} is for .*find.yaml to set"):
             parse(file, [setting, "3"])
 

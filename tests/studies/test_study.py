@@ -280,7 +280,7 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("[]", "kind is None: a study is one of grid, search, alignment, coordinate_check, training_curves"),
+        ("[]", "kind is None: a study is one of grid, search, alignment, coordinate_check, exponents, training_curves"),
         ("kind: table", "kind is 'table': a study is one of"),
         ("kind: [", "not a YAML file"),
         ("kind: grid", "runs is missing: give grid, cases or both"),
@@ -321,6 +321,14 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
             "a stands twice in one section, at line 3",
         ),
         ("kind: grid\nbase: base.yaml\nruns: [{cases: {a: {}}}, {cases: {a: {}}}]", "two cells have the name a"),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {grid: {training.epochs: [1]}}\ncolumns: [[val_nll]]",
+            "columns is ..'val_nll'..: list some",
+        ),
+        (
+            "kind: grid\nbase: base.yaml\nruns: {grid: {data.train: [2024-01-01]}}",
+            "runs.grid.data.train: YAML reads 2024-01-01 as a date: put it in quotation marks",
+        ),
         (
             "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}, b: {training.epochs: 1}}}",
             "a and b are the same configuration",
@@ -382,6 +390,28 @@ def test_settings_of_the_command_line_are_for_every_run(tmp_path):
     for setting in ("--model.reservoir.spectral_radius=1", "--seed", "--run"):
         with pytest.raises(InputError, match=f"command line: {setting.partition('=')[0]} is for .*radius.yaml to set"):
             grid.make_runs(grid.parse_grid(study.read_study(file), file), [setting, "3"])
+
+
+def test_an_override_of_a_section_that_the_file_sets_a_part_of_is_refused(tmp_path):
+    """It would replace what the grid sweeps, and the names of the runs would say something else."""
+    file = write(
+        tmp_path, "kind: grid\nbase: base.yaml\nruns: {grid: {model.reservoir.spectral_radius: [0.5, 0.9]}}", "radius"
+    )
+    its = grid.parse_grid(study.read_study(file), file)
+    for setting in ("--model.reservoir={leak_min: 0.5}", "--model.reservoir.spectral_radius.x=1"):
+        with pytest.raises(InputError, match="is for .*radius.yaml to set"):
+            grid.make_runs(its, [setting])
+    assert len(grid.make_runs(its, ["--model.reservoir.leak_min=0.5"])) == 2
+
+
+def test_blocks_of_other_bases_have_cases_of_their_own(tmp_path):
+    """Else both would be points of one line, and a claim about it would compare two models."""
+    (tmp_path / "lstm.yaml").write_text("{data: {sentences: 100}, model: {family: lstm, width: 8}}")
+    blocks = "[{base: base.yaml, grid: {training.epochs: [1, 2]}}, {base: lstm.yaml, grid: {training.epochs: [3, 4]}}]"
+    file = write(tmp_path, f"kind: grid\nruns: {blocks}", "two")
+    line = "a block without cases has the bases base.yaml and lstm.yaml, which would be one line: give each a case of its own"
+    with pytest.raises(InputError, match=line):
+        grid.parse_grid(study.read_study(file), file)
 
 
 def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tmp_path):
@@ -491,7 +521,7 @@ def test_the_plot_has_what_is_finite(diverged):
     assert grid_plot.plot_grid(its, [grid_cell(name, {"radius": 0.5 + len(name)}, []) for name in ("a", "bb")]) is None
 
 
-@pytest.mark.parametrize("kind", ["alignment", "coordinate_check", "training_curves"])
+@pytest.mark.parametrize("kind", ["alignment", "coordinate_check", "exponents", "training_curves"])
 def test_a_study_of_another_program_is_refused_with_its_command(kind, tmp_path):
     file = write(tmp_path, f"{{kind: {kind}, seeds: 3}}", "narrow")
     with pytest.raises(
