@@ -12,6 +12,7 @@ Example:
 import dataclasses
 import math
 import numbers
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.evaluation.sequences import encode, list_texts, sum_log_probs
+from esnlm.evaluation.sequences import count_unscored, encode, list_texts, sum_log_probs
 from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
@@ -88,8 +89,7 @@ class Run:
             good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
         sequences = encode(sentences, self.tokenizer, scoring)
-        unscored = sum(len(ids) == 1 for ids in sequences) if scoring == "babylm" else 0
-        if unscored:
+        if unscored := count_unscored(sequences, scoring):
             line = f"{unscored} of {len(sequences)} sentences are one token, which {scoring} does not score: their log-probability is 0"
             warnings.warn(line, stacklevel=2)
         found = sum_log_probs(self.token_log_probs_of(sequences, progress))
@@ -168,7 +168,7 @@ class Run:
             run.likelihood("stores/dev").bits_per_byte
         """
         if isinstance(text, str | Path):
-            there = is_url(text) or Path(text).exists()
+            there = is_url(text) or os.path.exists(text)
             require(
                 there, f"{str(text)[:80]}: no token store lies there: give the folder of one, or a list of sentences"
             )

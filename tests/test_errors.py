@@ -677,7 +677,7 @@ TABLE = {
         Row(
             "no study",
             "python -m esnlm study small.yaml",
-            "small.yaml: kind is None: a study is one of grid, search, alignment, coordinate_check, training_curves",
+            "small.yaml: kind is None: a study is one of grid, search, alignment, coordinate_check, exponents, training_curves",
         ),
         Row(
             "two cells of one name",

@@ -86,9 +86,13 @@ def _warn_of_validation(train: TokenStore, validation: TokenStore) -> None:
             f"{validation.folder}: the sentences of the training store; its loss is no measure of what a model has learnt"
         )
         return
-    rules = [store.manifest.get("sentence_rule") for store in (train, validation)]
-    if None not in rules and rules[0] != rules[1]:
-        warn(f"{validation.folder}: its sentences are {rules[1]}, and those of {train.folder} {rules[0]}")
+    # Behind a bracket stands how much of the input Punkt was trained on.
+    rules = [str(store.manifest.get("sentence_rule", "")).partition(" (")[0] for store in (train, validation)]
+    if all(rules) and rules[0] != rules[1]:
+        warn(
+            f"{validation.folder}: its sentences were split by the rule {rules[1]!r}, and those of {train.folder} by {rules[0]!r}: prepare"
+            " both with the same options"
+        )
 
 
 def fingerprints(corpus: Corpus) -> dict[str, str | None]:

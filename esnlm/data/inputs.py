@@ -161,14 +161,14 @@ def describe_names(names: Sequence[str]) -> str:
 
     Example:
         >>> describe_names(["a.txt", "b.txt", "b.txt~"])
-        '3 files: 2 .txt, 1 .txt~'
+        '3 inputs: 2 .txt, 1 .txt~'
     """
     if len(names) == 1:
         return names[0]
     kinds = Counter(Path(name).suffix or "without a suffix" for name in names)
     shown = [f"{count:,} {kind}" for kind, count in kinds.most_common(MOST_KINDS)]
-    more = [f"{len(kinds) - MOST_KINDS:,} more kinds"] * (len(kinds) > MOST_KINDS)
-    return f"{len(names):,} files: {', '.join(shown + more)}"
+    more = [counted(len(kinds) - MOST_KINDS, "more kind")] * (len(kinds) > MOST_KINDS)
+    return f"{len(names):,} inputs: {', '.join(shown + more)}"
 
 
 def _require_each_once(paths: Sequence[Path]) -> None:
@@ -211,35 +211,42 @@ def _files(given: Path) -> list[tuple[Path, str]]:
     except OSError as error:  # such as a name that is too long
         raise InputError(f"{given}: cannot be read: {error.strerror}") from None
     require(glob.has_magic(str(given)), f"{given}: {kind}")
-    paths = sorted(Path(path) for path in glob.glob(str(given), recursive=True) if os.path.isfile(path))
+    found = [Path(path) for path in glob.glob(str(given), recursive=True)]
+    for path in found:
+        _require_no_loose_link(path)
+    paths = sorted(path for path in found if path.is_file())
     require(bool(paths), f"{given}: no file has a name of this pattern")
     root = Path(os.path.commonpath([path.parent for path in paths]))
     return [(path, _readable(path.relative_to(root))) for path in paths]
 
 
-def _walk(folder: Path, above: set[Path]) -> Iterator[Path]:
-    """Yields the files below a folder, in folders that are links, too. Hidden ones are left out.
+def _walk(folder: Path, seen: set[Path]) -> Iterator[Path]:
+    """Yields the files below a folder, each folder once, also where a link leads to it. Hidden ones are left out.
 
     Args:
         folder: where to look.
-        above: the folders that it lies in, so that a link to one of them is not followed.
+        seen: the folders that were looked into already; this one and those below are added.
 
     Raises:
         InputError: a link leads nowhere, as where the files of git-annex were not fetched, or a folder cannot be read.
     """
-    above = above | {folder.resolve()}
+    seen.add(folder.resolve())
     try:
-        entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
+        entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise InputError(f"{folder}: this folder cannot be read: {error.strerror}") from None
-    for path in entries:
-        if path.is_dir():
-            if path.resolve() not in above:
-                yield from _walk(path, above)
+    for path in sorted(entries, key=Path.is_symlink):  # what is no link first, so that it keeps its own name
+        _require_no_loose_link(path)
+        if path.is_dir() and path.resolve() not in seen:
+            yield from _walk(path, seen)
         elif path.is_file():
             yield path
-        else:
-            require(not path.is_symlink(), f"{path}: a link to a file that is not there; fetch it, or remove the link")
+
+
+def _require_no_loose_link(path: Path) -> None:
+    """Raises InputError for a link that leads nowhere."""
+    loose = path.is_symlink() and not path.exists()
+    require(not loose, f"{path}: a link to a file that is not there; fetch it, or remove the link")
 
 
 def _readable(name: Path) -> str:

@@ -101,27 +101,22 @@ def read_lines(path: Path | None) -> list[str]:
         f"{path}: holds documents, and lines of plain text are read here; write a sentence a line, or give a table (.tsv, .csv)",
     )
     text = read_text(path)
-    if path is not None:
-        require_sentences(path, text)
+    require_sentences(path, text)
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def require_sentences(path: Path, text: str) -> None:
-    """Raises InputError where a file that is to have a sentence a line is JSON. Warns where its name is that of a table or the like.
+def require_sentences(path: Path | None, text: str) -> None:
+    """Raises InputError where a text that is to have a sentence a line is JSON. Warns where its name is that of a table or the like.
 
     Args:
-        path: the file.
+        path: the file; None: standard input.
         text: its first lines, or all of it.
     """
     found = looks_like_records(path, text.lstrip())
-    require(
-        not found,
-        f"{path}: JSON, which would be scored with all its keys; write a sentence a line, or give a table (.tsv, .csv)",
-    )
-    if kind_of(path) in MARKED:
+    require(not found, f"{path or 'standard input'}: JSON, whose keys would be read as words; write a sentence a line")
+    if path is not None and kind_of(path) in MARKED:
         warn(
-            f"{path}: each line is read as a sentence, with all marks and separators; esnlm score --tokens reads a table, by --column or"
-            " --word"
+            f"{path}: each line is read as a sentence, with all marks and separators; write a sentence a line to a .txt"
         )
 
 
@@ -330,7 +325,7 @@ class _Streams:
 
 COMPRESSIONS: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".bz2": lambda file: _Streams(file, bz2.BZ2Decompressor),
+    ".bz2": lambda file: _Streams(file, bz2.BZ2Decompressor, padding=b"\0"),
     ".xz": lambda file: _Streams(file, lzma.LZMADecompressor, padding=b"\0"),
     ".zst": _open_zstd,
 }

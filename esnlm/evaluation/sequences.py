@@ -57,6 +57,16 @@ def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.nd
     return [np.array(before + list(ids) + after, np.int32) for ids in tokenizer.encode_batch(texts)]
 
 
+def count_unscored(sequences: Sequence[np.ndarray], scoring: str) -> int:
+    """Returns how many sentences are a single token that a convention does not score, since none stands before it.
+
+    Args:
+        sequences: from `encode`.
+        scoring: the name of the convention.
+    """
+    return 0 if conventions.get(scoring).bos else sum(len(ids) == 1 for ids in sequences)
+
+
 def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:
     """Returns log p of each sequence given its first id, (n,) float64 in nats, from its tokens' (T - 1,) in nats.
 

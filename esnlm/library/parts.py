@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
 from esnlm.reservoir.spectrum import spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
-from esnlm.reservoir.topology.function import FunctionTopology, register
+from esnlm.reservoir.topology.function import FunctionTopology, has_hash, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 from esnlm.rng import Stream, seed_sequence
 
@@ -49,12 +49,10 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
         if issubclass(
             made, FunctionTopology
         ):  # whose arguments may be anything that its function takes, and that has a hash
-            settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+            settings = {key: _as_tuples(value) for key, value in settings.items()}
             for key, value in settings.items():
-                require(
-                    isinstance(value, Hashable),
-                    f"topology {kind}: {key} is {value!r}: give a number, a text, or a tuple of them",
-                )
+                line = f"topology {kind}: {key} is {value!r}: give a number, a text, or a tuple of them"
+                require(has_hash(value), line)
             return made(**settings), False
         return config_io.section("topology", made, settings, f"topology {kind}"), False
     require(callable(given), f"topology is {given!r}: give a name, settings or a function")
@@ -64,6 +62,11 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
             return known_topology(), False
     own: Any = register(f"<{getattr(given, '__name__', 'function').strip('<>')}>", given)
     return own(), True
+
+
+def _as_tuples(value: Any) -> Any:
+    """Returns a tuple for a list, also within another one."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def has_own_density(given: str | Topology | dict | Callable) -> bool:

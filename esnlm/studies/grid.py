@@ -103,12 +103,7 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     for name, count in Counter(cell.name for cell in cells).items():
         message = f"two cells have the name {name}: name the cases of one of them otherwise"
         require(count == 1, f"{file}: {message}")
-    bases: dict[str, Path] = {}
-    for cell in cells:
-        base = bases.setdefault(cell.case, cell.base)
-        what = f"the case {cell.case}" if cell.case else "a block without cases"
-        message = f"{what} has the bases {base.name} and {cell.base.name}, which would be one line: give each a case of its own"
-        require(base == cell.base, f"{file}: {message}")
+    _require_one_base_a_line(file, cells)
     seeds = tree.get("seeds", [0])
     right = (
         isinstance(seeds, list)
@@ -211,20 +206,16 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
         for key in settings:
             message = f"{key} stands in runs.grid and in runs.cases.{case}: leave it in one of them"
             require(key not in axes, f"{file}: {message}")
-        for key, value in settings.items():
-            is_date = isinstance(value, datetime.date)  # or a time
-            require(
-                not is_date, f"{file}: runs.cases.{case}.{key}: YAML reads {value} as a date: put it in quotation marks"
-            )
     for key, values in axes.items():
         require(isinstance(key, str), f"{file}: runs.grid.{key}: name a setting, as section.key")
         right = isinstance(values, list) and bool(values)
         require(right, f"{file}: runs.grid.{key} is {values!r}: it must be a list that is not empty")
     _require_few_runs(file, len(cases) * math.prod(map(len, axes.values())))
-    for key, values in axes.items():
-        for value in values:
-            is_date = isinstance(value, datetime.date)
-            require(not is_date, f"{file}: runs.grid.{key}: YAML reads {value} as a date: put it in quotation marks")
+    given = [(f"cases.{case}.{key}", value) for case, its in cases.items() for key, value in its.items()]
+    given += [(f"grid.{key}", value) for key, values in axes.items() for value in values]
+    for where, value in given:
+        is_date = isinstance(value, datetime.date)  # or a time
+        require(not is_date, f"{file}: runs.{where}: YAML reads {value} as a date: put it in quotation marks")
     names, cells = short_names(list(axes)), []
     for (case, settings), values in itertools.product(cases.items(), itertools.product(*axes.values())):
         point = dict(zip(axes, values, strict=True))
@@ -234,6 +225,17 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
             require(key not in settings | point, f"{file}: {name}: {key} is for seeds and out to give: leave it out")
         cells.append(Cell(name, base, case, point, settings | point))
     return cells
+
+
+def _require_one_base_a_line(file: Path, cells: Sequence[Cell]) -> None:
+    """Raises InputError where cells of two bases would be points of one line: they have one case, and an axis in common."""
+    bases: dict[tuple[str, str], Path] = {}
+    for cell in cells:
+        for key in cell.values:
+            base = bases.setdefault((cell.case, key), cell.base)
+            whose = f"two blocks with the case {cell.case}" if cell.case else "two blocks without cases"
+            message = f"{whose} sweep {key} from different bases, {base} and {cell.base}: give each a case of its own"
+            require(base.resolve() == cell.base.resolve(), f"{file}: {message}")
 
 
 def _require_few_runs(file: Path, count: int) -> None:

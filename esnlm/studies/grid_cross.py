@@ -39,7 +39,7 @@ def cross_tables(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
             whole = [point.mean for point in points if point.measured == most and math.isfinite(point.mean)]
             chosen = best(whole, default=math.nan)
             texts = {
-                point.x: _format(point, point.mean == chosen and point.measured == most, MEASURES[name][1])
+                point.x: _format(point, point.mean == chosen and point.measured == most, most, MEASURES[name][1])
                 for point in points
             }
             rows.append([line, *(texts.get(value, "") for value in values)])
@@ -48,15 +48,14 @@ def cross_tables(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
             "",
             f"## {MEASURES[name][0]} by {title}",
             "",
-            "The best of each row is bold, among the means of most runs.",
+            "The best mean of each row is bold. Only means of the largest number of runs are compared.",
             "",
         ]
         found += markdown_table(header, rows, align="lr")
     return found
 
 
-def _format(point: Point, best: bool, digits: int) -> str:
-    text = format_mean(point.mean, point.error or None, digits) + f" of {point.measured}" * (
-        point.measured < point.runs
-    )
+def _format(point: Point, best: bool, most: int, digits: int) -> str:
+    """Returns a mean, with the number of its runs where others of its row are of more."""
+    text = format_mean(point.mean, point.error or None, digits) + f" of {point.measured}" * (point.measured < most)
     return f"**{text}**" if best else text

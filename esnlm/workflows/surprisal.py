@@ -10,7 +10,7 @@ from esnlm.data.text_files import read_lines
 from esnlm.errors import require
 from esnlm.evaluation.surprisal import Options
 from esnlm.loaded_run import Step
-from esnlm.runs.console import warn, working
+from esnlm.runs.console import counted, warn, working
 from esnlm.workflows.surprisal_files import TableFiles
 
 
@@ -94,9 +94,10 @@ def _read(
             )
         spaced = [line for line, cell in zip(table.lines, cells, strict=True) if cell != cell.strip() and cell.strip()]
         if spaced:
+            more = f", and in {counted(len(spaced) - 1, 'more row')}" * (len(spaced) > 1)
             warn(
-                f"{table.name}:{spaced[0]}: white space at an end of the cell{f', and in {len(spaced) - 1:,} more rows' * (len(spaced) > 1)}, is"
-                " scored as a part of the sentence; take it away where it is not meant"
+                f"{table.name}:{spaced[0]}: white space at an end of the cell{more}, is scored as a part of the sentence; take it away where"
+                " it is not meant"
             )
         return cells, list(documents), table.others([column])
     lines = read_lines(text)

@@ -1,5 +1,6 @@
 """The commands as a person types them: results on stdout, one line and status 2 for a mistake."""
 
+import argparse
 import importlib
 import json
 import subprocess
@@ -44,6 +45,21 @@ def test_prepare_makes_a_store(tmp_path):
     from esnlm.data.store import open_store
 
     assert len(open_store(tmp_path / "store")) == 40
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_an_option_of_several_values_may_be_given_again(name):
+    """By its default argparse keeps the last one only: a part of the input would be left out without a word."""
+    parser = argparse.ArgumentParser()
+    importlib.import_module(commands.COMMANDS[name]).add_arguments(parser)
+    several = [action for action in parser._actions if action.nargs == "+" and action.option_strings]
+    for action in several:
+        option = action.option_strings[0]
+        alone = argparse.ArgumentParser()
+        alone._add_action(action)
+        action.required = False
+        found = getattr(alone.parse_args([option, "a", "b", option, "c"]), action.dest)
+        assert list(map(str, found)) == ["a", "b", "c"], option
 
 
 def test_a_mistake_is_one_line(tmp_path):

@@ -47,6 +47,9 @@ def test_folders_that_are_links_are_read_as_by_a_pattern(folder):
     names = ["a.txt", "b.txt", "deep/c.txt", "linked/e.txt"]
     assert list(texts("corpus")) == names
     (folder / "corpus" / "deep" / "above").unlink()
+    (folder / "corpus" / "also_deep").symlink_to(folder / "corpus" / "deep")  # which is read once, under its own name
+    assert list(texts("corpus")) == names
+    (folder / "corpus" / "also_deep").unlink()
     assert list(texts("corpus/**/*.txt")) == names
 
 
@@ -57,6 +60,8 @@ def test_a_link_that_leads_nowhere_is_refused(folder):
         InputError, match="^corpus/d.txt: a link to a file that is not there; fetch it, or remove the link$"
     ):
         find_inputs(["corpus"])
+    with pytest.raises(InputError, match="^corpus/d.txt: a link to a file that is not there"):
+        find_inputs(["corpus/*.txt"])
 
 
 def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
@@ -84,8 +89,8 @@ def test_what_no_text_file_is_called_is_warned_of(folder, capsys):
     ("names", "line"),
     [
         (["a.txt"], "a.txt"),
-        (["a.txt", "README", "b.txt", "b.txt~"], "4 files: 2 .txt, 1 without a suffix, 1 .txt~"),
-        ([f"a.{i}" for i in range(10)], "10 files: " + ", ".join(f"1 .{i}" for i in range(8)) + ", 2 more kinds"),
+        (["a.txt", "README", "b.txt", "b.txt~"], "4 inputs: 2 .txt, 1 without a suffix, 1 .txt~"),
+        ([f"a.{i}" for i in range(10)], "10 inputs: " + ", ".join(f"1 .{i}" for i in range(8)) + ", 2 more kinds"),
     ],
 )
 def test_inputs_are_described_by_their_kinds(names, line):

@@ -117,7 +117,11 @@ def test_a_validation_on_learnt_sentences_or_by_another_rule_is_warned_of(direct
             same,
             f"warning: {same}: the sentences of the training store; its loss is no measure of what a model has learnt\n",
         ),
-        (other, f"warning: {other}: its sentences are punkt pretrained english, and those of {train} one per line\n"),
+        (
+            other,
+            f"warning: {other}: its sentences were split by the rule 'punkt pretrained english', and those of {train} by 'one per line':"
+            " prepare both with the same options\n",
+        ),
         (fine, ""),
     ):
         shutil.rmtree(directory.path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.evaluation.sequences import encode, sum_log_probs
+from esnlm.evaluation.sequences import count_unscored, encode, sum_log_probs
 
 BOS, EOS = 1, 2
 characters = SimpleNamespace(bos=BOS, eos=EOS, encode_batch=lambda texts: [[ord(c) for c in text] for text in texts])
@@ -28,6 +28,10 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
     sequences = encode(["ab", "a", ""], characters, scoring)
     assert [ids.tolist() for ids in sequences] == [ab, a, empty]
     assert all(ids.dtype == np.int32 for ids in sequences)
+
+
+def test_sentences_of_one_token_are_not_scored_without_bos():
+    assert [count_unscored(encode(["a", "ab", "b"], characters, each), each) for each in ("babylm", "no-eos")] == [2, 0]
 
 
 def test_lines_with_their_ends_are_warned_of():

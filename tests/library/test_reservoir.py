@@ -316,19 +316,19 @@ def states(inputs, **options):
         (draw(activation=3), "activation is 3: give a name or a function"),
         (
             draw(activation=np.tanh),
-            "activation tanh cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy, elementwise",
+            "activation tanh cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy, elementwise; what reads other units is an update_rule",
         ),
         (
             change(activation=np.tanh),
-            "activation tanh cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy, elementwise",
+            "activation tanh cannot be traced (TracerArrayConversionError): write it with functions of jax.numpy, elementwise; what reads other units is an update_rule",
         ),
         (
             draw(activation=lambda x: x.sum()),
-            "activation <lambda> makes () of an array of the shape (8, 4): write it with functions of jax.numpy, elementwise",
+            "activation <lambda> makes () of an array of the shape (8, 4): write it with functions of jax.numpy, elementwise; what reads other units is an update_rule",
         ),
         (
             draw(activation=jax.nn.softmax),
-            "activation softmax mixes what must stay apart, one entry with another: write it with functions of jax.numpy, elementwise",
+            "activation softmax mixes what must stay apart, one entry with another: write it with functions of jax.numpy, elementwise; what reads other units is an update_rule",
         ),
         (
             draw(update_rule=lambda state, drive, leak, f: np.tanh(drive)),

@@ -1,5 +1,6 @@
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from esnlm.errors import InputError
@@ -32,13 +33,22 @@ def test_an_elementwise_activation_is_taken(add, units, f):
         lambda x: x - x.min(axis=0),
         lambda x: jnp.cumsum(x, axis=0),
         lambda x: jnp.roll(x, 1, axis=0),
+        lambda x: jnp.cumsum(x, axis=0, dtype=x.dtype)[::-1],
         lambda x: x[::-1] + x,
     ],
 )
-def test_an_activation_that_mixes_entries_is_refused(add, f):
+@pytest.mark.parametrize("units", [3, 7])
+def test_an_activation_that_mixes_entries_is_refused(add, f, units):
     name = add("activation", f)
     with pytest.raises(InputError, match="^activation <lambda> mixes what must stay apart, one entry with another: "):
-        check_own_functions(name, "leaky_output", 7)
+        check_own_functions(name, "leaky_output", units)
+
+
+def test_a_rule_of_numpy_is_refused(add):
+    """NumPy's function of the leak, too, which is an array of JAX where the rule runs."""
+    name = add("update_rule", lambda state, drive, leak, f: state + np.sqrt(leak) * f(drive))
+    with pytest.raises(InputError, match=r"^update_rule <lambda> cannot be traced \(TracerArrayConversionError\)"):
+        check_own_functions("tanh", name, 6)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +57,7 @@ def test_an_activation_that_mixes_entries_is_refused(add, f):
         lambda state, drive, leak, f: f(drive),
         lambda state, drive, leak, f: jnp.roll(state, 1, axis=0) + leak * f(drive),  # a unit may read another one
         lambda state, drive, leak, f: f(drive) / jnp.linalg.norm(state, axis=0),
+        lambda state, drive, leak, f: state + leak.at[0].set(0) * f(drive),  # the leak is an array of JAX, as in a run
     ],
 )
 def test_an_update_rule_that_keeps_sequences_apart_is_taken(add, rule):

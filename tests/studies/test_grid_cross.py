@@ -22,11 +22,11 @@ def test_the_lowest_loss_of_each_row_is_bold():
         "",
         "## val NLL by learning rate",
         "",
-        "The best of each row is bold, among the means of most runs.",
+        "The best mean of each row is bold. Only means of the largest number of runs are compared.",
         "",
         "|  | learning rate 0.001 | learning rate 0.01 |",
         "| --- | ---: | ---: |",
-        "| small | **5.100 (0.100)** | 5.500 |",
+        "| small | **5.100 (0.100)** | 5.500 of 1 |",
         "| large | 6.000 | **4.000** |",
     ]
 

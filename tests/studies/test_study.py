@@ -409,9 +409,12 @@ def test_blocks_of_other_bases_have_cases_of_their_own(tmp_path):
     (tmp_path / "lstm.yaml").write_text("{data: {sentences: 100}, model: {family: lstm, width: 8}}")
     blocks = "[{base: base.yaml, grid: {training.epochs: [1, 2]}}, {base: lstm.yaml, grid: {training.epochs: [3, 4]}}]"
     file = write(tmp_path, f"kind: grid\nruns: {blocks}", "two")
-    line = "a block without cases has the bases base.yaml and lstm.yaml, which would be one line: give each a case of its own"
+    line = "two blocks without cases sweep training.epochs from different bases, .*base.yaml and .*lstm.yaml: give each a case of its own"
     with pytest.raises(InputError, match=line):
         grid.parse_grid(study.read_study(file), file)
+    apart = blocks.replace("training.epochs: [3, 4]", "training.batch_size: [3, 4]")
+    file = write(tmp_path, f"kind: grid\nruns: {apart}", "two")
+    assert len(grid.parse_grid(study.read_study(file), file).cells) == 4
 
 
 def test_cases_meet_every_point_of_the_grid_and_a_block_may_have_another_base(tmp_path):
@@ -528,6 +531,22 @@ def test_a_study_of_another_program_is_refused_with_its_command(kind, tmp_path):
         InputError, match=f"narrow.yaml: a study of kind {kind} is run by python -m experiments.bottleneck {file}$"
     ):
         study.run_study(file)
+
+
+def test_runs_that_are_not_asked_for_any_more_are_told_of(tmp_path, capsys):
+    """As where the command asks for fewer seeds than before: the means of the table are of fewer runs then."""
+    file = write(tmp_path)
+    its = dataclasses.replace(grid.parse_grid(study.read_study(file), file), out=tmp_path / "out")
+    runs = grid.make_runs(its)
+    for run in runs:
+        run.directory.mkdir(parents=True)
+        (run.directory / "summary.json").write_text("{}")
+    study._tell_of_others(its, runs)
+    assert capsys.readouterr().err == ""
+    study._tell_of_others(its, runs[:-2])
+    assert capsys.readouterr().err == (
+        f"{its.out}: {runs[-2].directory.name} and 1 more run: of no cell and seed that is asked for now, so that the table leaves it out\n"
+    )
 
 
 def test_a_fresh_process_gives_its_status_and_passes_a_stop_on():

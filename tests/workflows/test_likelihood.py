@@ -141,6 +141,15 @@ def test_a_sentence_that_the_model_cannot_read_is_named(tmp_path):
         loaded.likelihood(["the " * 49 + "the"])
 
 
+def test_a_text_is_no_store(run):
+    loaded = esnlm.load(run)
+    for text in ("The cats sleep.", "The cats sleep. " * 40):
+        with pytest.raises(
+            InputError, match="no token store lies there: give the folder of one, or a list of sentences$"
+        ):
+            loaded.likelihood(text)
+
+
 def test_a_store_of_another_tokenizer_is_refused(run, tmp_path):
     loaded, other = esnlm.load(run), esnlm.load(run).tokenizer
     other = type(other)("other", other.pattern, dict(list(other.ranks.items())[:-1]))

@@ -57,7 +57,7 @@ def test_white_space_around_a_cell_is_told_of(here, capsys):
     (here / "items.csv").write_text("item,text\n1,The cats run\n2,The cat run \n3, The dog\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "items.csv", "--column", "text"]) == 0
     assert capsys.readouterr().err.startswith(
-        "warning: items.csv:3: white space at an end of the cell, and in 1 more rows, is scored as a part of the sentence"
+        "warning: items.csv:3: white space at an end of the cell, and in 1 more row, is scored as a part of the sentence"
     )
 
 

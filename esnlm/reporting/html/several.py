@@ -66,7 +66,8 @@ def compare_all(runs: Sequence[Material]) -> tuple[list[Comparison], list[str]]:
     of_end = _of_end(first)
     if not of_end:
         steps = ", ".join(f"{name} is of update {its['step']:,}" for name, its in first.reports.items())
-        return [], [f"No report of {first.name} is of its last update, {first.summary['step']:,}: {steps}."]
+        ended = first.summary.get("step", 0)
+        return [], [f"No report of {first.name} is of its last update, {ended:,}, and of its configuration: {steps}."]
     chosen = of_end[0]
     report = first.reports[chosen]
     if report["status"] != "ok":
@@ -167,16 +168,11 @@ def _curves(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
 
 def _phenomena(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
     """Returns accuracies, a row a phenomenon and a column a run, of the runs that have a report like the first one's."""
-    if runs[0].report is None:
+    name = next(iter(_of_end(runs[0])), None)
+    if name is None:
         return None
-    of_end = _of_end(runs[0])
-    name = (of_end or [runs[0].report_file.stem])[0]
     first = runs[0].reports[name]
-    alike = {
-        run.name
-        for run in runs
-        if name in run.reports and _are_alike(run.reports[name], first) and (not of_end or name in _of_end(run))
-    }
+    alike = {run.name for run in runs if name in _of_end(run) and _are_alike(run.reports[name], first)}
     shown = [group for group in groups if all(row["run"] in alike for row in group)]
     if len(shown) < 2:
         return None

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
@@ -73,7 +73,7 @@ def register(name: str, function: Callable) -> type[Topology]:
         can_change = (
             f"topology {name}: argument {argument.name} has a default that can change, {default!r}; give a tuple"
         )
-        require(isinstance(default, Hashable), can_change)
+        require(has_hash(default), can_change)
         annotated = argument.annotation
         kind = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
         fields.append((argument.name, kind, default))
@@ -83,6 +83,15 @@ def register(name: str, function: Callable) -> type[Topology]:
     namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
     made = type(f"topology_{name}", (FunctionTopology,), namespace)
     return dataclasses.dataclass(frozen=True)(made)
+
+
+def has_hash(value: Any) -> bool:
+    """Returns whether a value, and all in it, can never change, so that it can be a part of settings."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _find(name: str, settings: dict[str, Any]) -> Topology:

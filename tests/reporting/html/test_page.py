@@ -123,7 +123,7 @@ def test_runs_are_compared_as_they_are_at_their_ends(make_run):
     assert several.compare_all(asked)[1][0].endswith("by the same scoring: b."), "the first one's report is a.json"
     assert several.compare_all([Material(run) for run in reversed(runs)]) == (
         [],
-        ["No report of early is of its last update, 1,007: blimp-paper is of update 7."],
+        ["No report of early is of its last update, 1,007, and of its configuration: blimp-paper is of update 7."],
     )
 
 
@@ -141,6 +141,8 @@ def test_phenomena_are_those_at_the_ends_of_runs(make_run):
         if section.title == "By phenomenon"
     ]
     assert "Without a report of its end on the same pairs, by the same scoring: early, before." in shown
+    early_first = several.render([Material(run) for run in reversed(runs)], False)
+    assert all(section.title != "By phenomenon" for section in early_first)
     assert ">a</th>" in shown and ">b</th>" in shown and ">early</th>" not in shown
 
 
