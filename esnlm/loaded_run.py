@@ -426,7 +426,8 @@ class Run:
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
             if (problem := self._too_long(len(sequence))) is not None:
-                begins = self.tokenizer.decode(sequence[:12])
+                framing = (self.tokenizer.bos, self.tokenizer.eos)
+                begins = self.tokenizer.decode([each for each in sequence[:12] if each not in framing])
                 raise InputError(f"sequence {i} has {problem}. It begins {begins!r}")
 
     def _too_long(self, ids: int) -> str | None:
