@@ -35,7 +35,7 @@ from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require, whole_number
 from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
-from esnlm.evaluation.sequences import count_unscored, encode, list_texts, sum_log_probs
+from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
 from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
@@ -89,8 +89,7 @@ class Run:
             good, bad = run.log_probs(["The cats sleep.", "The cats sleeps."])
         """
         sequences = encode(sentences, self.tokenizer, scoring)
-        if unscored := count_unscored(sequences, scoring):
-            line = f"{unscored} of {len(sequences)} sentences are one token, which {scoring} does not score: their log-probability is 0"
+        if (line := describe_unscored(sequences, scoring)) is not None:
             warnings.warn(line, stacklevel=2)
         found = sum_log_probs(self.token_log_probs_of(sequences, progress))
         self._warn_of_undefined(found)

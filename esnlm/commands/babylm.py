@@ -2,7 +2,7 @@
 
 import argparse
 
-from esnlm.commands.base import step
+from esnlm.commands.base import SEVERAL, step
 
 HELP = "writes the prediction files of BabyLM's evaluation"
 
@@ -13,13 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", required=True, metavar="DIR", help="the pipeline's folder full_eval or fast_eval")
     add("--out", metavar="DIR", help="the folder of results (default: RUN/evaluation/babylm)")
     add("--model-name", metavar="NAME", help="the model's folder in it (default: the name of the run)")
-    add(
-        "--sets",
-        action="extend",
-        nargs="+",
-        metavar="SET",
-        help="such as blimp_filtered, reading, aoa (default: all in the data)",
-    )
+    add("--sets", **SEVERAL, metavar="SET", help="such as blimp_filtered, reading, aoa (default: all in the data)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--step", type=step, metavar="N", help="this checkpoint, or best (default: the newest, as revision main)"

@@ -19,6 +19,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} (see --help)\n")
 
 
+# How argparse takes an option of several values. Where it is given again, these are added: by its default the last ones alone would count.
+SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+"}
+
+
 def accept_settings(parser: argparse.ArgumentParser) -> None:
     """Lets a command take `--section.key value` for any setting of a configuration, as the list `options.settings`."""
     parser.set_defaults(settings=[])

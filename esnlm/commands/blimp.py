@@ -5,7 +5,7 @@ docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's f
 
 import argparse
 
-from esnlm.commands.base import PROCESS_OPTIONS, STEP, accept_processes, join, step
+from esnlm.commands.base import PROCESS_OPTIONS, SEVERAL, STEP, accept_processes, join, step
 from esnlm.evaluation.conventions import CONVENTIONS
 
 HELP = "scores minimal pairs (BLiMP) with a trained run"
@@ -16,19 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", required=True, metavar="DIR", help="the run directory")
     add(
         "--data",
-        action="extend",
-        nargs="+",
+        **SEVERAL,
         metavar="PATH",
         help="folders or files, or FOLDER/NAME of a paradigm (default: the run's own)",
     )
     add("--good", metavar="COLUMN", help="the column or field of the right sentence (default: sentence_good)")
-    add(
-        "--bad",
-        action="extend",
-        nargs="+",
-        metavar="COLUMN",
-        help="that of the wrong one, or of several (default: sentence_bad)",
-    )
+    add("--bad", **SEVERAL, metavar="COLUMN", help="that of the wrong one, or of several (default: sentence_bad)")
     add("--group", metavar="COLUMN", help="that of the paradigm (default: UID, or the file's name)")
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
     add("--out", metavar="FILE", help="the report, .json (default: DIR/evaluation/blimp-SCORING.json)")

@@ -9,6 +9,7 @@ then. The page says from how many words on the run is ahead of each, in NLL, on 
 import argparse
 from pathlib import Path
 
+from esnlm.commands.base import SEVERAL
 from esnlm.evaluation.conventions import CONVENTIONS
 
 HELP = "draws the learning curve of a run: NLL and minimal pairs by words read"
@@ -18,13 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--store", required=True, type=Path, metavar="STORE", help="the token store whose NLL is measured")
-    add(
-        "--data",
-        action="extend",
-        nargs="+",
-        metavar="PATH",
-        help="minimal pairs, as for `blimp` (default: none are scored)",
-    )
+    add("--data", **SEVERAL, metavar="PATH", help="minimal pairs, as for `blimp` (default: none are scored)")
     add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
     add("--order", type=int, default=5, metavar="N", help="of the largest n-gram model (default: %(default)s)")
     add(

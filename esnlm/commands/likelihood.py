@@ -10,7 +10,7 @@ store: esnlm prepare --input FILE --tokenizer DIR/tokenizer --out STORE, which a
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import STEP, step
+from esnlm.commands.base import SEVERAL, STEP, step
 
 HELP = "measures how likely texts are under a trained run"
 
@@ -18,26 +18,8 @@ HELP = "measures how likely texts are under a trained run"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
-        "--store",
-        dest="stores",
-        action="extend",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="STORE",
-        help="token stores",
-    )
-    add(
-        "--text",
-        dest="texts",
-        action="extend",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="texts, one sentence a line",
-    )
+    add("--store", dest="stores", **SEVERAL, type=Path, default=[], metavar="STORE", help="token stores")
+    add("--text", dest="texts", **SEVERAL, type=Path, default=[], metavar="FILE", help="texts, one sentence a line")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)
     which.add_argument("--untrained", action="store_true", help="the model before its first update")

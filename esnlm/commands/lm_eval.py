@@ -2,7 +2,7 @@
 
 import argparse
 
-from esnlm.commands.base import STEP, step
+from esnlm.commands.base import SEVERAL, STEP, step
 
 HELP = "runs tasks of lm-evaluation-harness with a trained run"
 
@@ -10,21 +10,8 @@ HELP = "runs tasks of lm-evaluation-harness with a trained run"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add(
-        "--tasks",
-        required=True,
-        action="extend",
-        nargs="+",
-        metavar="TASK",
-        help="names of tasks or groups, such as blimp",
-    )
-    add(
-        "--data",
-        action="extend",
-        nargs="+",
-        metavar="PATH",
-        help="BLiMP's .jsonl files, or their folder (default: downloaded)",
-    )
+    add("--tasks", required=True, **SEVERAL, metavar="TASK", help="names of tasks or groups, such as blimp")
+    add("--data", **SEVERAL, metavar="PATH", help="BLiMP's .jsonl files, or their folder (default: downloaded)")
     add("--out", metavar="FILE", help="the results, .json (default: DIR/evaluation/lm-eval/TASKS.json)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from esnlm.commands.base import SEVERAL
+
 HELP = "makes a token store of raw text files"
 
 
@@ -11,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs = (
         "text files (.gz, .bz2, .xz, .zst, .jsonl, .parquet too), folders, patterns, - (standard input), or hf:NAME"
     )
-    add("--input", dest="inputs", action="extend", nargs="+", required=True, metavar="PATH", help=inputs)
+    add("--input", dest="inputs", **SEVERAL, required=True, metavar="PATH", help=inputs)
     add("--field", default="text", help="where a record of JSON lines or Parquet has its text (default: %(default)s)")
     add("--out", type=Path, required=True, metavar="DIR", help="the token store to make")
     add("--tokenizer", default="gpt2", help="gpt2, a folder or tokenizer.json, or train:8192 (default: %(default)s)")

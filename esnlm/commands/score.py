@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from esnlm.commands.base import STEP, step
+from esnlm.commands.base import SEVERAL, STEP, step
 from esnlm.errors import require
 from esnlm.evaluation.conventions import CONVENTIONS
 
@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--sentence",
-        action="extend",
-        nargs="+",
+        **SEVERAL,
         metavar="NAME",
         help="with --word: the columns that tell sentences apart (default: Punkt splits the words)",
     )

@@ -6,7 +6,7 @@ Where the file lists the values of a setting, or seeds, --section.key '[A, B]' a
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import accept_settings, find_config
+from esnlm.commands.base import SEVERAL, accept_settings, find_config
 
 HELP = "trains the runs of a study file and prints their table"
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     part = "train every N-th run only, from number I on, counted from 0: one process of a SLURM array"
     add("--cell", metavar="I/N", help=part)
     elsewhere = "table.json of this study from other machines: the runs in them count as done"
-    add("--finished", type=Path, action="extend", nargs="+", metavar="TABLE", default=[], help=elsewhere)
+    add("--finished", **SEVERAL, type=Path, metavar="TABLE", default=[], help=elsewhere)
     accept_settings(parser)
 
 

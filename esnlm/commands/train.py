@@ -8,7 +8,7 @@ wins over the file. The same command resumes a run that was interrupted.
 import argparse
 from pathlib import Path
 
-from esnlm.commands.base import accept_processes, accept_settings, find_config, join, shipped_configs
+from esnlm.commands.base import SEVERAL, accept_processes, accept_settings, find_config, join, shipped_configs
 
 HELP = "trains a language model; --section.key value sets any setting"
 QUICKSTART = shipped_configs() / "quickstart.yaml"
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traced = "write a trace of these updates, counted from 1, into the run directory (for Perfetto, XProf, TensorBoard)"
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
-    add("--allow-change", action="extend", nargs="+", default=[], metavar="KEY", help=allowed)
+    add("--allow-change", **SEVERAL, default=[], metavar="KEY", help=allowed)
     accept_processes(parser)
     accept_settings(parser)
 

@@ -116,8 +116,7 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
 
     Args:
         given: each a file; a folder, of which all files are taken in the order of their paths (hidden ones not), also in folders that
-            are links; a pattern
-            such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
+            are links; a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
             "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
 
@@ -232,10 +231,11 @@ def _walk(folder: Path, seen: set[Path]) -> Iterator[Path]:
     """
     seen.add(folder.resolve())
     try:
-        entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
         raise InputError(f"{folder}: this folder cannot be read: {error.strerror}") from None
-    for path in sorted(entries, key=Path.is_symlink):  # what is no link first, so that it keeps its own name
+    # What is no link comes first, so that a folder is read under its own name.
+    for path in sorted(entries, key=lambda path: (path.is_symlink(), path.name)):
         _require_no_loose_link(path)
         if path.is_dir() and path.resolve() not in seen:
             yield from _walk(path, seen)

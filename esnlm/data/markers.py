@@ -1,6 +1,9 @@
-"""Marks of other tools in a text, such as `<|endoftext|>` between documents. Here they are read as any other characters, and counted for a warning."""
+"""What a text may hold that was not meant, for a warning: marks of other tools, such as `<|endoftext|>` between documents, which are read
+as any other characters here, and letters that are written with marks of their own.
+"""
 
 import re
+import unicodedata
 from collections import Counter
 
 from esnlm.runs.console import counted
@@ -13,6 +16,22 @@ _ANYWHERE = re.compile(
 )
 # A mark as a whole line: within a line these may be markup, or a part of the text.
 _AS_A_LINE = re.compile(r"</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:BOS|EOS|PAD|SEP|CLS)\]", re.IGNORECASE)
+
+
+FEW = (
+    1e-4  # [ours] of the characters, marks that NFC would join to the letters before them: so many may be single signs
+)
+
+
+def is_decomposed(text: str) -> bool:
+    """Returns whether a text is in another form than Unicode's NFC, as where an é is an e and a mark behind it.
+
+    Example:
+        is_decomposed("Ka\\u0308the schla\\u0308ft.")  # True
+    """
+    if unicodedata.is_normalized("NFC", text):
+        return False
+    return len(text) - len(unicodedata.normalize("NFC", text)) > FEW * len(text)
 
 
 def count_markers(text: str) -> Counter[str]:

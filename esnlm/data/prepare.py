@@ -8,7 +8,6 @@ import hashlib
 import math
 import os
 import time
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -21,7 +20,7 @@ import numpy as np
 from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
 from esnlm.data.inputs import TextInput, describe_names, find_inputs
-from esnlm.data.markers import count_markers, describe_markers
+from esnlm.data.markers import count_markers, describe_markers, is_decomposed
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
@@ -35,7 +34,6 @@ PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took
 # A share that is warned of: of tokens left out where sentences are cut, as of text that was not split into sentences, and of words
 # beyond --max-words.
 MUCH = 0.1
-FEW = 1e-4  # of the characters, marks that NFC would merge: more is text in another form than NFC, and not a few signs
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -100,7 +98,7 @@ def prepare(
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
     digests = [hashlib.sha256() for _ in sources]
     markers: Counter[str] = Counter()
-    merged, characters = [0] * len(sources), [0] * len(sources)  # of each source: marks that NFC would merge, and all
+    decomposed: set[int] = set()  # the numbers of the sources that are not in NFC
     dropped = cut = left_out = 0
     used = ["tiktoken"] + ["nltk"] * (sentences != "line")
     used += ["tokenizers"] * str(tokenizer).startswith("train:")
@@ -111,7 +109,7 @@ def prepare(
             alarm = warn if progress else lambda line: None
             parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, alarm)
         with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
-            chunks = _read(sources, words_left, digests, markers, (merged, characters), _show_progress(size, progress))
+            chunks = _read(sources, words_left, digests, markers, decomposed, _show_progress(size, progress))
             for i, encoded in encode_in_order(
                 chunks, parameters, vocabulary, min_length, max_length, sentences == "file"
             ):
@@ -140,13 +138,10 @@ def prepare(
         _summarize(store, sources, left_out, size, time.monotonic() - began)
     if (line := describe_markers(markers)) is not None:
         warn(f"{store.folder}: {line}")
-    decomposed = [
-        source.name for source, marks, all_ in zip(sources, merged, characters, strict=True) if marks > FEW * all_
-    ]
     if decomposed:
         others = f" and {counted(len(decomposed) - 1, 'more input')}" * (len(decomposed) > 1)
         warn(
-            f"{store.folder}: {decomposed[0]}{others}: not in Unicode's form NFC, as where an é is an e and a mark behind it: its"
+            f"{store.folder}: {sources[min(decomposed)].name}{others}: not in Unicode's form NFC, as where an é is an e and a mark behind it: its"
             " tokens are others than those of the same words in NFC; write the text in NFC first"
         )
     return store
@@ -157,13 +152,12 @@ def _read(
     words_left: Sequence[float],
     digests: Sequence[Any],
     markers: Counter[str],
-    forms: tuple[list[int], list[int]],
+    decomposed: set[int],
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, str]]:
     """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest.
 
-    Counts the markers of the chunks, and in `forms` by source the marks that Unicode's form NFC would merge with the letters before them,
-    and all characters.
+    Counts the markers of the chunks, and adds to `decomposed` each i of which a chunk is not in Unicode's form NFC.
     """
     for i, source in enumerate(sources):
 
@@ -174,9 +168,8 @@ def _read(
         for text in source.chunks(seen):
             if words_left[i] > 0:
                 markers.update(count_markers(text))
-                forms[1][i] += len(text)
-                if not unicodedata.is_normalized("NFC", text):  # a single sign of an old alphabet is enough for that
-                    forms[0][i] += max(len(text) - len(unicodedata.normalize("NFC", text)), 0)
+                if is_decomposed(text):
+                    decomposed.add(i)
                 yield i, text
 
 

@@ -17,7 +17,7 @@ from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.conventions import Convention
 from esnlm.evaluation.judge import Judge
 from esnlm.evaluation.minimal_pairs import Item, sentences_of
-from esnlm.evaluation.sequences import count_unscored, encode, sum_log_probs
+from esnlm.evaluation.sequences import describe_unscored, encode, sum_log_probs
 from esnlm.models.ngrams import NgramModel
 
 FORMAT = "esnlm minimal pairs"
@@ -120,11 +120,8 @@ def evaluate(
         entry.update(phenomenon=first.phenomenon, field=first.field)
     length_only = statistics.sees_length_only(log_prob, tokens - 1)
     status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
-    if unscored := count_unscored(sequences, scoring):
-        warnings.append(
-            f"{unscored} of {len(sentences)} sentences are one token, which {scoring} does not score: their log-probability is 0, above that"
-            " of any other; choose another scoring"
-        )
+    if (line := describe_unscored(sequences, scoring)) is not None:
+        warnings.append(line)
     if status == "collapsed":
         _withhold_accuracies(accuracies)
 

@@ -75,7 +75,8 @@ def read_suite(file: Path) -> list[RegionTest]:
             f"{file}: not a test suite: it needs meta, predictions with formulas, and items with conditions and regions, as"
             " SyntaxGym's have them"
         ) from None
-    require(not twice, f"{file}: {(twice or [''])[0]} stands twice; give each a name of its own")
+    if twice:
+        raise InputError(f"{file}: {twice[0]} stands twice; give each a name of its own")
     require(metric in ("sum", ["sum"]), f"{file}: meta.metric is {json.dumps(metric)}: only sum is known")
     require(bool(texts and items), f"{file}: a test suite without predictions or without items")
     found = []

@@ -57,14 +57,20 @@ def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.nd
     return [np.array(before + list(ids) + after, np.int32) for ids in tokenizer.encode_batch(texts)]
 
 
-def count_unscored(sequences: Sequence[np.ndarray], scoring: str) -> int:
-    """Returns how many sentences are a single token that a convention does not score, since none stands before it.
+def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | None:
+    """Returns the line on sentences of a single token that a convention does not score, since none stands before it; None without any.
 
     Args:
         sequences: from `encode`.
         scoring: the name of the convention.
     """
-    return 0 if conventions.get(scoring).bos else sum(len(ids) == 1 for ids in sequences)
+    unscored = sum(len(ids) == 1 for ids in sequences)
+    if conventions.get(scoring).bos or not unscored:
+        return None
+    return (
+        f"{unscored} of {len(sequences)} sentences are one token, which {scoring} does not score: their log-probability is 0, above that of"
+        " any other; choose another scoring"
+    )
 
 
 def sum_log_probs(token_log_probs: Iterable[np.ndarray]) -> np.ndarray:

@@ -15,7 +15,7 @@ from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
 from esnlm.reservoir.spectrum import spectral_radius
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
-from esnlm.reservoir.topology.function import FunctionTopology, has_hash, register
+from esnlm.reservoir.topology.function import FunctionTopology, is_hashable, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 from esnlm.rng import Stream, seed_sequence
 
@@ -46,13 +46,11 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
         for key in settings:
             require(key in known, f"topology {kind} has no setting {key!r}: choose {', '.join(known) or 'none'}")
         made: Any = TOPOLOGIES[kind]
-        if issubclass(
-            made, FunctionTopology
-        ):  # whose arguments may be anything that its function takes, and that has a hash
+        if issubclass(made, FunctionTopology):  # whose arguments may be anything hashable
             settings = {key: _as_tuples(value) for key, value in settings.items()}
             for key, value in settings.items():
                 line = f"topology {kind}: {key} is {value!r}: give a number, a text, or a tuple of them"
-                require(has_hash(value), line)
+                require(is_hashable(value), line)
             return made(**settings), False
         return config_io.section("topology", made, settings, f"topology {kind}"), False
     require(callable(given), f"topology is {given!r}: give a name, settings or a function")

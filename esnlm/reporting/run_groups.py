@@ -5,7 +5,6 @@ Such runs can be one row of a table, or one line of a picture: the mean over see
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from esnlm.errors import InputError, require
 from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
+from esnlm.runs.manifest import file_sha256
 from esnlm.runs.small_file import read_small
 from esnlm.training.settings import hash_settings
 
@@ -49,7 +49,7 @@ def identify(run: Path) -> dict:
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},
         "settings_sha256": hash_settings(experiment),
-        "config_sha256": hashlib.sha256(directory.config.read_bytes()).hexdigest(),
+        "config_sha256": file_sha256(directory.config),
         "tokenizer_sha256": _tokenizer_sha256(directory),
         "parent": experiment.parent.run,
         "summary": directory.read_summary(),

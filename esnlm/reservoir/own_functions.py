@@ -5,6 +5,7 @@ largest value of all sequences would make a sentence's NLL depend on those that 
 elementwise by its contract, on which the cut of a reservoir by unit relies; an update rule may read other units.
 """
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -32,20 +33,21 @@ def check_own_functions(activation: str, update_rule: str, units: int) -> None:
     if not is_built_in(activation):
         called = f"activation {own_name('activation', activation)}"
         advice = "write it with functions of jax.numpy, elementwise; what reads other units is an update_rule"
-        for unit in (0, units - 1):  # a sum from above does not see the last one, nor one from below the first
-            changed = np.zeros((units, SEQUENCES), bool)
-            changed[unit, 1] = True
-            _check(called, advice, "entry", lambda x, leak: f(x), changed)
+        parts = np.zeros((2, units, SEQUENCES), bool)
+        parts[0, 0, 1] = parts[1, -1, 1] = (
+            True  # a sum from above does not see the last unit, nor one from below the first
+        )
+        _check(called, advice, "entry", lambda x, leak: f(x), parts)
     if not is_built_in(update_rule):
         called = f"update_rule {own_name('update_rule', update_rule)}"
-        changed = np.zeros((units, SEQUENCES), bool)
-        changed[:, 1] = True
+        parts = np.zeros((1, units, SEQUENCES), bool)
+        parts[0, :, 1] = True
         advice = "write it with functions of jax.numpy"
-        _check(called, advice, "sequence", lambda x, leak: rule.step(x, x[::-1], leak, f, 1.0), changed)
+        _check(called, advice, "sequence", lambda x, leak: rule.step(x, x[::-1], leak, f, 1.0), parts)
 
 
 def _check(
-    called: str, advice: str, part: str, function: Callable[[jax.Array, jax.Array], jax.Array], changed: np.ndarray
+    called: str, advice: str, part: str, function: Callable[[jax.Array, jax.Array], jax.Array], parts: np.ndarray
 ) -> None:
     """Tries a function, and tries it again with other values in one part of its argument, which may change no other part.
 
@@ -54,9 +56,9 @@ def _check(
         advice: ends the error.
         part: what the error calls a part of the argument.
         function: from an array (N, sequences) and leaks (N, 1) to an array (N, sequences).
-        changed: the part, (N, sequences) bool.
+        parts: which entries are changed together, (tries, N, sequences) bool.
     """
-    shape, leak = changed.shape, np.full((len(changed), 1), 0.5, np.float32)
+    shape, leak = parts.shape[1:], np.full((parts.shape[1], 1), 0.5, np.float32)
     try:
         given = jax.ShapeDtypeStruct(shape, jnp.float32), jax.ShapeDtypeStruct(leak.shape, jnp.float32)
         made = getattr(jax.eval_shape(lambda x, leak: function(x, leak), *given), "shape", None)
@@ -67,9 +69,11 @@ def _check(
         raise InputError(f"{called} fails on an array of the shape {shape}: {type(error).__name__}: {line}") from error
     require(made == shape, f"{called} makes {made} of an array of the shape {shape}: {advice}")
     run = jax.jit(lambda x, leak: function(x, leak))
-    x = np.linspace(-1, 1, changed.size, dtype=np.float32).reshape(shape)
-    before = np.asarray(run(x, leak))[~changed]
-    for value in (2.0, -2.0):  # a largest value sees the one, a least value the other
-        after = np.asarray(run(np.where(changed, np.float32(value), x), leak))[~changed]
-        apart = np.array_equal(before, after, equal_nan=True)
+    x = np.linspace(-1, 1, parts[0].size, dtype=np.float32).reshape(shape)
+    before = np.asarray(run(x, leak))
+    for changed, value in itertools.product(
+        parts, (2.0, -2.0)
+    ):  # a largest value sees the one, a least value the other
+        after = np.asarray(run(np.where(changed, np.float32(value), x), leak))
+        apart = np.array_equal(before[~changed], after[~changed], equal_nan=True)
         require(apart, f"{called} mixes what must stay apart, one {part} with another: {advice}")

@@ -53,10 +53,7 @@ def examine(part: Part, outcome: Outcome | None) -> Finding:
         )
         for one, other in pairs
     )
-    reason = _reservations(cells, part)
-    shared = min(len(each.values) for each in differences)
-    if shared < verdict.FEWEST_SEEDS and "seeds" not in reason:
-        reason = "; ".join(filter(None, [f"two cells share {counted(shared, 'seed')} only", reason]))
+    reason = _reservations(cells, part, min(len(each.values) for each in differences))
     return Finding(part, verdict.judge_differences(differences), here, reason, differences)
 
 
@@ -105,11 +102,7 @@ def _find_missing(part: Part, chosen: Sequence[Sequence[Cell]], outcome: Outcome
         for name in selection.cells:
             if name not in outcome.cells:
                 return f"{part.study} has no cell {name}"
-        keys = (
-            {key for cell in cells for key in cell.values if is_named(selection.along, key)}
-            if selection.along
-            else set()
-        )
+        keys = {key for cell in cells for key in cell.values if is_named(selection.along, key)}
         if len(keys) > 1:
             return f"{selection.along} is the end of {' and '.join(sorted(keys))} in {part.study}: name one of them in full"
         if len(cells) < fewest:
@@ -133,11 +126,19 @@ def _find_other_axes(axis: str, cells: Sequence[Cell]) -> list[str]:
     return [key for key in keys if any(point.get(key) != points[0].get(key) for point in points)]
 
 
-def _reservations(cells: Sequence[Cell], part: Part) -> str:
-    """Returns what a reader of the verdict has to know of the runs: too few seeds, and runs that are left out; or ""."""
+def _reservations(cells: Sequence[Cell], part: Part, shared: int = verdict.FEWEST_SEEDS) -> str:
+    """Returns what a reader of the verdict has to know of the runs: too few seeds, and runs that are left out; or "".
+
+    Args:
+        cells: that the verdict is of.
+        part: the sentence.
+        shared: the fewest seeds that two cells of a difference have in common.
+    """
     found = []
     if any(len(cell.measured(part.measure)) < verdict.FEWEST_SEEDS for cell in cells):
         found.append(f"fewer than {verdict.FEWEST_SEEDS} seeds")
+    elif shared < verdict.FEWEST_SEEDS:
+        found.append(f"two cells share {counted(shared, 'seed')} only")
     lacking = sum(len(cell.runs) - len(cell.measured(part.measure)) for cell in cells)
     if lacking:  # such as the accuracy of a model that has collapsed
         left_out = "run without this measure is" if lacking == 1 else "runs without this measure are"

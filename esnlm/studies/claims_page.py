@@ -6,7 +6,7 @@ from pathlib import Path
 from esnlm.errors import InputError, require
 from esnlm.reporting.mean_text import format_value
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.atomic import write_file
+from esnlm.runs.atomic import require_writable, write_file
 from esnlm.studies import made_from, outcomes, verdict
 from esnlm.studies.claims import Finding, digits_of, examine
 from esnlm.studies.claims_file import Claim, read_claims
@@ -47,7 +47,7 @@ def write_page(folder: Path, file: Path, out: Path | None, command: str) -> str:
         raise InputError(f"{folder}: {message}")
     page = render(claims, found, command)
     if out is not None:
-        require(not out.is_dir(), f"{out}: a folder; name a file with --out")
+        require_writable(out)
         if out.exists() and not out.read_bytes().startswith(TITLES):
             raise InputError(f"{out}: exists and is no page of claims; name another file with --out")
         write_file(out, page)

@@ -144,10 +144,10 @@ def make_runs(grid: Grid, overrides: Sequence[str] = ()) -> list[GridRun]:
         InputError: a configuration cannot be used, or two cells come to the same one.
     """
     set_by_file = {"run", "seed"}.union(*(cell.settings for cell in grid.cells))
+    lists = {"seed"}.union(*(cell.values for cell in grid.cells))  # what a list on the command line may replace
     for argument in overrides:
         key = argument.partition("=")[0].removeprefix("--")
         is_ours = argument.startswith("--") and any(overlap(key, each) for each in set_by_file)
-        lists = {"seed"}.union(*(cell.values for cell in grid.cells))
         advice = f", or give a list, as --{key} '[{argument.partition('=')[2] or '...'}]'" if key in lists else ""
         require(not is_ours, f"command line: --{key} is for {grid.file} to set: change it there{advice}")
     for base in dict.fromkeys(cell.base for cell in grid.cells):

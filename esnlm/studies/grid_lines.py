@@ -17,7 +17,6 @@ class Point(NamedTuple):
     error: float
     diverged: bool
     measured: int  # runs that the mean is of
-    runs: int  # of the cell that are finished
 
 
 def find_axis(cells: list[dict[str, Any]]) -> str | None:
@@ -49,14 +48,13 @@ def make_lines(
         if found is None:
             continue
         others = [f"{names[name]} {value}" for name, value in cell["values"].items() if name != key]
-        level = cell["cell"] + f" without {key.rpartition('.')[2]}" * (
-            cell["cell"] in cases
-        )  # no point of the line of that name
-        name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else level
+        name = ", ".join([cell["case"]] * bool(cell["case"]) + others) if key in cell["values"] else cell["cell"]
+        if key not in cell["values"] and name in cases:  # it is no point of the line that is called so
+            name += f" without {key.rpartition('.')[2]}"
         x = to_number(cell["values"].get(key, math.nan))
         error = found[1] if found[1] is not None and math.isfinite(found[1]) else 0.0
         diverged = any(run["status"] == "diverged" for run in cell["runs"])
-        point = Point(math.nan if x is None else x, found[0], error, diverged, count, len(cell["runs"]))
+        point = Point(math.nan if x is None else x, found[0], error, diverged, count)
         lines.setdefault(name, []).append(point)
     return {name: sorted(points) for name, points in lines.items()}
 

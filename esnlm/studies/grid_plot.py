@@ -85,15 +85,11 @@ def _plot_line(axes: "Axes", points: Sequence[Point], colour: str, label: str, s
             "capsize": 2,
         }
         axes.errorbar(x, means, errors, linestyle=dashes, zorder=3 + solid, **style, **marks)
-        diverged = [p for p in points if p.diverged] if solid else []
-        finite, beyond = (
-            [p for p in diverged if math.isfinite(p.mean)],
-            [p for p in diverged if not math.isfinite(p.mean)],
-        )
-        if finite:
-            axes.scatter([p.x for p in finite], [p.mean for p in finite], **CROSS)
-        if beyond:  # at the upper edge: the line is broken there
-            axes.scatter([p.x for p in beyond], [0.97] * len(beyond), transform=axes.get_xaxis_transform(), **CROSS)
+        for point in points:
+            if solid and point.diverged and math.isfinite(point.mean):
+                axes.scatter([point.x], [point.mean], **CROSS)
+            elif solid and point.diverged:  # at the upper edge: the line is broken there
+                axes.scatter([point.x], [0.97], transform=axes.get_xaxis_transform(), **CROSS)
     return [p.mean for p in points]
 
 

@@ -24,8 +24,7 @@ def write_results(search: Search, trials: Sequence[Trial], command: str) -> None
     """Writes table.md, .tex, .csv and .json, table.png and best.yaml as they stand now."""
     ranked = rank(search, trials)
     measures = {trial.number: measure(search, trial.number) for trial in ranked if trial.state == "complete"}
-    finite = [trial for trial in ranked if trial.state == "complete" and math.isfinite(trial.objective or 0.0)]
-    best = finite[0] if finite else None
+    best = next((trial for trial in ranked if trial.state == "complete" and _is_finite(trial.objective)), None)
     with folder.held(search.out):
         picture = plot_search(search, trials)
         if picture is not None:
@@ -74,6 +73,10 @@ def write_results(search: Search, trials: Sequence[Trial], command: str) -> None
         }
         files["table.json"] = json_text(tree)
         write_files({search.out / name: content for name, content in files.items()})
+
+
+def _is_finite(objective: float | None) -> bool:
+    return objective is not None and math.isfinite(objective)
 
 
 def rank(search: Search, trials: Sequence[Trial]) -> list[Trial]:

@@ -31,12 +31,8 @@ from esnlm.training import plan
 from esnlm.training.settings import MAY_CHANGE, require_same
 from esnlm.workflows.train import INTERRUPTED
 
-BOTTLENECK_KINDS = (
-    "alignment",
-    "coordinate_check",
-    "exponents",
-    "training_curves",
-)  # another program runs such studies
+# Another program runs such studies.
+BOTTLENECK_KINDS = ("alignment", "coordinate_check", "exponents", "training_curves")
 KINDS = ("grid", "search", *BOTTLENECK_KINDS)
 
 
@@ -339,14 +335,17 @@ def _tell_of_others(grid: Grid, runs: Sequence[GridRun]) -> None:
 
 def _show_plan(runs: list[GridRun], unfinished: list[GridRun], flops: Mapping[Path, float]) -> None:
     """Prints each run, its state and the least time that it takes."""
+    trained = {run.directory for run in unfinished if RunDirectory(run.directory).read_summary() is not None}
     seconds = {
-        run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision) for run in unfinished
+        run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision)
+        for run in unfinished
+        if run.directory not in trained
     }
+    states = dict.fromkeys((run.directory for run in runs), "done") | dict.fromkeys(trained, "score")
     for run in runs:
-        directory = RunDirectory(run.directory)
-        state = "done" if run.directory not in seconds else "begun" if directory.config.exists() else "to do"
-        if state == "begun" and directory.read_summary() is not None:
-            state, seconds[run.directory] = "score", 0.0  # trained, and not scored on the minimal pairs yet
+        if run.directory in seconds:
+            states[run.directory] = "begun" if RunDirectory(run.directory).config.exists() else "to do"
+        state = states[run.directory]
         print(f"{state:6} {clock(seconds[run.directory]) if state != 'done' else '':>10}  {run.directory}")
     total, finished = clock(sum(seconds.values())), len(runs) - len(unfinished)
     print(f"{finished} of {len(runs)} runs are done; the rest takes {total} at best, by the speed of")

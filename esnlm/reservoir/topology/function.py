@@ -73,7 +73,7 @@ def register(name: str, function: Callable) -> type[Topology]:
         can_change = (
             f"topology {name}: argument {argument.name} has a default that can change, {default!r}; give a tuple"
         )
-        require(has_hash(default), can_change)
+        require(is_hashable(default), can_change)
         annotated = argument.annotation
         kind = type(default) if annotated is argument.empty or isinstance(annotated, str) else annotated
         fields.append((argument.name, kind, default))
@@ -85,8 +85,8 @@ def register(name: str, function: Callable) -> type[Topology]:
     return dataclasses.dataclass(frozen=True)(made)
 
 
-def has_hash(value: Any) -> bool:
-    """Returns whether a value, and all in it, can never change, so that it can be a part of settings."""
+def is_hashable(value: Any) -> bool:
+    """Returns whether a value has a hash, as settings must: that of a tuple is made of the hashes of all in it."""
     try:
         hash(value)
     except TypeError:

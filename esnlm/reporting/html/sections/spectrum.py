@@ -29,10 +29,10 @@ def render(run: Material) -> Html | None:
     decay = model.reservoir.decay
     found = [_layer(layer, i, layers, decay) for i, layer in enumerate(run.loaded.model.reservoir.layers)]  # type: ignore[attr-defined]
     shifted = model.reservoir.update_rule == "residual_shift"
+    step = "(I − diag(a)) O + diag(a) W_rec, O the cyclic shift" if shifted else "I − diag(a) + diag(a) W_rec"
     explained = (
         "Eigenvalues in the complex plane. Beside W_rec stands what a time step does near the state 0, where the leaks a"
-        f" count: {'(I − diag(a)) O' if shifted else 'I − diag(a)'} + diag(a) W_rec{', O the cyclic shift' if shifted else ''}. An"
-        " eigenvalue close to 1 is a slow memory."
+        f" count: {step}. An eigenvalue close to 1 is a slow memory."
     )
     return join(*found, note(explained))
 
