@@ -433,7 +433,8 @@ class Run:
         """Returns what is wrong with a sequence of so many ids and what to do, or None where there is room for it."""
         longest = self.config.model.longest
         if longest is not None and ids - 1 > longest:
-            return f"{ids} ids: this model reads at most {longest} + 1; shorten it"
+            most = f"this model reads at most {longest} + 1"
+            return f"{ids} ids: {most}; shorten it, or use `esnlm score`, which reads windows"
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
             room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
             return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"

@@ -1121,6 +1121,11 @@ TABLE = {
             "s3://bucket/run: a learning curve reads all checkpoints; copy the run to this machine first",
         ),
         Row(
+            "a convention, and nothing to score by it",
+            f"{CURVE} --scoring lm-eval",
+            "--scoring lm-eval: no minimal pairs are scored; name them with --data",
+        ),
+        Row(
             "no such pairs",
             f"{CURVE} --data none.jsonl",
             "none.jsonl: no such file or folder of minimal pairs",

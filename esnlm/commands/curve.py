@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", required=True, metavar="DIR", help="the run directory")
     add("--store", required=True, type=Path, metavar="STORE", help="the token store whose NLL is measured")
     add("--data", **SEVERAL, metavar="PATH", help="minimal pairs, as for `blimp` (default: none are scored)")
-    add("--scoring", default="paper", choices=list(CONVENTIONS), help="the convention (default: %(default)s)")
+    add("--scoring", choices=list(CONVENTIONS), help="the convention, with --data (default: paper)")
     add("--order", type=int, default=5, metavar="N", help="of the largest n-gram model (default: %(default)s)")
     add(
         "--out",

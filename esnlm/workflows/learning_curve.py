@@ -39,7 +39,7 @@ def measure_curve(
     run: str | Path,
     store: Path,
     data: Sequence[str | Path] | None = None,
-    scoring: str = "paper",
+    scoring: str | None = None,
     order: int = 5,
     out: Path | None = None,
     overwrite: bool = False,
@@ -53,7 +53,7 @@ def measure_curve(
         run: the run directory.
         store: the token store whose NLL is measured.
         data: minimal pairs; None: none are scored.
-        scoring: the name of their convention.
+        scoring: the name of their convention; None: paper.
         order: n of the largest n-gram model, at least 2.
         out: the JSON file; None: RUN/evaluation/curve/curve.json.
         overwrite: whether to replace what is there. Everything is measured again then.
@@ -66,6 +66,8 @@ def measure_curve(
         InputError: the run, its training store, the text, the pairs or the place of the figures is not usable, or the run
             is named by a URL.
     """
+    require(scoring is None or bool(data), f"--scoring {scoring}: no minimal pairs are scored; name them with --data")
+    scoring = scoring or "paper"
     conventions.get(scoring)
     require(order >= 2, f"--order {order}: give 2 (a bigram model) or more")
     require(not is_url(run), f"{run}: a learning curve reads all checkpoints; copy the run to this machine first")
