@@ -290,7 +290,7 @@ class Run:
         """
         found = []
         for ids in encode(sentences, self.tokenizer, "paper"):
-            self._require_readable([ids])
+            self._require_readable([ids], reads_last=True)  # EOS, which scoring only predicts
             found.append(np.asarray(self._features_of(ids))[:, : self.config.model.states_in_features])
         return found
 
@@ -419,22 +419,29 @@ class Run:
         model = self._ready if self._placement is None else self.model  # The former is one copy, on one device.
         return model.readout_arrays(self.model.params)
 
-    def _require_readable(self, sequences: list[np.ndarray]) -> None:
-        """Raises an InputError for a sequence that this model, or the memory for its states, has no room for."""
+    def _require_readable(self, sequences: list[np.ndarray], reads_last: bool = False) -> None:
+        """Raises an InputError for a sequence that this model, or the memory for its states, has no room for.
+
+        Args:
+            sequences: the ids.
+            reads_last: whether the model reads the last of them, too.
+        """
         for i, sequence in enumerate(sequences):
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
-            if (problem := self._too_long(len(sequence))) is not None:
+            if (problem := self._too_long(len(sequence), reads_last)) is not None:
                 framing = (self.tokenizer.bos, self.tokenizer.eos)
                 begins = self.tokenizer.decode([each for each in sequence[:12] if each not in framing])
                 raise InputError(f"sequence {i} has {problem}. It begins {begins!r}")
 
-    def _too_long(self, ids: int) -> str | None:
+    def _too_long(self, ids: int, reads_last: bool = False) -> str | None:
         """Returns what is wrong with a sequence of so many ids and what to do, or None where there is room for it."""
         longest = self.config.model.longest
-        if longest is not None and ids - 1 > longest:
-            most = f"this model reads at most {longest} + 1"
-            return f"{ids} ids: {most}; shorten it, or use `esnlm score`, which reads windows"
+        if longest is not None and ids - (not reads_last) > longest:
+            most = f"this model reads at most {longest}"
+            if reads_last:
+                return f"{ids} ids: {most}; shorten it"
+            return f"{ids} ids: {most} + 1; shorten it, or use `esnlm score`, which reads windows"
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
             room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
             return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
@@ -474,6 +481,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     if is_url(run):
         if step == "best":
             with run_copy(run, untrained=True) as folder:
+                ended = RunDirectory(folder).read_summary() is not None
+            with run_copy(run, untrained=ended) as folder:  # While it goes on, its newest checkpoint knows.
                 step = _best_step(RunDirectory(folder))
         with run_copy(run, step, untrained) as folder:
             return load(folder, step, untrained, averaged)
@@ -497,6 +506,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     with in_host_memory(placement is not None and placement.units > 1):
         model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
+        imported = f"{directory.path}: this model was imported: how it was before its training is not known"
+        require(experiment.data.has_corpus, imported)
         if experiment.parent.run is not None:
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)

@@ -1,7 +1,8 @@
 """Random numbers by name: every part of a run takes them from another stream.
 
 A stream is a NumPy generator that is seeded with the run's seed and the number of the stream. Changing one part of a
-model therefore leaves the random numbers of every other part as they were. The numbers below are part of what a seed
+model therefore leaves the random numbers of every other part as they were. Of a deep readout all trained arrays are one part:
+another n-gram table or gated network draws those behind it anew. The numbers below are part of what a seed
 means: a number that is in use must never change, and a new part takes a new number.
 
 Measurements on a run are no part of it, and have a seed of their own. A diagnosis takes its numbers from a stream, too, so that what

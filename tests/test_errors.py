@@ -977,6 +977,11 @@ TABLE = {
             "run: it has no report evaluation/blimp-lm-eval.json; make it with eval_blimp.py --run",
         ),
         Row(
+            "nothing to overwrite",
+            "python -m esnlm report run --overwrite",
+            "--overwrite: tables and pages replace what is theirs without it; give it with --plot",
+        ),
+        Row(
             "a scoring where all are shown",
             "python -m esnlm report run --scoring lm-eval",
             "--scoring: the table by run has every report; give it with --by or --html",
@@ -1849,6 +1854,11 @@ TABLE = {
             f"{BLIMP} --coordinator node1 --processes 2 --process 0",
             "--coordinator is 'node1': give the name or address of the machine of process 0 and a free port there, as"
             " HOST:PORT",
+        ),
+        Row(
+            "no time that ends",
+            f"{SEVERAL} 127.0.0.1:9 --processes 2 --process 1 --wait inf",
+            "--wait is inf: it must be seconds from 0 to 10,000,000",
         ),
         Row(
             "nobody at the coordinator",

@@ -150,7 +150,7 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
 def plot_contraction(curves: dict[str, DistanceCurve], file: str | Path) -> str | None:
     """Plots distance against time steps to a PNG file: geometric mean over slots, their range, and the fits, dashed.
 
-    A curve that ends at a triangle is exactly 0 in some slot from the next step on.
+    A curve that ends at a triangle is exactly 0 in some slot from the next step on, or no longer finite.
 
     Returns:
         None, or the line that says why there is no picture.

@@ -14,13 +14,14 @@ from scipy.sparse.linalg import svds
 
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.reservoir.linearisation import linearise
+from esnlm.reservoir.linearisation import is_known, linearise
 from esnlm.reservoir.spectrum import spectral_radius
 
 DENSE_LIMIT = 512  # units; up to here LAPACK computes the singular values
 SIGMA_TOLERANCE = 1e-6  # relative, for ARPACK
 # The accuracy of `spectral_radius`. A value closer than this to a proposition's bound decides nothing.
 MARGIN = 1e-3
+ROUNDING = 1e-6  # relative: leaks are float32, so that 0.8 is 0.80000001
 START_SEED = 0  # of the start vectors of the iterations
 
 Matrix: TypeAlias = scipy.sparse.csr_array | np.ndarray
@@ -34,7 +35,7 @@ class Theory:
     reason: str  # one sentence
     sigma_max: float  # largest singular value of W
     radius: float  # largest |eigenvalue| of W
-    linear_radius: float  # largest |eigenvalue| of the linearisation at 0, I - alpha diag(a) + diag(a) W
+    linear_radius: float | None  # largest |eigenvalue| of reservoir/linearisation.py, None where that is not known
     empty_tokens: int  # tokens that drive no unit: their column of W_in, or W_in d, is 0
 
 
@@ -72,11 +73,13 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     empty, at_rest = _count_empty_tokens(reservoir.layers[0]), int((a == 0).sum())
 
     of = "sigma_max(W)" if len(leaks) == 1 else f"the largest sigma_max(W) of {len(leaks)} layers"
-    is_below, is_convex = sigma < decay * (1 - MARGIN), decay * a.max() <= 1  # the two conditions of (a)
+    is_below = sigma < decay * (1 - MARGIN)  # the two conditions of (a)
+    is_convex = decay * a.max() <= 1 + ROUNDING
     not_a = f"{of} = {sigma:.4g} is not below {decay:g} (proposition 3a)"
     if is_below:
         not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a says nothing"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
+    known = all(is_known(activation, layer.update_rule) for layer in reservoir.layers)
     rules = {layer.update_rule for layer in reservoir.layers} - {"leaky_output", "leaky_membrane"}
     if own := sorted(({activation} - {"tanh", "relu"}) | rules):
         verdict, reason = "undecided", f"nothing was derived for {' and '.join(own)}"
@@ -104,7 +107,7 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
             "undecided",
             f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)",
         )
-    return Theory(verdict, reason, sigma, radius, linear, empty)
+    return Theory(verdict, reason, sigma, radius, linear if known else None, empty)
 
 
 def sigma_max(matrix: Matrix, *, seed: int) -> float:

@@ -21,6 +21,7 @@ from esnlm.errors import InputError, require
 from esnlm.versions import version
 
 WAIT = 300.0  # seconds, where the command line says nothing
+LONGEST_WAIT = 10_000_000  # seconds: what a socket takes for a time
 ALONE = "to run alone, give --processes 1"
 
 
@@ -56,6 +57,7 @@ def join(
 
 def find_place(coordinator: str | None, processes: int | None, process: int | None, wait: float) -> Place | None:
     """Returns the place of this process, or None where it is alone. See `join`."""
+    require(0 <= wait <= LONGEST_WAIT, f"--wait is {wait:g}: it must be seconds from 0 to {LONGEST_WAIT:,}")
     given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
     missing = [name for name, value in given.items() if value is None]
     if processes == 1 and process in (None, 0):

@@ -174,6 +174,10 @@ def read_reading(file: Path) -> Reading:
             bool(rows) and column in rows[0], f"{file}: column {column!r} is missing: copy the pipeline's data again"
         )
 
+    for number, row in enumerate(rows, 1):
+        short = [column for column in ("item", "word", "prev_item", "prev_word") if row[column] is None]
+        require(not short, f"{file}: row {number}: it ends before column {short[:1]}: copy the pipeline's data again")
+
     def figure(number: int, column: str) -> float:
         cell = rows[number][column] or ""
         try:

@@ -4,7 +4,7 @@ The harness reads BLiMP from the Hugging Face Hub. Here each of its task configu
 of its data: the pairs are handed over in memory, so that no network is used and no cache is written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,10 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
     import lm_eval.tasks
 
     # All the harness's files are thousands, and take half a minute to read.
-    blimp_only = all(name == GROUP or name.startswith(PREFIX) for name in names)
     folder = Path(lm_eval.tasks.__file__).parent / GROUP
+    # The harness has others that begin alike, such as blimp_nl.
+    of_blimp = {PREFIX + file.stem for file in folder.glob("*.yaml")}
+    blimp_only = {GROUP, *of_blimp}.issuperset(names)
     manager = lm_eval.tasks.TaskManager(include_defaults=not blimp_only, include_path=folder if blimp_only else None)
     for name in names:
         if name not in manager.task_index and not Path(name).is_file():
@@ -39,7 +41,7 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
                 f"task {name!r}: lm-evaluation-harness {metadata.version('lm_eval')} has no such task: `lm-eval ls tasks`"
                 " lists them"
             )
-    specs = list(names) if pairs is None else _on_local_files(names, manager, pairs)
+    specs = list(names) if pairs is None else _on_local_files(names, of_blimp, manager, pairs)
     try:
         return dict(manager.load(specs))
     except ValueError as error:
@@ -50,7 +52,7 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
         raise InputError(f"tasks {', '.join(names)}: the harness cannot fetch their data: {error}") from None
 
 
-def _on_local_files(names: Sequence[str], manager: Any, pairs: Sequence[Pair]) -> list[Any]:
+def _on_local_files(names: Sequence[str], of_blimp: Set[str], manager: Any, pairs: Sequence[Pair]) -> list[Any]:
     """Returns what to load for each name: BLiMP's tasks and their group with local data, and any other name itself."""
     from lm_eval.api.group import Group
     from lm_eval.config.group import GroupConfig
@@ -59,7 +61,7 @@ def _on_local_files(names: Sequence[str], manager: Any, pairs: Sequence[Pair]) -
     for pair in pairs:
         by_paradigm.setdefault(pair.uid, []).append(pair)
     group = dict(manager.task_index[GROUP].cfg) if GROUP in names else {"task": []}
-    wanted = [*group["task"], *(name for name in names if name.startswith(PREFIX))]
+    wanted = [*group["task"], *(name for name in names if name in of_blimp)]
     # Only as the member of a group is a task of the harness completed by settings of ours.
     known = [task for task in wanted if task in manager.task_index]
     none = f"--data has minimal pairs for BLiMP's tasks, and {', '.join(names)} has none of these: leave it out"

@@ -148,7 +148,12 @@ class Readout:
             return float(self._log_probs(h)[np.arange(len(y)), y].mean())
         shape = (len(h),) if self._flat else (len(h), outputs)
         require(y.shape == shape, f"targets have the shape {y.shape}: it must be {shape}, as in the fit")
-        return float(1 - np.sum((y - self._numbers(h)) ** 2) / np.sum((y - y.mean(axis=0)) ** 2))
+        variation = np.sum((y - y.mean(axis=0)) ** 2)
+        require(
+            bool(variation > 0),
+            "targets do not vary: R^2 is the share of their variance that is explained, and there is none",
+        )
+        return float(1 - np.sum((y - self._numbers(h)) ** 2) / variation)
 
     def _each(self, states: Any, compute: Callable[[np.ndarray], np.ndarray]) -> Any:
         several = isinstance(states, list | tuple)

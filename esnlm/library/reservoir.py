@@ -34,6 +34,7 @@ from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
+from esnlm.reservoir.arrays import bcoo
 from esnlm.reservoir.own_functions import check_own_functions
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.given import Given
@@ -203,8 +204,10 @@ class Reservoir:
             topology=Given(),
             input_connectivity=1.0,
         )
-        nothing = np.zeros((size, size), np.float32), np.zeros((size, columns), np.float32), np.ones(size, np.float32)
-        blank = cls(config, cells.Reservoir(*nothing, **config.dynamics), reads_tokens)
+        # They are sparse: dense zeros may be gigabytes where the matrices are not.
+        nothing = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
+        matrices = bcoo(*nothing, (size, size)), bcoo(*nothing, (size, columns))
+        blank = cls(config, cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics), reads_tokens)
         return blank.replace(w_rec=w_rec, w_in=w_in, leak=leak)
 
     @classmethod
@@ -272,7 +275,7 @@ class Reservoir:
             changes |= {
                 "input_weights": "random",
                 "input_connectivity": share,
-                "input_scale": float(np.sqrt(np.mean(np.square(entries)))),
+                "input_scale": float(np.sqrt(np.mean(np.square(entries, dtype=np.float64)))),
             }
         if leak is not None:
             decay = 1.0 if config.continuous is None else config.continuous.decay

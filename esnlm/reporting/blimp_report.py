@@ -175,6 +175,16 @@ def require_place(
     _make_folder(path.parent)
 
 
+def is_of_other_pairs(path: Path, data_sha256: str) -> bool:
+    """Tells whether a report is there that is of other pairs, or that cannot be read, so that it must not be replaced unasked."""
+    if not path.exists():
+        return False
+    try:
+        return bool(read(path)["data"]["sha256"] != data_sha256)
+    except InputError:
+        return True
+
+
 def _require_free(names: dict[str, Path], run: ScorableRun, scoring: str, data_sha256: str) -> None:
     """Raises an InputError unless the report's files are free, or hold a report of the same run, step and data."""
     path = names["json"]

@@ -20,7 +20,9 @@ def format_rows(figures: dict[str, Any]) -> dict[str, str]:
         "connections": f"{figures['connections']:,}, at most {figures['longest_row']:,} a unit",
         "spectral radius of W_rec": f"{decided['radius']:.4g}",
         "largest singular value of W_rec": f"{decided['sigma_max']:.4g}",
-        "radius of the linearisation at 0": f"{decided['linear_radius']:.4g}",
+        "radius of the linearisation at 0": "not known"
+        if decided["linear_radius"] is None
+        else f"{decided['linear_radius']:.4g}",
         "tokens without a column in W_in": f"{decided['empty_tokens']:,} of {figures['vocab_size']:,}",
     }
     for name in ("state contraction", "input forgetting"):

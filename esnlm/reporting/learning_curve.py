@@ -12,6 +12,7 @@ RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
 GOES_ON = "The run goes on from {parent}: words are those since then, and the n-gram models know nothing of what was read before."
 ONE_POINT = "one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve"
+LENGTH = "length"  # of the baseline that sees nothing but how many tokens the two sentences have
 COLUMNS = 4  # of small pictures, one a phenomenon
 FAR = 1.0  # nats: a model whose NLL is nowhere so near to the run's is named, not drawn, so that the others can be told apart
 
@@ -28,7 +29,7 @@ def show(result: dict) -> None:
         return
     screen.line()
     screen.line("ahead of each from so many words on, at every later checkpoint:")
-    screen.table(["", *_ngrams(result)], _ahead_rows(result), align="lr")
+    screen.table(["", *_baselines(result)], _ahead_rows(result), align="lr")
 
 
 def markdown(result: dict) -> str:
@@ -51,7 +52,7 @@ def markdown(result: dict) -> str:
         "Ahead at this checkpoint and at every later one. In NLL: the lower figure, of one run on one text. In accuracy: the 95 %"
         " interval of the paired difference, over the choice of pairs, lies above zero. No interval here is over seeds.",
         "",
-        *markdown_table(["", *_ngrams(result)], _ahead_rows(result), align="lr"),
+        *markdown_table(["", *_baselines(result)], _ahead_rows(result), align="lr"),
     ]
     if pairs:
         header, rows = _phenomena(result)
@@ -96,10 +97,15 @@ def _ngrams(result: dict) -> list[str]:
     return [name for name in result["points"][0]["nll"] if name != "model"]
 
 
+def _baselines(result: dict) -> list[str]:
+    """Returns the names of what guesses the pairs: the n-gram models, then length alone, which has no NLL."""
+    return [*_ngrams(result), *([LENGTH] if result["pairs"] else [])]
+
+
 def _header(result: dict) -> list[str]:
     names = _ngrams(result)
     header = ["words", "NLL", *names, "without EOS"]
-    return header + (["accuracy", "95 %", *names] if result["pairs"] else [])
+    return header + (["accuracy", "95 %", *_baselines(result)] if result["pairs"] else [])
 
 
 def _rows(result: dict) -> Iterator[list[str]]:
@@ -109,7 +115,7 @@ def _rows(result: dict) -> Iterator[list[str]]:
         if result["pairs"]:
             own = point["pairs"]["model"]["overall"]
             row += [_percent(own["accuracy"]), _interval(own["interval"])]
-            row += [_percent(point["pairs"][name]["overall"]["accuracy"]) for name in _ngrams(result)]
+            row += [_percent(point["pairs"][name]["overall"]["accuracy"]) for name in _baselines(result)]
         yield row
 
 
@@ -125,11 +131,12 @@ def _ahead_rows(result: dict) -> Iterator[list[str]]:
         yield [
             title,
             *(cell([point[figure]["model"] < point[figure][name] for point in points]) for name in _ngrams(result)),
+            *(["-"] if result["pairs"] else []),
         ]
     if not result["pairs"]:
         return
     for title, place in _places(result):
-        yield [title, *(cell([_above(point, name, place) for point in points]) for name in _ngrams(result))]
+        yield [title, *(cell([_above(point, name, place) for point in points]) for name in _baselines(result))]
 
 
 def _places(result: dict) -> list[tuple[str, str | None]]:
@@ -150,7 +157,7 @@ def _above(point: dict, name: str, place: str | None) -> bool | None:
 
 def _phenomena(result: dict) -> tuple[list[str], list[list[str]]]:
     points = result["points"]
-    last, names = points[-1], _ngrams(result)
+    last, names = points[-1], _baselines(result)
     header = ["", *(millions(point["words"]) for point in points), *(f"{name}, last" for name in names)]
     rows = [
         [
@@ -192,15 +199,16 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     if made is None:
         return None, f"no plot: {plots.NO_MATPLOTLIB}"
     figure, axes = made
-    points, names = result["points"], _ngrams(result)
+    points, names = result["points"], _baselines(result)
     words = [point["words"] / 1e6 for point in points]
     chance = points[-1]["pairs"].get("chance", 50) if places else None
     colours = dict(zip(names, BASELINES, strict=False))
     first, *others = axes.flat
     own_nll = [point["nll"]["model"] for point in points]
-    far = [name for name in names if min(point["nll"][name] - point["nll"]["model"] for point in points) > FAR]
-    for name in names:  # One that is far has a line without points, for the legend of the other pictures.
-        heights = [math.nan if name in far else point["nll"][name] for point in points]
+    ngrams = _ngrams(result)
+    far = [name for name in ngrams if min(point["nll"][name] - point["nll"]["model"] for point in points) > FAR]
+    for name in names:  # One that is far or has no NLL has a line without points, for the legend of the other pictures.
+        heights = [point["nll"][name] if name in ngrams and name not in far else math.nan for point in points]
         first.plot(words, heights, color=colours[name], marker=".", label=name)
     first.plot(words, own_nll, color=RUN, marker="o", markersize=4, label="this run")
     above = ", ".join(f"{name} {points[-1]['nll'][name]:.2f}" for name in far)

@@ -32,7 +32,8 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
         return f"none, as {plots.NO_MATPLOTLIB}"
     figure, axes = made[0], made[1][0, 0]
     curve = averaged(training)
-    axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, label="training")
+    marker = "_" if len(curve) == 1 else ""  # A readout that was solved for has one training loss.
+    axes.plot(curve[:, 0] / scale, curve[:, 1], color="C0", linewidth=1.6, marker=marker, label="training")
     if len(validation):
         axes.plot(validation[:, 0] / scale, validation[:, 1], "o", color="C1", label="validation", zorder=3)
     for nll in references.values():
@@ -49,7 +50,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},  # the first updates may cross it
             zorder=4,
         )
-    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.name, xscale="log")
+    axes.set(xlabel=f"{unit} seen", ylabel="NLL, nats per token", title=directory.path.resolve().name, xscale="log")
     if training[:, 1].max() > 1000:  # a run that diverged
         axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:g}")

@@ -1,6 +1,7 @@
 """The losses of several runs in one picture: by words read, and by minutes of training."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from esnlm.runs.json_file import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
 # [ours] nats: the picture is not made as high as a run whose last loss is higher than this, so that the others can be told apart.
@@ -73,15 +75,15 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     if made is None:
         return f"no plot: {plots.NO_MATPLOTLIB}"
     figure, [axes] = made
+    of_groups = [[curves[found["run"]] for found in group] for group in groups]
     for panel, axis in zip(axes, shown, strict=True):
-        for number, group in enumerate(groups):
-            of_group = [curves[found["run"]] for found in group]
-            _plot_group(panel, axis, number, _label(group, of_group, highest), of_group)
+        handles = [_plot_group(panel, axis, number, of_group) for number, of_group in enumerate(of_groups)]
         panel.set(xlabel=AXES[axis])
         _scale(panel, highest)
         panel.grid(color=FAINT, linewidth=0.5, alpha=0.6)
     axes[0].set(ylabel="NLL, nats per token", ylim=(lowest, highest))
-    handles, labels = axes[0].get_legend_handles_labels()
+    # They are given one by one, since Matplotlib leaves out of a legend what has a name that begins with _.
+    labels = [_label(group, of_group, highest) for group, of_group in zip(groups, of_groups, strict=True)]
     columns = max(1, int(width / (0.6 + LETTER * max(map(len, labels)))))
     style: dict[str, Any] = {"ncols": min(3, columns), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(handles, labels, loc="outside lower center", **style)
@@ -117,7 +119,8 @@ def read_curves(run: Path) -> Curves:
         if goes_on:  # It may have written half of its last line.
             text = text[: text.rfind(b"\n") + 1]
         lines = [parse_json(line) for line in text.splitlines()]
-        logged = [line for line in lines if "tokens" in line]
+        # A readout that is solved for has its one loss in a line without words and speed: those of the line before are as true.
+        logged = list(accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
         if all("words" in line for line in logged):
@@ -162,18 +165,20 @@ def _scale(axes: "Axes", highest: float) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
 
 
-def _plot_group(axes: "Axes", axis: str, number: int, label: str, curves: Sequence[Curves]) -> None:
-    """Plots runs of one colour."""
+def _plot_group(axes: "Axes", axis: str, number: int, curves: Sequence[Curves]) -> "Line2D":
+    """Plots runs of one colour, and returns a line of theirs for the legend."""
     style: dict[str, Any] = {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
         "linewidth": 1.4,
     }
-    for i, each in enumerate(curves):
+    lines = []
+    for each in curves:
         line = each.training[axis]
         marker = "_" if len(line) == 1 else ""  # A run that logged once has no line to draw.
-        axes.plot(*line.T, marker=marker, label=label if i == 0 else "_", **style)
+        lines += axes.plot(*line.T, marker=marker, **style)
         axes.plot(*each.validation[axis].T, "o", color=style["color"], markersize=5, zorder=3)
+    return lines[0]
 
 
 def _limits(curves: Iterable[Curves]) -> tuple[float, float]:

@@ -44,7 +44,7 @@ def identify(run: Path) -> dict:
         raise InputError(f"{directory.path}: no run in this directory; name one that train.py made")
     experiment = config_io.read_begun(directory.config)
     return {
-        "run": directory.path.name,
+        "run": directory.path.resolve().name,
         "model": experiment.model.title,
         "seed": experiment.seed,
         "settings": {section: as_dict(experiment)[section] for section in ("data", "model", "training")},

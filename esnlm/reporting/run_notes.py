@@ -33,12 +33,19 @@ def notes_on(groups: Sequence[list[dict]], losses: bool = True) -> list[str]:
 def _diverged(groups: Iterable[list[dict]]) -> list[str]:
     """Returns a line for each run that diverged, which says whether a mean over seeds counts it."""
     return [
-        f"{row['run']} diverged: a train or validation NLL is not finite or above 10 ln V"
+        f"{row['run']} diverged: {why_diverged(row)}"
         + ("; the mean over seeds counts it all the same" if len(group) > 1 else "")
         for group in groups
         for row in group
         if row["summary"].get("status") == "diverged"
     ]
+
+
+def why_diverged(row: dict) -> str:
+    """Returns why a run's status is "diverged"."""
+    if row["settings"]["training"].get("on_nonfinite") == "stop" and row["summary"].get("skipped_updates"):
+        return "a loss or a gradient was not finite, and training.on_nonfinite stop ended it there"
+    return "a train or validation NLL is not finite or above 10 ln V"
 
 
 def _on_different_pairs(rows: Iterable[dict]) -> list[str]:

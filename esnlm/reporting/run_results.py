@@ -36,9 +36,14 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
         pairs = minimal_pairs.load(directory.minimal_pairs)
         evaluation = evaluate(loaded_run.load(directory.path), pairs, baselines={"bigram": bigram})
-        blimp_report.write(evaluation, directory.evaluation / "blimp-paper.json")
+        report = directory.evaluation / "blimp-paper.json"
+        if others := blimp_report.is_of_other_pairs(report, evaluation.result["data"]["sha256"]):
+            report = directory.evaluation / "blimp-paper-own.json"
+        blimp_report.write(evaluation, report)
         screen.line()
         blimp_text.show(evaluation.result, screen)
+        if others:
+            screen.line(f"this report is {report.name}: blimp-paper.json holds one on other pairs, and stays")
     plots = plot_loss(directory, summary["references"])
     screen.line()
     print(f"run directory: {directory.path}    plots: {plots}")  # unbroken, to be copied

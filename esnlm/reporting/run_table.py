@@ -216,6 +216,8 @@ def score_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
                 _figure((score[key] for score in scores), 2) for key in ("accuracy", "length", "unigram")
             )
             steps = " ".join(f"{step:,}" for step in dict.fromkeys(score["step"] for score in scores))
+            wrong = dict.fromkeys(score["status"] for score in scores if score["status"] != "ok")
+            accuracy = accuracy or ", ".join(wrong)
             interval = _interval([score["accuracy"] for score in scores], scores[0]["interval"])
             shown = "" if interval is None else " - ".join(f"{bound:.2f}" for bound in interval)
             cells.append([name_group(group), name, steps, accuracy, shown, length, unigram])

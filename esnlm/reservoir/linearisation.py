@@ -6,6 +6,29 @@ import scipy.sparse
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
 
+BUILT_IN = ("leaky_output", "leaky_membrane", "euler_state", "residual_shift")
+
+
+def is_known(activation: str, update_rule: str) -> bool:
+    """Tells whether `linearise` is what a time step does near 0. Of functions of a program's own it is not known."""
+    return activation in ("tanh", "relu") and update_rule in BUILT_IN
+
+
+def describe_linearisation(update_rule: str, decay: float) -> str:
+    """Returns the formula of `linearise`, with the number in it.
+
+    Example:
+        >>> describe_linearisation("leaky_output", 1.0)
+        'I − diag(a) + diag(a) W_rec'
+        >>> describe_linearisation("euler_state", 0.001)
+        'I − γ diag(a) + diag(a) W_rec, γ = 0.001'
+    """
+    symbol = "γ" if update_rule == "euler_state" else "α"
+    factor, where = ("", "") if decay == 1 else (f"{symbol} ", f", {symbol} = {decay:g}")
+    if update_rule == "residual_shift":
+        return f"(I − {factor}diag(a)) O + diag(a) W_rec, O the cyclic shift{where}"
+    return f"I − {factor}diag(a) + diag(a) W_rec{where}"
+
 
 def linearise(layer: Reservoir, decay: float) -> scipy.sparse.csr_array | np.ndarray:
     """Returns (I - alpha diag(a)) O + diag(a) W, (N, N) float64, as sparse as W; O is I, or the cyclic shift of `residual_shift`.
@@ -13,7 +36,7 @@ def linearise(layer: Reservoir, decay: float) -> scipy.sparse.csr_array | np.nda
     With alpha = gamma this is I + diag(a) (W - gamma I) too, the linearisation of `euler_state`.
 
     Args:
-        layer: one reservoir. What the update rule of a program's own does near 0 is not known here: it is taken for `leaky_output`.
+        layer: one reservoir. A function of a program's own is taken for tanh or for `leaky_output`; see `is_known`.
         decay: alpha of the continuous-time form, 1 elsewhere; under `euler_state` the diffusion gamma.
     """
     w, a = as_scipy(layer.stored_w_rec), np.asarray(layer.leak, np.float64)

@@ -9,7 +9,6 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 from jax.experimental.sparse import BCOO
 from scipy.special import bdtrc
@@ -33,6 +32,7 @@ log = logging.getLogger("esnlm")
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
+OWN_REDRAWS = 4  # [ours] where a function of one's own draws it, which mostly fails by its shape
 INPUT_WEIGHTS = ("random", "counted")
 LEAK_SPACINGS = ("uniform", "log")
 LARGEST = 1e30  # of a scale: what it is multiplied with stays far from the largest float32, 3.4e38
@@ -83,7 +83,8 @@ class ReservoirConfig:
     update_rule: str = "leaky_output"
     # How fast a state fades under update_rule euler_state, which alone reads it (Gallicchio 2024) [gamma]
     diffusion: float = 0.001
-    # Width of a frozen random embedding in front of W_in; null: W_in reads tokens (Fujimaki 2026) [D_emb].
+    # Width of a frozen random embedding in front of W_in, which has as many columns then: set input_connectivity to 1 with it; null:
+    # W_in reads tokens (Fujimaki 2026) [D_emb].
     embedding: int | None = None
     layers: int = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
 
@@ -275,6 +276,8 @@ def initialize_reservoir(
     for layer, (columns, connectivity, scale) in enumerate(inputs):
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
+        if width is not None and not layer:
+            _warn_of_deaf_units(w_in)
         if text is not None and counted and not layer:
             w_in = _count_w_in(text, w_in, round(connectivity * size), scale)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
@@ -284,17 +287,28 @@ def initialize_reservoir(
     return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
+def _warn_of_deaf_units(w_in: BCOO | np.ndarray) -> None:
+    """Warns where many units read nothing of an embedding: its few columns hold fewer entries than those of all tokens do."""
+    (units, width), reached = w_in.shape, np.unique(as_scipy(w_in).nonzero()[0]).size
+    if reached < 0.99 * units:
+        log.warning(
+            "W_in reads the embedding of width %d into %d of %d units only; set model.reservoir.input_connectivity to 1 for all",
+            width,
+            reached,
+            units,
+        )
+
+
 def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[BCOO | np.ndarray, SpectralRadius, int]:
     """Initializes W and scales it to the spectral radius: W_rec = rho_rec / rho(W) * W.
 
     Where the topology knows its radius (ring, orthogonal), none is sought. A W of radius 0 cannot be scaled (at a mean
-    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so. Where
-    that gives the same matrix, as a function of one's own may, no draw helps, and it is refused.
+    degree of 1 about one draw in 20 is nilpotent): it is drawn again from the next stream, and the log says so. A
+    function of one's own gets five draws: where it makes no cycle, no draw helps.
 
     Returns:
         W_rec, the radius of W, and how many draws were thrown away.
     """
-    before = None
     for redraws in range(MOST_REDRAWS):
         w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
         if config.topology.spectral_radius is None:
@@ -311,12 +325,10 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             break
         by_function = isinstance(config.topology, FunctionTopology)
         require(
-            not (by_function and before is not None and _are_same(w, before)),
-            f"model.reservoir.topology {config.topology.kind}: every draw of W_rec is the same, and has spectral radius 0, as a"
-            " matrix without a cycle has, so that nothing scales it; close a cycle, or give the matrix itself to"
-            " esnlm.Reservoir.from_matrices",
+            not by_function or redraws < OWN_REDRAWS,
+            f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
+            " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices",
         )
-        before = w
         log.warning("W_rec has spectral radius 0 (nilpotent); initializing it again (attempt %d)", redraws + 2)
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
@@ -336,10 +348,6 @@ def _unscaled_w_rec(config: ReservoirConfig, rng: np.random.Generator) -> BCOO |
     connections = config.topology.connect(size, config.gamma, rng)
     indices = np.stack([connections.row, connections.column], axis=1)
     return bcoo(connections.values(rng), indices, (size, size))
-
-
-def _are_same(w: BCOO | np.ndarray, other: BCOO | np.ndarray) -> bool:
-    return all(map(np.array_equal, jax.tree.leaves(w), jax.tree.leaves(other)))
 
 
 def _initialize_leaks(config: ReservoirConfig, rng: np.random.Generator) -> np.ndarray:

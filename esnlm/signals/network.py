@@ -76,7 +76,7 @@ def draw(
     inputs: int = 0,
     outputs: int = 1,
     topology: Topology | None = None,
-    mean_degree: float = 10.0,
+    mean_degree: float | None = None,
     spectral_radius: float = 0.9,
     leak: float = 1.0,
     decay: float = 1.0,
@@ -97,7 +97,7 @@ def draw(
         inputs: K; a constant bias is an input like any other.
         outputs: L.
         topology: who feeds whom in W (reservoir/topology); None: erdos_renyi.
-        mean_degree: nonzeros a row of an erdos_renyi W.
+        mean_degree: nonzeros a row of an erdos_renyi W; None: 10. Other topologies refuse it.
         spectral_radius: of W.
         leak: a.
         decay: alpha, of leaky integrator units in continuous time: a = C delta there.
@@ -121,7 +121,7 @@ def draw(
         whole_number("outputs", outputs),
     )
     for name, number in {
-        "mean_degree": mean_degree,
+        "mean_degree": 10.0 if mean_degree is None else mean_degree,
         "spectral_radius": spectral_radius,
         "leak": leak,
         "decay": decay,
@@ -135,6 +135,8 @@ def draw(
     require(0 <= leak <= 1, f"leak is {leak}: it must lie within 0 .. 1")
     is_topology = topology is None or isinstance(topology, Topology)
     require(is_topology, f"topology is {topology!r}: give an object of esnlm.reservoir.topology, such as ring.Ring()")
+    apart = mean_degree is None or topology is None or not topology.has_own_density
+    require(apart, f"mean_degree is {mean_degree}: this topology has a density of its own; leave it out")
     check_seed(seed)
     for name, scale in {"input_scale": input_scale, "feedback_scale": feedback_scale}.items():
         usable = scale is None or 0 <= scale < np.inf
@@ -143,7 +145,7 @@ def draw(
     config = ReservoirConfig(
         state_size,
         topology or ErdosRenyi(),
-        mean_degree=mean_degree,
+        mean_degree=10.0 if mean_degree is None else mean_degree,
         input_connectivity=1.0,
         spectral_radius=spectral_radius,
         leak_min=leak,

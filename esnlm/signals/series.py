@@ -82,10 +82,9 @@ def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) 
     Raises:
         InputError: the shapes differ, or the target does not vary.
     """
-    if np.shape(found) != np.shape(target):
-        raise InputError(
-            f"nrmse: found has the shape {np.shape(found)} and target {np.shape(target)}: give both the same"
-        )
+    found, target = np.asarray(found), np.asarray(target)
+    if found.shape != target.shape:
+        raise InputError(f"nrmse: found has the shape {found.shape} and target {target.shape}: give both the same")
     variance = float(np.var(target, axis=0).mean()) if variance is None else variance
     if not variance > 0:
         raise InputError(f"nrmse: the variance is {variance:g}: it must be above 0; give that of a longer signal")

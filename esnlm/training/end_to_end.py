@@ -110,7 +110,8 @@ def loss_and_gradient(
         key: of the epoch's dropout; None: nothing is dropped.
 
     Returns:
-        (loss, gradient, largest_feature): the loss in nats, and where it is not finite the largest |h|, elsewhere 0.
+        (loss, gradient, largest_feature): the loss in nats, and where it is not finite the largest |h|, elsewhere
+        `update.NOT_LOOKED_AT`.
     """
 
     def loss(params: dict) -> tuple[jax.Array, jax.Array]:
@@ -120,7 +121,7 @@ def loss_and_gradient(
         readout = model.readout_arrays(params)
         nll = update.packed_nll(readout, seen, packed, model.precision, model.cross_entropy)
         h, finite = lax.stop_gradient(features), jnp.isfinite(lax.stop_gradient(nll))
-        return nll, lax.cond(finite, lambda: jnp.float32(0), lambda: jnp.abs(h).max())
+        return nll, lax.cond(finite, lambda: jnp.float32(update.NOT_LOOKED_AT), lambda: update.largest_size(h))
 
     (nll, largest_feature), gradient = jax.value_and_grad(loss, has_aux=True)(params)
     return nll, gradient, largest_feature

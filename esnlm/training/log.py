@@ -11,7 +11,7 @@ import numpy as np
 from esnlm.runs.console import Progress, warn
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
-from esnlm.training.update import CallResult, NonFinite
+from esnlm.training.update import NOT_LOOKED_AT, CallResult, NonFinite
 from esnlm.training.usage import Usage
 
 SECONDS_PER_CALL = 3.0  # A run can be stopped, and shows how far it is, only between two calls.
@@ -157,4 +157,5 @@ class TrainingLog:
             where = "the states are not finite"
         else:
             where = f"not finite: the gradient of {gradient}" if gradient else "all arrays and gradients are finite"
-        return f" (largest |h| {float(record.largest_feature):.3g}; {where})"
+        largest = float(record.largest_feature)
+        return f" ({where})" if largest == NOT_LOOKED_AT else f" (largest |h| {largest:.3g}; {where})"

@@ -188,7 +188,9 @@ def _train_by_gradients(
     stopped = stop_on_nonfinite and state.skipped > 0
     if stopped or schedule.validates(state.step):
         validation = validate()
-        if stopped or interruption or take_up(validation):
+        if interruption:
+            return validation
+        if take_up(validation) or stopped:
             return validation
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
@@ -237,7 +239,9 @@ def _train_by_gradients(
         if call.validate or stopped:
             with log.paused(recurs=True):
                 validation = validate()
-            if stopped or interruption or take_up(validation):
+            if interruption:
+                return validation
+            if take_up(validation) or stopped:
                 return validation
     return validation
 

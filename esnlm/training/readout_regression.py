@@ -49,10 +49,12 @@ def require_memory(fitter: Fitter, features: int, vocab_size: int, rank: int | N
     needed = memory(fitter, features, vocab_size, rank)
     there = total_memory()
     if needed > there:
+        of_fit = fitter.memory(features, vocab_size, rank)
+        smaller = "model.reservoir.state_size" if 2 * of_fit > needed else "training.held_out_tokens"
         raise InputError(
             f"training.kind is {fitter.kind}: at {features:,} features and {vocab_size:,} tokens it needs"
             f" {needed / 1e9:,.1f} GB of memory and this machine has {there / 1e9:,.1f} GB; choose a smaller"
-            " model.reservoir.state_size, or training.kind adamw"
+            f" {smaller}, or training.kind adamw"
         )
 
 
@@ -110,6 +112,8 @@ class ReadoutRegression:
         if state.regression:
             return  # only what follows the fit was cut short
         learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
+        little = f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to learn from"
+        require(len(learned) > 0, f"{little}; give more text, or training.kind adamw, which holds none out")
         if not self._accumulate(learned, state, metrics, directory, interruption):
             return
         began = time.monotonic() - state.seconds

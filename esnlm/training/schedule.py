@@ -120,21 +120,28 @@ def steps_at_words(words: Sequence[np.ndarray], counts: Sequence[int]) -> set[in
 def not_reached(training: TrainingConfig, words: Sequence[np.ndarray]) -> list[str]:
     """Returns a line for each setting that lies behind the end of a run: a warm-up, and words at which a checkpoint is kept.
 
+    A schedule that ends long before the run has one, too.
+
     Args:
         training: the settings.
         words: of each update, an array an epoch.
     """
     updates, read = sum(map(len, words)), int(sum(each.sum() for each in words))
     found = []
-    for name, value, end, unit in (
+    for name, value, last, unit in (
         ("warmup_updates", training.warmup_updates, updates, "updates"),
         ("warmup_words", training.warmup_words, read, "words"),
     ):
-        if value > end:
-            highest = training.learning_rate * end / value
+        if value > last:
+            highest = training.learning_rate * last / value
             found.append(
-                f"training.{name} is {value:,} and the run has {end:,} {unit}: its learning rate ends at {highest:.3g}"
+                f"training.{name} is {value:,} and the run has {last:,} {unit}: its learning rate ends at {highest:.3g}"
             )
+    end = training.schedule_words
+    if end is not None and read > 1.01 * end:  # A schedule of a million words is meant to end near a million.
+        found.append(
+            f"training.schedule_words is {end:,} and the run reads {read:,} words: its learning rate is 0 for the last {read - end:,}"
+        )
     for count in training.checkpoint_words:
         if count > read:
             found.append(

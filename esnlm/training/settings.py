@@ -75,10 +75,12 @@ def require_same(
     begun = flatten(as_dict(config_io.read_begun(directory.config)))
     asked = flatten(as_dict(experiment))
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
-    if "compute.cross_entropy" in left_open and begun["compute.cross_entropy"] == "fused" and _devices(experiment) > 1:
-        # It is for one device. Nobody asked for it, so the run goes on with what several devices have.
-        left_open.remove("compute.cross_entropy")
-        allowed = [*allowed, "compute.cross_entropy"]
+    # A fused kernel is for GPUs, and a fused cross-entropy for one of them. Nobody asked for it, so the run goes on with what is there.
+    on_cpu = backend() != "gpu"
+    for key, has_none in (("compute.kernel", on_cpu), ("compute.cross_entropy", on_cpu or _devices(experiment) > 1)):
+        if key in left_open and begun[key] == "fused" and has_none:
+            left_open.remove(key)
+            allowed = [*allowed, key]
     compute = dataclasses.replace(experiment.compute, **{key.removeprefix("compute."): begun[key] for key in left_open})
     experiment = _with_device_choices(dataclasses.replace(experiment, compute=compute))
     if experiment.parent.run is not None:

@@ -179,11 +179,14 @@ def add_trees(total: tuple, more: tuple) -> tuple:
 # ---- what is not finite ----
 
 
+NOT_LOOKED_AT = 0.0  # stands for the largest |h|, where the features are gone before the gradient is there
+
+
 class NonFinite(NamedTuple):
     """What was not finite at the first update, of those that were run together, at which anything was not."""
 
     found: jax.Array  # () bool: there was such an update
-    largest_feature: jax.Array  # () float32, the largest |h| that the readout read
+    largest_feature: jax.Array  # () float32, the largest |h| that the readout read, or NOT_LOOKED_AT
     params: jax.Array  # (arrays,) bool: not finite already before the update, in the order of jax.tree.leaves
     gradient: jax.Array  # (arrays,) bool
 
@@ -192,6 +195,11 @@ def nothing_nonfinite(params: dict) -> NonFinite:
     """Returns the record before any update."""
     arrays = len(jax.tree.leaves(params))
     return NonFinite(jnp.bool(False), jnp.float32(0), jnp.zeros(arrays, bool), jnp.zeros(arrays, bool))
+
+
+def largest_size(h: jax.Array) -> jax.Array:
+    """Returns the largest |h|, () float32, or NaN where any h is NaN: a maximum on a CPU may pass NaN over."""
+    return jnp.where(jnp.isnan(h).any(), jnp.nan, jnp.abs(h).max())
 
 
 def record_nonfinite(
@@ -235,7 +243,7 @@ def make_nonfinite_recorder(on_nonfinite: str) -> Callable:
         record: NonFinite, loss: jax.Array, params: dict, gradient: dict, h: jax.Array, rows: jax.Array | None = None
     ) -> NonFinite:
         def largest() -> jax.Array:
-            return jnp.abs(h if rows is None else h[rows]).max()
+            return largest_size(h if rows is None else h[rows])
 
         return record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
 
@@ -335,7 +343,7 @@ def make_update_loop(
 
             def largest() -> jax.Array:
                 packed = targets.of_update(u, buckets[-1])
-                return jnp.abs(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows][:, :states])).max()
+                return largest_size(jnp.where(packed.weights[:, None] == 0, 0, buffer[packed.rows][:, :states]))
 
             record = record_nonfinite(record, loss, params, gradient, largest, on_nonfinite)
             # The step overwrites params, so its scalars wait for the record, which may still read them.

@@ -241,7 +241,7 @@ def _digest(place: Path) -> str:
     """Returns the sha256 of the files of a set, one after the other."""
     content = hashlib.sha256()
     files: Iterable[Path] = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
-    for file in files:
+    for file in (file for file in files if not file.name.startswith(".")):
         content.update(file.read_bytes())
     return content.hexdigest()
 

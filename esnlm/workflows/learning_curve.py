@@ -20,12 +20,13 @@ from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
 from esnlm.reporting import learning_curve
+from esnlm.runs import checkpoint
 from esnlm.runs.atomic import require_writable, write_file, writing
 from esnlm.runs.console import stage, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import file_sha256
-from esnlm.runs.remote.address import is_url
+from esnlm.runs.remote.address import full_name, is_url
 from esnlm.runs.sealed_folder import MANIFEST
 from esnlm.training import batches
 from esnlm.workflows.provenance import provenance
@@ -87,7 +88,7 @@ def measure_curve(
         "config_sha256": config_sha256(newest),
         "order": order,
         "validation": {
-            "path": str(validation.folder),
+            "path": full_name(store),
             "sha256": validation.manifest["sha256"]["tokens.bin"],
             "tokens": len(validation.tokens) - len(validation),
             "words": int(validation.words.sum(dtype=np.int64)),
@@ -96,13 +97,15 @@ def measure_curve(
         "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
     }
     saved = {step: _digest(directory.checkpoints / str(step)) for step in words}
+    saved_steps = checkpoint.all_steps(directory.checkpoints)
     known = _known_points(path, result, saved, overwrite)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
-    result["points"] = points = [point for point in known if point["step"] in words]
+    # A point stays whose checkpoint is gone by now; not one that is passed over since another one stands right behind it.
+    result["points"] = points = [point for point in known if point["step"] in words or point["step"] not in saved_steps]
     for step, count in words.items():
         if step not in {point["step"] for point in points}:
             point = _measure(newest, step, count, validation, text, pairs, scoring, order)
@@ -191,7 +194,7 @@ def _known_points(path: Path, header: dict, saved: Mapping[int, str], overwrite:
         return []
     try:
         found = parse_json(path.read_bytes())
-        same = {key: found[key] for key in header} == json.loads(json.dumps(header))
+        same = _without_path({key: found[key] for key in header}) == _without_path(json.loads(json.dumps(header)))
         points = [_with_numbers(point) for point in found["points"]]
         # A run that was trained again under its name has other checkpoints of the same updates.
         changed = [p["step"] for p in points if p["step"] in saved and p.get("checkpoint_sha256") != saved[p["step"]]]
@@ -207,6 +210,11 @@ def _known_points(path: Path, header: dict, saved: Mapping[int, str], overwrite:
         " version, which did not note its checkpoints; name another file with --out, or give --overwrite to measure all again",
     )
     return points
+
+
+def _without_path(header: dict) -> dict:
+    """Returns a header without the name of the validation text, which its sha256 tells from others."""
+    return header | {"validation": {key: value for key, value in header["validation"].items() if key != "path"}}
 
 
 def _with_numbers(point: dict) -> dict:

@@ -17,6 +17,7 @@ from esnlm.runs.atomic import require_writable
 from esnlm.runs.console import stage, working
 from esnlm.runs.json_file import write_json
 from esnlm.runs.manifest import file_sha256
+from esnlm.runs.remote.address import full_name
 from esnlm.training.summary import describe_device, versions
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}
@@ -61,8 +62,9 @@ def measure_run(
         _require_place(out, overwrite)
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
-    opened = [open_store(store) for store in stores] + [encode_file(text, loaded.tokenizer) for text in texts]
-    for text in opened:
+    opened = {full_name(store): open_store(store) for store in stores}
+    opened |= {str(text): encode_file(text, loaded.tokenizer) for text in texts}
+    for text in opened.values():
         loaded.require_store(text)
     baselines, notes = _baselines(loaded)
     result = {
@@ -72,7 +74,7 @@ def measure_run(
         "config_sha256": config_sha256(loaded),
         "tokenizer": {name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
         "units": UNITS,
-        "texts": [_measure(loaded, baselines, text) for text in opened],
+        "texts": [_measure(loaded, baselines, path, text) for path, text in opened.items()],
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
     }
@@ -105,13 +107,13 @@ def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:
     return baselines | ({} if bigram is None else {"bigram": bigram}), []
 
 
-def _measure(run: Run, baselines: dict[str, NgramModel], text: TokenStore) -> dict:
+def _measure(run: Run, baselines: dict[str, NgramModel], path: str, text: TokenStore) -> dict:
     """Returns what the JSON file says of a text: where it lies, its size, and the figures of each model."""
     found = {"model": run.likelihood(text, progress=True)}
     found |= {name: of_ngrams(model, text) for name, model in baselines.items()}
     is_store = text.folder.is_dir()
     return {
-        "path": str(text.folder),
+        "path": path,
         "kind": "store" if is_store else "text, one sentence a line",
         "sha256": text.manifest["sha256"]["tokens.bin"] if is_store else file_sha256(text.folder),
         **{name: getattr(found["model"], name) for name in COUNTS},

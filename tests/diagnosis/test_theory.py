@@ -214,6 +214,13 @@ def test_a_decay_moves_both_bounds():
     assert found.verdict == "fails" and found.linear_radius == pytest.approx(1 - 0.2 + 0.25)
 
 
+@pytest.mark.parametrize("decay", [1.25, 5.0])
+def test_a_leak_of_one_over_alpha_is_allowed_though_float32_rounds_it_up(decay):
+    leak = np.float32(1 / decay)
+    assert decay * np.float64(leak) > 1
+    assert decide(by_hand(HALF, EMPTY, leak), decay=decay).verdict == "holds"
+
+
 def test_leaks_beyond_alpha_are_what_leaves_it_undecided():
     """sigma_max is below alpha, so that it is not to blame."""
     found = decide(by_hand(HALF, EMPTY, 0.8), decay=1.5)
@@ -230,3 +237,4 @@ def test_of_a_function_of_ones_own_theory_says_nothing(monkeypatch):
     matrices = np.array(HALF, np.float32), np.array(EMPTY, np.float32), np.ones(2, np.float32)
     found = decide(Reservoir(*matrices, activation="softsign", update_rule="copy"), "softsign")
     assert (found.verdict, found.reason) == ("undecided", "nothing was derived for copy and softsign")
+    assert found.linear_radius is None  # what they do near 0 is not known

@@ -1,6 +1,7 @@
 """An exported run is a folder that others read: its files, its tokenizer and its card. PyTorch is not needed for any of it."""
 
 import ast
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from esnlm import commands, config_io
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
-from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_all
+from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, _tell_of_precision, export, export_all
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.loaded_run import load
 from esnlm.models.deep_readout import DeepReadoutConfig
@@ -199,6 +200,16 @@ def test_a_run_without_kept_checkpoints_has_no_all(tmp_path):
     ):
         export_all(run, tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+def test_states_in_bf16_are_told_of(run, tmp_path, capsys):
+    _tell_of_precision(load(run))
+    assert capsys.readouterr().err == ""
+    loaded = load(run)
+    compute = dataclasses.replace(loaded.config.compute, state_precision="bf16")
+    _tell_of_precision(dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, compute=compute)))
+    line = "this run rounds its states to bf16, and the export does not: their log-probabilities differ by that"
+    assert line in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,16 @@ def test_the_harness_evaluates_a_run(run, adapter, by_name):
     assert found["config"]["step"] == run.step
 
 
+def test_tasks_that_begin_as_those_of_blimp_are_found(monkeypatch):
+    from esnlm.interchange import lm_eval_tasks
+
+    monkeypatch.setattr(
+        "lm_eval.tasks.TaskManager.load", lambda self, specs: {name: name in self.task_index for name in specs}
+    )
+    name = "blimp_nl__auxiliaries__perfect"
+    assert lm_eval_tasks.load_tasks([name], None) == {name: True}
+
+
 def test_data_that_cannot_be_fetched_is_one_line(monkeypatch):
     from esnlm.interchange import lm_eval_tasks
 

@@ -172,6 +172,10 @@ def fitted(targets):
             lambda: fitted(Y[:, 0]).score(H, Y[:, :1]),
             "targets have the shape (200, 1): it must be (200,), as in the fit",
         ),
+        (
+            lambda: fitted(Y).score(H, np.ones_like(Y)),
+            "targets do not vary: R^2 is the share of their variance that is explained, and there is none",
+        ),
         (lambda: fitted(IDS).score(H, IDS - 1), "ids must be (n,) of 0 .. 3"),
         (lambda: fitted(IDS).score(H, IDS + 1), "ids must be (n,) of 0 .. 3"),
         (

@@ -181,6 +181,16 @@ def test_a_reservoir_of_matrices(registered):
     u = np.arange(1.0, 7)[:, None]
     np.testing.assert_array_equal(line.states(u)[-1], [6, 5, 4, 3])
     assert line.settings.spectral_radius == 0
+    large = np.full((4, 1), 1e20, np.float32)  # its square is beyond float32
+    assert line.replace(w_in=large).settings.input_scale == pytest.approx(1e20)
+
+
+def test_sparse_matrices_of_ones_own_are_never_dense(registered):
+    """Dense zeros of this size are 40 GB."""
+    line = scipy.sparse.eye_array(100_000, k=-1, format="csr")
+    first = scipy.sparse.csr_array(([1.0], ([0], [0])), shape=(100_000, 1))
+    delays = esnlm.Reservoir.from_matrices(line, first, reads_tokens=False, activation=lambda x: x)
+    np.testing.assert_array_equal(delays.states(np.arange(1.0, 4)[:, None])[-1, :4], [3, 2, 1, 0])
 
 
 def test_functions_of_ones_own(registered):
@@ -216,20 +226,35 @@ def test_functions_of_ones_own(registered):
     np.testing.assert_allclose(dense(other.w_rec), dense(named.w_rec), rtol=1e-6)
 
 
+def delay_line(state_size, rng):
+    """Rodan and Tino 2011: no factor gives it a spectral radius. `from_matrices` takes it as it is."""
+    return 0.5 * np.eye(state_size, k=-1)
+
+
+def upper_triangle(state_size, rng):
+    return np.triu(rng.standard_normal((state_size, state_size)), 1)
+
+
 @pytest.mark.parametrize("units", [12, 3])  # W_rec is sparse, and dense
-def test_a_function_without_a_cycle_is_refused_after_two_draws(registered, caplog, units):
-    """A delay line (Rodan and Tino 2011): no factor gives it a spectral radius. `from_matrices` takes it as it is."""
-
-    def delay_line(state_size, rng, weight: float = 0.5):
-        return weight * np.eye(state_size, k=-1)
-
+@pytest.mark.parametrize("topology", [delay_line, upper_triangle])
+def test_a_function_without_a_cycle_is_refused_after_a_few_draws(registered, caplog, topology, units):
     with pytest.raises(InputError) as error:
-        esnlm.Reservoir.draw(units, inputs=3, topology=delay_line)
+        esnlm.Reservoir.draw(units, inputs=3, topology=topology)
     assert str(error.value).startswith("model.reservoir.topology ") and str(error.value).endswith(
-        ": every draw of W_rec is the same, and has spectral radius 0, as a matrix without a cycle has, so that nothing scales it;"
+        ": W_rec has spectral radius 0 in every draw, as a matrix without a cycle has, so that nothing scales it;"
         " close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
     )
-    assert caplog.messages == ["W_rec has spectral radius 0 (nilpotent); initializing it again (attempt 2)"]
+    assert len(caplog.messages) == 4
+
+
+def test_units_that_an_embedding_does_not_reach_are_told(caplog):
+    esnlm.Reservoir.draw(256, vocabulary=50, embedding=8, input_connectivity=1)
+    assert not caplog.messages
+    drawn = esnlm.Reservoir.draw(256, vocabulary=50, embedding=8)
+    reached = int(dense(drawn.w_in).any(axis=1).sum())
+    assert caplog.messages == [
+        f"W_in reads the embedding of width 8 into {reached} of 256 units only; set model.reservoir.input_connectivity to 1 for all"
+    ]
 
 
 def test_a_function_that_is_written_again_is_not_taken_for_the_old_one(registered):

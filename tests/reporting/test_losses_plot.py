@@ -49,6 +49,26 @@ def test_minutes_are_the_tokens_over_the_mean_speed_until_then(make_logged):
     np.testing.assert_allclose(curves.validation["minutes"], [[2.0, 5.5]])
 
 
+def test_a_readout_that_was_solved_for_has_one_loss(make_run):
+    """Its last line has neither words nor speed: they are those of the line before."""
+    folder = make_run("ridge")
+    lines = [
+        {"step": 1, "epoch": 1, "tokens": 60_000, "words": 50_000, "tokens_per_second": 1000.0},
+        {"step": 2, "tokens": 60_000, "train_nll": 6.5},
+        {"step": 2, "epoch": 1, "val_nll": 6.0},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    curves = read_curves(folder)
+    np.testing.assert_allclose(curves.training["minutes"], [[1.0, 6.5]])
+    np.testing.assert_allclose(curves.training["words"], [[0.05, 6.5]])
+    np.testing.assert_allclose(curves.validation["words"], [[0.05, 6.0]])
+
+
+def test_a_name_that_begins_with_an_underscore_is_in_the_legend(make_logged, figure, tmp_path):
+    plot_losses([make_logged("_small"), make_logged("large", seed=1)], tmp_path / "losses.png")
+    assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["_small", "large"]
+
+
 def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tmp_path):
     runs = [make_logged("fast", tokens_per_second=2000.0), make_logged("slow", tokens_per_second=500.0)]
     assert plot_losses(runs, tmp_path / "losses.png") == f"written: {tmp_path / 'losses.png'}"

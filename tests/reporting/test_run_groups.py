@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,11 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     (parents[0] / "summary.json").write_text(summary)
     shutil.rmtree(parents[0])
     assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
+
+
+def test_the_folder_that_one_stands_in_has_its_name(make_run, monkeypatch):
+    monkeypatch.chdir(make_run("a"))
+    assert run_groups.identify(Path("."))["run"] == "a"
 
 
 def test_one_seed_counts_once(make_run):

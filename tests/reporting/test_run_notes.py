@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
 from esnlm.reporting import run_table
 from esnlm.runs.json_file import seal
@@ -91,6 +92,14 @@ def test_a_mean_over_a_diverged_run_says_so(make_run):
     line = "\n\na-seed1 diverged: a train or validation NLL is not finite or above 10 ln V"
     assert f"{line}; the mean over seeds counts it all the same\n" in run_table.report(runs, seeds=True)
     assert f"{line}\n" in run_table.report(runs) and "a-seed0 diverged" not in run_table.report(runs)
+
+
+def test_a_run_that_stopped_at_a_bad_update_is_not_told_of_by_its_losses(make_run):
+    run = make_run("a", training=TrainingConfig(on_nonfinite="stop"))
+    file = run / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"status": "diverged", "skipped_updates": 1}))
+    line = "\n\na diverged: a loss or a gradient was not finite, and training.on_nonfinite stop ended it there\n"
+    assert line in run_table.report([run])
 
 
 def test_a_report_that_some_seeds_lack_is_told_of(make_run):

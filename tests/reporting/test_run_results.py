@@ -1,6 +1,13 @@
 """The tables that a training ends with."""
 
-from esnlm.reporting import run_results
+import json
+import shutil
+
+from esnlm import config_io
+from esnlm.reporting import blimp_report, run_results
+from esnlm.workflows.blimp import evaluate_run
+from esnlm.workflows.train import train_run
+from tests.interchange.small_run import small_run
 
 
 def test_what_is_known_of_the_validation_text_stands_before_what_it_is_compared_with():
@@ -14,3 +21,17 @@ def test_what_is_known_of_the_validation_text_stands_before_what_it_is_compared_
         "validation, bits per byte",
     ]
     assert rows[3] == ["unigram model", "4.0000", "54.60", "+2.5000"]
+
+
+def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_path, capsys):
+    """As where a run was stopped, scored on BLiMP, and went on."""
+    run = shutil.copytree(small_run(), tmp_path / "run")
+    pair = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps.", "UID": "agreement", "pairID": "0"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
+    evaluate_run(run, [tmp_path / "pairs.jsonl"], overwrite=True)
+    kept = (run / "evaluation" / "blimp-paper.json").read_bytes()
+    (run / "summary.json").unlink()
+    assert train_run(config_io.read(run / "config.yaml", ["--run", str(run)])) == 0
+    assert (run / "evaluation" / "blimp-paper.json").read_bytes() == kept
+    assert blimp_report.read(run / "evaluation" / "blimp-paper-own.json")["data"]["pairs"] > 1
+    assert "this report is blimp-paper-own.json: blimp-paper.json holds one on other pairs" in capsys.readouterr().out

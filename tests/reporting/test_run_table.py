@@ -9,6 +9,7 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.reporting import run_groups, run_notes, run_table
+from esnlm.runs.json_file import seal
 
 
 def test_a_row_a_run(make_run):
@@ -101,6 +102,15 @@ def test_accuracies_by_paradigm_with_a_column_a_model(make_run, tmp_path):
     )
     assert (rows[1]["b"], rows[1]["b, sd"]) == ("0.0", "")
     assert "| binding | 75.0 |" in run_table.report(runs[:1], by="phenomenon")
+
+
+def test_a_report_without_an_accuracy_says_why(make_run):
+    run = make_run("a")
+    file = run / "evaluation" / "blimp-paper.json"
+    report = json.loads(file.read_text())
+    report |= {"status": "collapsed", "overall": report["overall"] | {"accuracy": None, "interval": None}}
+    file.write_text(json.dumps(report | {"sha256": seal(report)}))
+    assert " | collapsed |  |" in run_table.report([run])
 
 
 def test_a_diverged_run_has_its_row(make_run):

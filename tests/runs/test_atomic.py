@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from esnlm.runs.atomic import (
     abandoned,
     remove_folder,
     require_folders_above,
+    require_writable,
     write_file,
     write_files,
     writing,
@@ -220,6 +222,15 @@ def test_links_and_pipes_in_the_way_are_not_followed_or_waited_for(tmp_path):
     os.mkfifo(tmp_path / ".file.partial-11111111")
     write_file(tmp_path / "file", "new")
     assert (tmp_path / "mine").read_text() == "mine" and names(tmp_path) == ["file", "mine"]
+
+
+def test_a_pipe_keeps_its_name(tmp_path):
+    """Else /dev/null would be a file from then on."""
+    os.mkfifo(tmp_path / "pipe")
+    for act in (lambda: write_file(tmp_path / "pipe", "new"), lambda: require_writable(tmp_path / "pipe")):
+        with pytest.raises(InputError, match="pipe: a device or a pipe; name a file"):
+            act()
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

@@ -193,6 +193,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "teacher has 39 steps, u has 40": lambda: run(trained, U, TEACHER[1:]),
         "u is missing": lambda: run(trained, None, TEACHER),
         "u holds a number that is not finite": lambda: run(trained, U * np.nan, TEACHER),
+        "mean_degree is 50: this topology has a density of its own": lambda: small(topology=Ring(), mean_degree=50),
         "reads is 'yx'": lambda: small(reads="yx"),
         "output is 'relu'": lambda: small(output="relu"),
         "activation sin cannot be traced": lambda: small(activation="sin"),

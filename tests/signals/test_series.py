@@ -78,3 +78,4 @@ def test_nrmse_is_of_one_shape_and_by_column():
         nrmse(target[:, 0], target)
     with pytest.raises(InputError, match="nrmse: the variance is 0: it must be above 0; give that of a longer signal"):
         nrmse(target, 0 * target)
+    assert nrmse([1.0, 2.0], [1.0, 3.0]) == pytest.approx(0.5**0.5)

@@ -12,6 +12,7 @@ import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
+from esnlm.training import update
 from esnlm.training.update import nothing_nonfinite, record_nonfinite
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
@@ -69,6 +70,24 @@ def test_a_gradient_alone_is_recorded_where_it_decides():
         for how in ("continue", "skip", "stop")
     ]
     assert looked == [False, True, True]
+
+
+def test_the_largest_feature_is_not_a_number_where_one_is_not():
+    """A maximum on a CPU forgets what came before a NaN: rows behind the last one would decide."""
+    h = jnp.full((512, 32), 1.28).at[50].set(jnp.inf).at[100:300].set(jnp.nan)
+    assert np.isnan(update.largest_size(h)) and np.isnan(jax.jit(update.largest_size)(h))
+    assert float(update.largest_size(h[:100])) == np.inf and float(update.largest_size(-h[:50])) == np.float32(1.28)
+
+
+def test_of_a_gradient_alone_that_is_not_finite_no_states_are_named(tmp_path, capsys):
+    """Through time a gradient may be beyond float32 where the states and the loss are not."""
+    grown = ("--model.reservoir.spectral_radius", "1e4", "--model.reservoir.input_scale", "1e-6")
+    run = train(tmp_path, ESN_I, *grown, "--training.on_nonfinite", "stop")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "training.on_nonfinite" in line]
+    assert "a gradient is not finite (not finite: the gradient of " in line and "largest |h|" not in line
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["status"] == "diverged" and last["val_nll"] == summary["val_nll"], "its validation is logged, too"
 
 
 def test_states_that_grow_without_bound_are_named(tmp_path, capsys):

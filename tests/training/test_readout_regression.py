@@ -263,6 +263,23 @@ def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypat
         train_run(experiment(tmp_path, "ridge"))
 
 
+def test_what_would_need_less_is_named(tmp_path):
+    """The scores of a million held-out tokens are what is large, not the features."""
+    held_out = experiment(tmp_path, "ridge", "--training.held_out_tokens", str(10**9))
+    with pytest.raises(InputError, match="choose a smaller training.held_out_tokens, or"):
+        readout_regression.require_memory(held_out.training, 1, 50_257, None)
+    with pytest.raises(InputError, match="choose a smaller model.reservoir.state_size, or"):
+        readout_regression.require_memory(experiment(tmp_path, "ridge").training, 10**7, 50_257, None)
+
+
+@pytest.mark.parametrize("kind", ["ridge", "rls", "lms"])
+def test_one_sentence_cannot_be_learnt_from_and_held_out(tmp_path, kind):
+    settings = {"run": str(tmp_path / "run"), "model": {"reservoir": {"state_size": 8, "mean_degree": 2}}}
+    settings["model"]["readout"] = {"rank": None}
+    with pytest.raises(InputError, match="none of its 1 is left to learn from; give more text, or training.kind adamw"):
+        esnlm.train(settings | {"training": {"kind": kind}}, sentences=["the cats sleep"])
+
+
 @pytest.mark.parametrize("name", ["ridge", "rls", "lms"])
 def test_a_plan_can_be_made(tmp_path, capsys, name):
     assert plan.show(experiment(tmp_path, name)) == 0

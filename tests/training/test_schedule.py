@@ -151,3 +151,8 @@ def test_what_lies_behind_the_end_of_a_run_is_told():
     assert not_reached(by_words, words) == [
         "training.warmup_words is 4,000 and the run has 1,000 words: its learning rate ends at 0.005"
     ]
+    early = TrainingConfig(schedule="linear", schedule_by="words", schedule_words=400)
+    assert not_reached(early, words) == [
+        "training.schedule_words is 400 and the run reads 1,000 words: its learning rate is 0 for the last 600"
+    ]
+    assert not_reached(TrainingConfig(schedule="linear", schedule_by="words", schedule_words=995), words) == []

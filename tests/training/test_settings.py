@@ -37,6 +37,23 @@ def test_a_run_with_the_fused_cross_entropy_goes_on_on_several_devices(gpus, tmp
     assert settings.resolve(experiment, directory) == (begun, [])
 
 
+def test_a_run_that_was_begun_on_a_gpu_goes_on_on_a_cpu(gpus, tmp_path, monkeypatch):
+    directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
+    gpus(1)
+    begun, _ = settings.resolve(experiment, directory)
+    assert (begun.compute.kernel, begun.compute.cross_entropy) == ("fused", "fused")
+    monkeypatch.setattr(settings, "backend", lambda: "cpu")
+    found, changes = settings.resolve(experiment, directory)
+    assert "fused" not in (found.compute.kernel, found.compute.cross_entropy)
+    assert [change.partition(" -> ")[0] for change in changes] == [
+        "compute.cross_entropy fused",
+        "compute.kernel fused",
+    ]
+    fused = dataclasses.replace(experiment, compute=ComputeConfig(precision="bf16", kernel="fused"))
+    with pytest.raises(InputError, match="^compute.kernel is fused: it is for GPUs"):
+        settings.resolve(fused, directory)
+
+
 def test_a_run_that_was_begun_on_several_devices_keeps_the_plain_cross_entropy(gpus, tmp_path):
     directory, experiment = RunDirectory(tmp_path), Experiment(compute=ComputeConfig(precision="bf16"))
     gpus(4)

@@ -72,6 +72,12 @@ def test_what_cannot_be_done_with_it_is_said(run, folder):
     assert run.unigram() is None
     with pytest.raises(InputError, match="this model reads at most 64"):
         run.log_probs(["the " * 100])
+    whole = " the" * 63  # of 65 ids with BOS and EOS: the last one is predicted, and not read
+    assert np.isfinite(run.log_probs([whole])).all()
+    with pytest.raises(InputError, match="^sequence 0 has 65 ids: this model reads at most 64; shorten it"):
+        run.states([whole])
+    with pytest.raises(InputError, match="this model was imported: how it was before its training is not known"):
+        esnlm.load(run.directory, untrained=True)
     with pytest.raises(InputError, match="the prompt has 102 tokens and 50 are asked for: this model reads at most 64"):
         run.generate("the " * 100)
     with pytest.raises(

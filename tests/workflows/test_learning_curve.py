@@ -12,8 +12,11 @@ from esnlm import commands, config_io
 from esnlm.config import TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting.learning_curve import first_ahead, markdown, millions
+from esnlm.runs import checkpoint
+from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
 from esnlm.training import batches
 from esnlm.workflows import learning_curve
@@ -96,6 +99,10 @@ def test_the_page_says_from_where_the_run_is_ahead(run, curve):
     found = first_ahead(words, ahead)
     assert rows["| NLL"].split(" | ")[1] == (millions(found) if found else f"not by {millions(words[-1])}")
     assert "| all minimal pairs" in rows and "## Accuracy by phenomenon" in page
+    assert page.count("| unigram | bigram | 3-gram | length |") == 2, (
+        "what is right by length alone stands beside every score"
+    )
+    assert "| length, last |" in page
 
 
 def test_a_run_with_a_curve_is_reported_as_before(run, curve, capsys):
@@ -140,6 +147,19 @@ def test_a_curve_goes_on_where_it_was_broken_off(run, curve, tmp_path, monkeypat
     again = measure_curve(run, out=tmp_path / "curve.json", **arguments)
     assert [point["step"] for point in again["points"]] == [point["step"] for point in curve["points"]]
     assert json.loads((tmp_path / "curve.json").read_text())["points"] == curve["points"]
+
+
+def test_points_stay_where_their_checkpoints_are_gone_and_their_text_has_another_name(run, tmp_path, monkeypatch):
+    out, validation = tmp_path / "curve.json", run / "stores" / "validation"
+    whole = measure_curve(run, validation, order=2, out=out)
+    first, *others = [point["step"] for point in whole["points"]]
+    known, all_steps = words_of_checkpoints(RunDirectory(run)), checkpoint.all_steps
+    monkeypatch.setattr(learning_curve, "words_of_checkpoints", lambda _: {step: known[step] for step in others})
+    monkeypatch.setattr(checkpoint, "all_steps", lambda folder: [step for step in all_steps(folder) if step != first])
+    monkeypatch.setattr(learning_curve, "_measure", None)  # there is nothing left to measure
+    (tmp_path / "linked").symlink_to(validation)
+    again = measure_curve(run, tmp_path / "linked", order=2, out=out)
+    assert [point["step"] for point in again["points"]] == [first, *others]
 
 
 def test_a_diverged_point_is_read_back_as_a_number(run, curve, tmp_path):

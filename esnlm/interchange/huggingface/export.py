@@ -60,6 +60,7 @@ def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = Fals
     results_copy(run)  # the model card has the scores of a run in the cloud, too
     with working(f"loading {run}"):
         loaded = load(run, step)
+    _tell_of_precision(loaded)
     with _new_folder(out, overwrite) as folder:
         _write(loaded, folder)
     return loaded
@@ -88,6 +89,7 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
         f"{directory.checkpoints}: no checkpoint was kept for good, as training.checkpoint_words asks for; leave"
         " --all-checkpoints out to export the newest one",
     )
+    _tell_of_precision(newest)
     for line in remarks(newest, words):
         tell(line)
     found = {}
@@ -101,6 +103,12 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
             _write(its_run, folder / name)
             found[name] = step
     return found
+
+
+def _tell_of_precision(run: Run) -> None:
+    """Says where the exported model, which computes in float32, is not the run to the last digits that count."""
+    if run.config.compute.state_precision != "float32":
+        tell("this run rounds its states to bf16, and the export does not: their log-probabilities differ by that")
 
 
 @contextmanager

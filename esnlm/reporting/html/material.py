@@ -34,7 +34,7 @@ class Material:
         self.directory, self.scoring = RunDirectory(folder), scoring
         self.row: dict[str, Any] = run_table.row(folder)
         self.experiment: Experiment = config_io.read_begun(self.directory.config)
-        self.name: str = self.row["run"] or folder.resolve().name
+        self.name: str = self.row["run"]
         self.may_group = True  # whether it may be one row with other seeds
         self.may_load = True  # whether the page has the time to load the model
 

@@ -147,14 +147,14 @@ def _sortable(text: str) -> Child | Cell:
 def _curves(runs: Sequence[Material], groups: list[list[dict]]) -> Html | None:
     """Returns the losses in one picture: the runs of a group have one colour."""
     if len(groups) > COLOURS:
-        return None
+        return note(f"The losses of more than {COLOURS} runs or groups are not drawn: nobody could tell them apart.")
     series: list[Series] = []
     for run in runs:
         colour, group = next((i, group) for i, group in enumerate(groups) if run.row in group)
         training, validation = losses(run)
         first_of_colour = all(each.colour != colour for each in series)
         name = name_group(group) if first_of_colour else ""
-        series += [Series(name, averaged(training), colour)] if len(training) else []
+        series += [Series(name, averaged(training), colour, dots=len(training) == 1)] if len(training) else []
         series += [Series("", validation, colour, dots=True)] if len(validation) else []
     if not series:
         return None

@@ -22,6 +22,11 @@ def is_url(place: str | Path) -> bool:
     return re.match(rf"[A-Za-z][A-Za-z0-9+.-]+://|({services}):/", str(place)) is not None
 
 
+def full_name(place: str | Path) -> str:
+    """Returns the name of a place that says where it is later, too: a URL with both its slashes, a path as it was given."""
+    return parse(place).url if is_url(place) else str(place)
+
+
 @dataclass(frozen=True)
 class Address:
     """A place in a bucket: a run or a token store."""

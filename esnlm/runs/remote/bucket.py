@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import refusal, write_file, writing
+from esnlm.runs.atomic import refusal, writing
 from esnlm.runs.remote.address import SERVICES, Address
 
 AT_ONCE = 8  # files that are on their way side by side
@@ -168,13 +168,6 @@ class Bucket:
                 self._files.rm_file(self._path(name))
 
         self._side_by_side(remove, names)
-
-    def save(self, name: str, file: Path) -> None:
-        """Fetches a small object into a file."""
-        content = self.read(name)
-        if content is None:
-            raise CloudError(f"{self.address.url}/{name}: gone meanwhile; give the same command again")
-        write_file(file, content)
 
     def _path(self, name: str) -> str:
         return f"{self.address.path}/{name}"

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from esnlm.errors import InputError
+from esnlm.distributed import group
+from esnlm.errors import InputError, require
 from esnlm.runs import file_lock, sealed_folder
 from esnlm.runs.atomic import NewFolder, remove_folder, write_file, writing
 from esnlm.runs.console import say
@@ -58,6 +59,7 @@ def run_copy(
     if not is_url(url):
         yield Path(url)
         return
+    _require_one_process(url)
     place = address.parse(url)
     folder = place.copy
     with named(folder, place.url):
@@ -110,6 +112,7 @@ def store_copy(url: str | Path) -> Path:
     Raises:
         InputError: there is no store, or it is damaged.
     """
+    _require_one_process(url)
     place = address.parse(url)
     bucket = Bucket(place)
     entries = bucket.entries()
@@ -194,6 +197,12 @@ def note(entry: Entry, file: Path) -> list[Any]:
     return [entry.tag, status.st_size, status.st_mtime_ns]
 
 
+def _require_one_process(url: str | Path) -> None:
+    """Raises InputError in each of several processes, which would fetch the same files into the same folder."""
+    line = f"{url}: several processes cannot fetch it; copy it to a folder that all of them see, and name that one"
+    require(group.count() == 1, line)
+
+
 @contextlib.contextmanager
 def _held(place: Address) -> Iterator[None]:
     """Holds the copies of a place, so that two processes of this machine do not fetch the same at once."""
@@ -220,7 +229,11 @@ def _fetch_files(bucket: Bucket, folder: Path, entries: dict[str, Entry], result
     else:
         _retry_damaged(bucket, folder, manifest, set(wanted) - set(new))
         write_file(folder / MANIFEST, manifest)
-    write_notes(place, notes | {name: note(entries[name], folder / name) for name in new})
+    gone = notes.keys() - entries.keys()  # A report that was deleted there is none of the run any more.
+    for name in gone:
+        (folder / name).unlink(missing_ok=True)
+    kept_notes = {name: known for name, known in notes.items() if name not in gone}
+    write_notes(place, kept_notes | {name: note(entries[name], folder / name) for name in new})
 
 
 def _retry_damaged(bucket: Bucket, folder: Path, manifest: bytes, kept: set[str]) -> None:

@@ -12,11 +12,13 @@ meanwhile, and where checkpoints are saved faster than they go up, each one that
 """
 
 import contextlib
+import json
 import os
 import shutil
 from pathlib import Path
 
 from esnlm.runs import sealed_folder
+from esnlm.runs.atomic import write_file
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.remote.bucket import Bucket, Entry
 from esnlm.runs.sealed_folder import MANIFEST
@@ -33,9 +35,11 @@ class Mirror:
         Args:
             bucket: where to.
             folder: the run directory on this machine.
-            outgoing: a folder on the same disk, for links to what is on its way.
+            outgoing: a folder on the same disk, for links to what is on its way. Beside it lies outgoing.json, which says to the
+                next training here which plain files were sent.
         """
         self._bucket, self._folder, self._outgoing = bucket, folder, outgoing
+        self._record = outgoing.with_suffix(".json")
         self._sent: dict[str, tuple[int, int]] = {}  # the state of each plain file that is in the cloud as it is here
         self._sealed: set[str] = set()  # "checkpoints/20/", ... that are whole in the cloud and as they are here
         self._stale: set[str] = set()  # those that are in the cloud only
@@ -44,12 +48,17 @@ class Mirror:
     def compare(self, entries: dict[str, Entry], same: set[str], damaged: set[str]) -> None:
         """Learns what is in the cloud already.
 
+        A plain file that an earlier training here has sent is not sent again as long as it is as it was then: what is there now may
+        be newer, such as a report that another command has replaced.
+
         Args:
             entries: the objects.
-            same: names of plain files that were fetched from there, or are known to be equal.
+            same: names of plain files that were fetched from there.
             damaged: folders, such as "checkpoints/20/", that are there and not whole.
         """
-        self._sent = {name: _state(self._folder / name) for name in same if (self._folder / name).is_file()}
+        both = {name: _state(file) for name in entries if (file := self._folder / name).is_file()}
+        known = self._read_record()
+        self._sent = {name: state for name, state in both.items() if name in same or known.get(name) == state}
         self._sealed, self._stale = set(), set()
         for each in sealed_folders(entries):
             here = self._folder / each / MANIFEST
@@ -112,6 +121,15 @@ class Mirror:
         self._bucket.delete(gone)
         for name in gone:
             del self._sent[name]
+        if new or gone:
+            write_file(self._record, json.dumps(self._sent))
+
+    def _read_record(self) -> dict[str, tuple[int, int]]:
+        """Returns what `_sent` was when an earlier training here ended; empty where that is not known."""
+        try:
+            return {name: tuple(state) for name, state in parse_json(self._record.read_bytes()).items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
 
     def _push_sealed(self, each: str) -> None:
         """Sends a folder that has a manifest, which comes last."""

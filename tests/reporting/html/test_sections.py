@@ -3,7 +3,9 @@
 import html
 import re
 import shutil
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -22,8 +24,9 @@ from esnlm.reporting.html.sections import (
     spectrum,
     wrong_pairs,
 )
+from esnlm.reservoir.functions import ACTIVATIONS
 from esnlm.reservoir.topology.given import Given
-from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +124,23 @@ def test_eigenvalues_with_one_leak(full):
     # I - alpha a + a W has the eigenvalues 1 - alpha a + a lambda, where all leaks are a.
     expected = 1 - 0.5 * 0.3 + 0.3 * w
     assert np.abs(linear[:, None] - expected).min(axis=0) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_linearisation_is_named_as_it_is_drawn(make_run, monkeypatch):
+    def shown(name, activation="tanh", **settings):
+        reservoir = ReservoirConfig(state_size=12, mean_degree=3, activation=activation, **settings)
+        run = Material(make_run(name, model=EchoStateConfig(reservoir=reservoir)))
+        cell = esnlm.Reservoir.draw(12, vocabulary=5, mean_degree=3, activation=activation).cell
+        run.loaded = SimpleNamespace(model=SimpleNamespace(reservoir=cell))
+        return text_of(spectrum.render(run))
+
+    assert "count: I − diag(a) + diag(a) W_rec." in shown("a")
+    assert "count: I − γ diag(a) + diag(a) W_rec, γ = 0.5." in shown("b", update_rule="euler_state", diffusion=0.5)
+    in_time = {"continuous": ContinuousTime(decay=0.5)}
+    assert "count: I − α diag(a) + diag(a) W_rec, α = 0.5." in shown("c", **in_time)
+    monkeypatch.setitem(ACTIVATIONS, "logistic", jax.nn.sigmoid)
+    own = shown("d", activation="logistic")
+    assert "near the state 0 is not known of logistic under leaky_output" in own and "Linearisation" not in own
 
 
 def test_eigenvalues_of_a_reservoir_that_shifts():

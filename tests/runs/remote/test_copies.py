@@ -117,6 +117,30 @@ def test_results_are_fetched_for_reports(run_there, fetched):
     assert copies.results_copy("runs/here").as_posix() == "runs/here", "a folder of this machine is taken as it is"
 
 
+def test_a_report_that_was_deleted_in_the_cloud_goes_here_too(run_there):
+    folder = copies.results_copy(run_there.url())
+    [report] = folder.glob("evaluation/*.json")
+    run_there.bucket().delete([f"evaluation/{report.name}"])
+    copies.results_copy(run_there.url())
+    assert not report.exists() and (folder / "config.yaml").exists()
+
+
+def test_several_processes_do_not_fetch_one_run(run_there, monkeypatch):
+    monkeypatch.setattr(copies.group, "count", lambda: 2)
+    line = "several processes cannot fetch it; copy it to a folder that all of them see, and name that one"
+    for act in (esnlm.load, open_store):
+        with pytest.raises(InputError) as caught:
+            act(run_there.url())
+        assert str(caught.value) == f"{run_there.url()}: {line}"
+
+
+def test_the_best_step_of_a_run_that_goes_on_is_known_to_its_newest_checkpoint(run_there, fetched):
+    run_there.bucket().delete(["summary.json"])
+    with pytest.raises(InputError, match="no best checkpoint was kept"):
+        esnlm.load(run_there.url(), step="best")
+    assert "checkpoints/12/metadata.json" in fetched, "it was asked"
+
+
 def test_a_store_is_fetched_once_and_verified(run_there, trained, fetched, capsys):
     run_there.files.put(str(trained / "stores" / "train"), f"{run_there.name}/stores/", recursive=True)
     url = run_there.url("stores/train")

@@ -154,10 +154,36 @@ def test_checkpoints_that_others_keep_for_good_and_reports_of_others_stay(tmp_pa
     assert steps == [2, 8] and "evaluation/blimp-paper.json" in bucket.objects
 
 
+def test_a_report_that_another_command_has_replaced_in_the_cloud_is_not_overwritten(tmp_path):
+    """The same training is called again: it has nothing to do, and its own older report is still here."""
+    bucket, folder = InMemory(), tmp_path / "run"
+    begin(folder)
+    report = folder / "evaluation" / "blimp-paper.json"
+    report.parent.mkdir()
+    report.write_text("first")
+    Mirror(bucket, folder, tmp_path / "outgoing").push()
+    bucket.objects["evaluation/blimp-paper.json"] = b"newer"
+
+    def again():
+        mirror = Mirror(bucket, folder, tmp_path / "outgoing")
+        mirror.compare(bucket.entries(), set(), set())
+        mirror.push()
+
+    again()
+    assert bucket.objects["evaluation/blimp-paper.json"] == b"newer"
+    report.write_text("made here since then")
+    again()
+    assert bucket.objects["evaluation/blimp-paper.json"] == b"made here since then"
+    # A run that was deleted in the cloud is sent whole.
+    bucket.objects.clear()
+    again()
+    assert bucket.objects.keys() == names_in(folder)
+
+
 def test_a_checkpoint_of_another_history_is_replaced_and_a_damaged_one_too(tmp_path):
     bucket, folder, other = InMemory(), tmp_path / "run", tmp_path / "other" / "run"
     train(bucket, other, Mirror(bucket, other, tmp_path / "outgoing"))
-    train(InMemory(), folder, Mirror(InMemory(), folder, tmp_path / "outgoing"))
+    train(InMemory(), folder, Mirror(InMemory(), folder, tmp_path / "elsewhere"))
     go_on(folder, 10)
     mirror = Mirror(bucket, folder, tmp_path / "outgoing")
     mirror.compare(bucket.entries(), set(), {"frozen/"})

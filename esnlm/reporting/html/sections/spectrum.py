@@ -8,7 +8,7 @@ from esnlm.reporting.html.markup import Html, ask, join, note
 from esnlm.reporting.html.material import Material
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
-from esnlm.reservoir.linearisation import linearise
+from esnlm.reservoir.linearisation import describe_linearisation, is_known, linearise
 
 PLACE = 65
 TITLE = "Spectrum"
@@ -26,13 +26,14 @@ def render(run: Material) -> Html | None:
         return _radii(run, f"The eigenvalues of more than {MOST_UNITS:,} units are not computed for a page.")
     if isinstance(run.loaded, Html):
         return run.loaded
-    decay = model.reservoir.decay
-    found = [_layer(layer, i, layers, decay) for i, layer in enumerate(run.loaded.model.reservoir.layers)]  # type: ignore[attr-defined]
-    shifted = model.reservoir.update_rule == "residual_shift"
-    step = "(I − diag(a)) O + diag(a) W_rec, O the cyclic shift" if shifted else "I − diag(a) + diag(a) W_rec"
+    decay, rule, activation = model.reservoir.decay, model.reservoir.update_rule, model.reservoir.activation
+    known = is_known(activation, rule)
+    found = [_layer(layer, i, layers, decay, known) for i, layer in enumerate(run.loaded.model.reservoir.layers)]  # type: ignore[attr-defined]
     explained = (
         "Eigenvalues in the complex plane. Beside W_rec stands what a time step does near the state 0, where the leaks a"
-        f" count: {step}. An eigenvalue close to 1 is a slow memory."
+        f" count: {describe_linearisation(rule, decay)}. An eigenvalue close to 1 is a slow memory."
+        if known
+        else f"Eigenvalues in the complex plane. What a time step does near the state 0 is not known of {activation} under {rule}."
     )
     return join(*found, note(explained))
 
@@ -46,10 +47,11 @@ def eigenvalues(layer: Reservoir, decay: float) -> tuple[np.ndarray, np.ndarray]
     return np.linalg.eigvals(w), np.linalg.eigvals(linear)
 
 
-def _layer(layer: Reservoir, number: int, layers: int, decay: float) -> Html:
+def _layer(layer: Reservoir, number: int, layers: int, decay: float, known: bool) -> Html:
     of = f" of layer {number + 1}" if layers > 1 else ""
     figures = []
-    for name, values in zip(("W_rec", "Linearisation at 0"), eigenvalues(layer, decay), strict=True):
+    w, linear = eigenvalues(layer, decay)
+    for name, values in {"W_rec": w, **({"Linearisation at 0": linear} if known else {})}.items():
         radius = float(np.abs(values).max())
         says = f"{len(values):,} eigenvalues of {name}{of} in the complex plane, within a radius of {radius:.4g}"
         figures.append(plane(values, UNIT | {"spectral radius": (radius, "s0")}, says, name + of))
@@ -64,7 +66,8 @@ def _radii(run: Material, reason: str) -> Html:
     circles = {
         "spectral radius of W_rec": (float(theory["radius"]), "s0"),
         "largest singular value": (float(theory["sigma_max"]), "s1"),
-        "radius of the linearisation at 0": (float(theory["linear_radius"]), "s2"),
     }
+    if theory["linear_radius"] is not None:
+        circles["radius of the linearisation at 0"] = float(theory["linear_radius"]), "s2"
     says = "; ".join(f"{name} {radius:.4g}" for name, (radius, _) in circles.items())
     return join(side_by_side(plane(EMPTY, UNIT | circles, says, "Radii")), note(reason))

@@ -6,6 +6,7 @@ from esnlm.config import TrainingConfig
 from esnlm.data.sources.grammar import GrammarData
 from esnlm.reporting.html.markup import Child, Html, facts, join, note, tag
 from esnlm.reporting.html.material import Material
+from esnlm.reporting.run_notes import why_diverged
 from esnlm.runs.console import clock, counted
 
 PLACE = 10
@@ -22,7 +23,7 @@ def render(run: Material) -> Html:
     summary = run.summary
     parts = [_key_figures(run), facts(_facts(run))]
     if summary["status"] != "finished":
-        parts.insert(0, note(f"Status: {summary['status']}. Its loss left the range of numbers that mean something."))
+        parts.insert(0, note(f"Status: {summary['status']}: {why_diverged(run.row)}."))
     text = run.directory.config.read_text("utf-8", errors="replace")
     parts.append(tag("details", tag("summary", "Configuration"), tag("pre", tag("code", text), tabindex=0)))
     return join(parts)
