@@ -27,6 +27,11 @@ from esnlm.runs.yaml_file import LARGEST_FILE, read_tree
 
 RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
 
+# What was read before, by its sections, its text and its overrides: a tenth of a second each, and a study reads the configurations
+# of all its runs again whenever one of them ends.
+_read_before: dict[tuple[Any, ...], Experiment] = {}
+MOST_KEPT = 4096
+
 _SCALARS = {"run": str, "seed": int, "tracking": tuple[str, ...]}  # the settings that lie in no section
 
 
@@ -128,6 +133,21 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
         sections["model.reservoir"] = ReservoirConfig
         kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi", own_first("topology"))
         sections["model.reservoir.topology"] = kind
+    key = tuple(sections.items()), repr(tree), tuple(overrides)
+    if key not in _read_before:
+        experiment = _instantiate(file, tree, overrides, sections)
+        if len(_read_before) >= MOST_KEPT:
+            _read_before.clear()
+        _read_before[key] = experiment
+    experiment = _read_before[key]
+    experiment.check()
+    return experiment
+
+
+def _instantiate(
+    file: str | Path, tree: dict[str, Any], overrides: Sequence[str], sections: dict[str, type]
+) -> Experiment:
+    """Returns the experiment of a tree and overrides whose sections are of these kinds, not checked yet."""
     flags = [argument for argument in overrides if argument.startswith("--")]  # and not the values that follow them
     given = [flag.partition("=")[0].removeprefix("--").split(".") for flag in flags]
     in_file = list(_paths(tree))
@@ -139,10 +159,8 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
     with readable_errors(f"{file}: "):
         from_file = parser.parse_object(tree)
     with readable_errors("command line: "):
-        parsed = parser.instantiate(parser.parse_args(overrides, namespace=from_file))
-    experiment = Experiment(**{each: getattr(parsed, each) for each in _settings(Experiment)})
-    experiment.check()
-    return experiment
+        parsed = parser.instantiate(parser.parse_args(list(overrides), namespace=from_file) if overrides else from_file)
+    return Experiment(**{each: getattr(parsed, each) for each in _settings(Experiment)})
 
 
 @functools.cache  # Making it takes a third of a reading's time, and a study reads hundreds of configurations.

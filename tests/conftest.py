@@ -14,6 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
 from esnlm import compilation_cache
+from esnlm.reporting import plots
 from tests import peers
 
 # A shell without job control lets what it starts in the background ignore SIGINT, and so would all that the tests start.
@@ -61,6 +62,23 @@ def own_compilation_cache(tmp_path_factory):
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
         cache_of_jax.reset_cache()  # JAX looks at the settings again where it has already compiled something.
         yield
+
+
+render = plots.png
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unrendered():
+    """Makes pictures and does not render them: that takes a second, and every training and every run of a study draws some."""
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(plots, "png", lambda figure: b"\x89PNG\r\n\x1a\n")
+        yield
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """Renders pictures, for a test that draws one as users see it."""
+    monkeypatch.setattr(plots, "png", render)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ A target is a folder of good files and a call that reads them. Whatever the file
 InputError with one line: no other exception, no hang, no memory beyond what the files themselves take.
 """
 
-import dataclasses
 import hashlib
 import json
 import random
@@ -22,7 +21,6 @@ import safetensors.numpy
 from esnlm import config, config_io, loaded_run
 from esnlm.compute import choose_compute
 from esnlm.data import encode, prepare, store, tables, text_files, tokenizer
-from esnlm.data.sources.grammar import GrammarData
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, formula, minimal_pairs, region_tests, sequences
 from esnlm.evaluation.evaluate import evaluate
@@ -396,7 +394,7 @@ def _restore(folder: Path) -> None:
     )
 
 
-RUN = "model: {family: lstm, width: 2}\ndata: {kind: imported, source: x}\n"
+RUN = "model: {family: lstm, width: 2}\n"
 
 
 def _make_run(folder: Path) -> None:
@@ -422,8 +420,7 @@ def _make_run(folder: Path) -> None:
 def _use_run(folder: Path) -> None:
     run_table.report([folder], folder / "table.md")
     loaded = loaded_run.load(folder, untrained=True)
-    trained_here = dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, data=GrammarData()))
-    assert np.isfinite(trained_here.unigram().log_p).all()
+    assert np.isfinite(loaded.unigram().log_p).all()
 
 
 # ---- Hugging Face folders ----

@@ -1,8 +1,10 @@
 """Configuration files and the command line: strict, typed, and every mistake named in one line."""
 
 import dataclasses
+import re
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from esnlm import config, config_io
@@ -10,6 +12,7 @@ from esnlm.data.sources.grammar import GrammarData
 from esnlm.data.sources.store import StoreData
 from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.reservoir.functions import ACTIVATIONS
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.small_world import SmallWorld
@@ -136,6 +139,25 @@ def test_a_null_where_a_value_must_stand(file, text, line):
 def test_a_file_that_is_not_yaml(file):
     path = file("a: [")
     assert refusal(config_io.read, path).startswith(f"{path}: not a YAML file: while parsing a flow")
+
+
+def test_a_text_that_was_read_before_is_read_as_it_was_and_checked_again(tmp_path, monkeypatch):
+    """A study reads the configurations of all its runs whenever one of them ends."""
+    text = "run: runs/a\nmodel: {reservoir: {activation: own}}\n"
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setitem(ACTIVATIONS, "own", jnp.sin)
+    first, again = config_io.read(tmp_path / "a.yaml"), config_io.read(tmp_path / "b.yaml")
+    assert first == again == config_io.read(tmp_path / "a.yaml")
+    other = config_io.read(tmp_path / "a.yaml", ["--seed", "7"])
+    assert other == dataclasses.replace(first, seed=7) and config_io.read(tmp_path / "a.yaml").seed == 0
+    monkeypatch.delitem(ACTIVATIONS, "own")
+    for name in ("a.yaml", "b.yaml"):
+        with pytest.raises(InputError, match="^model.reservoir.activation is own: it must be tanh or relu"):
+            config_io.read(tmp_path / name)
+        (tmp_path / name).write_text("run: [")
+        with pytest.raises(InputError, match=f"^{re.escape(str(tmp_path / name))}: not a YAML file"):
+            config_io.read(tmp_path / name)
 
 
 def test_a_missing_file(tmp_path):

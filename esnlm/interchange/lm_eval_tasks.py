@@ -29,12 +29,12 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
     """
     import lm_eval.tasks
 
-    # All the harness's files are thousands, and take half a minute to read.
-    folder = Path(lm_eval.tasks.__file__).parent / GROUP
-    # The harness has others that begin alike, such as blimp_nl.
-    of_blimp = {PREFIX + file.stem for file in folder.glob("*.yaml")}
-    blimp_only = {GROUP, *of_blimp}.issuperset(names)
-    manager = lm_eval.tasks.TaskManager(include_defaults=not blimp_only, include_path=folder if blimp_only else None)
+    _require_reader(pairs is None or any(name.startswith(GROUP) for name in names), names)  # before half a minute
+    place = Path(lm_eval.tasks.__file__).parent
+    of_blimp = {PREFIX + file.stem for file in (place / GROUP).glob("*.yaml")}
+    # All the harness's files are thousands, and take half a minute to read. Tasks of BLiMP for other languages begin alike.
+    folders = sorted(place.glob(f"{GROUP}*")) if all(name.startswith(GROUP) for name in names) else None
+    manager = lm_eval.tasks.TaskManager(include_defaults=folders is None, include_path=folders)
     for name in names:
         if name not in manager.task_index and not Path(name).is_file():
             raise InputError(
@@ -64,8 +64,7 @@ def _on_local_files(names: Sequence[str], of_blimp: Set[str], manager: Any, pair
     wanted = [*group["task"], *(name for name in names if name in of_blimp)]
     # Only as the member of a group is a task of the harness completed by settings of ours.
     known = [task for task in wanted if task in manager.task_index]
-    none = f"--data has minimal pairs for BLiMP's tasks, and {', '.join(names)} has none of these: leave it out"
-    require(len(known) > 0, none)
+    _require_reader(len(known) > 0, names)
     members = [{"task": task} | _local_data(task, by_paradigm) for task in known]
     tasks = manager.load([{"group": "local", "task": members}])["tasks"]
 
@@ -78,6 +77,12 @@ def _on_local_files(names: Sequence[str], of_blimp: Set[str], manager: Any, pair
         return made
 
     return [spec(name) for name in names]
+
+
+def _require_reader(is_there: bool, names: Sequence[str]) -> None:
+    """Raises InputError where none of the named tasks reads the pairs."""
+    none = f"--data has minimal pairs for BLiMP's tasks, and {', '.join(names)} has none of these: leave it out"
+    require(is_there, none)
 
 
 def _local_data(task: str, by_paradigm: dict[str, list[Pair]]) -> dict[str, Any]:

@@ -222,6 +222,7 @@ def test_a_family_that_cannot_be_measured_is_told_and_the_others_are_measured():
         families.figures({}, {("c", "start"): "no kernel"}, {}, windows, count=2)
 
 
+@pytest.mark.slow
 def test_families_take_turns_on_the_same_sentences(tmp_path):
     text = ["the cat sees a dog .", "a dog that the cat sees sleeps .", "the dog sleeps ."] * 12
     store = tmp_path / "store"

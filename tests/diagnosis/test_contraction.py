@@ -102,7 +102,7 @@ def test_contraction_is_told_from_none(rho, contracts):
     assert (curve.distance[-1] > 1).all() != contracts
 
 
-def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path):
+def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path, rendered):
     """A nilpotent network forgets everything in three steps, and exactly."""
     pytest.importorskip("matplotlib")
     w = np.diag(np.full(3, 0.5, np.float32), 1)
@@ -115,7 +115,7 @@ def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path):
     )
     assert reset.rate == -np.inf and reset.fitted == (0, 0)
     assert contraction.plot_contraction({"chain": curve, "reset": reset}, tmp_path / "curves.png") is None
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 def test_a_relu_network_that_overflows_is_still_reported():

@@ -395,7 +395,7 @@ def test_results_of_other_settings_are_not_written_over(tmp_path):
         study.run(SMALL, tmp_path, "a.yaml")
 
 
-def test_training_curves_are_written(tmp_path):
+def test_training_curves_are_written(tmp_path, rendered):
     settings = {
         "kind": "training_curves", "pairs": [["airplane", "automobile"]], "parametrizations": ["dynamic", "spectral"], "n": 40, "narrow": 8,
         "epochs": 3, "seeds": 2, "images": {"train": 100, "test": 50}, "batch_size": 64, "learning_rate": 0.05,

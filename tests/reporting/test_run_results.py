@@ -23,7 +23,7 @@ def test_what_is_known_of_the_validation_text_stands_before_what_it_is_compared_
     assert rows[3] == ["unigram model", "4.0000", "54.60", "+2.5000"]
 
 
-def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_path, capsys):
+def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_path, capsys, rendered):
     """As where a run was stopped, scored on BLiMP, and went on."""
     run = shutil.copytree(small_run(), tmp_path / "run")
     pair = {"sentence_good": "The cats sleep.", "sentence_bad": "The cats sleeps.", "UID": "agreement", "pairID": "0"}
@@ -34,4 +34,8 @@ def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_pat
     assert train_run(config_io.read(run / "config.yaml", ["--run", str(run)])) == 0
     assert (run / "evaluation" / "blimp-paper.json").read_bytes() == kept
     assert blimp_report.read(run / "evaluation" / "blimp-paper-own.json")["data"]["pairs"] > 1
+    assert all(
+        len(picture.read_bytes()) > 10_000
+        for picture in (run / "plots" / "loss.png", run / "evaluation" / "blimp-paper-own.png")
+    )
     assert "this report is blimp-paper-own.json: blimp-paper.json holds one on other pairs" in capsys.readouterr().out

@@ -20,3 +20,12 @@ def test_a_level_has_a_band_of_one_standard_error_and_the_mark_of_diverged_runs(
     box = band.get_extents().transformed(axes.transData.inverted())
     assert (box.y0, box.y1) == (pytest.approx(5.0), pytest.approx(5.2)), "5.1 and its standard error, 0.1"
     assert "with diverged runs" in axes.get_legend_handles_labels()[1]
+
+
+def test_lines_and_rows_are_rendered(rendered):
+    pytest.importorskip("matplotlib")
+    lines = [grid_cell(f"a{size}", {"size": size}, finished(6.0, 6.1), "a") for size in (32, 64)]
+    rows = [grid_cell(name, {}, finished(5.0, 5.2), name) for name in ("light", "wide")]
+    for cells in (lines, rows):
+        picture = grid_plot.plot_grid(grid_of(), cells)
+        assert picture is not None and len(picture) > 10_000

@@ -116,7 +116,7 @@ def test_three_trials_are_ranked_and_the_best_settings_can_be_trained(optuna, tm
     assert (out / "table.json").read_text() == before
 
 
-def test_all_trials_are_of_one_text_and_one_set_of_pairs(optuna, tmp_path):
+def test_all_trials_are_of_one_text_and_one_set_of_pairs(optuna, tmp_path, rendered):
     base = f"run: {tmp_path / 'made'}\n{BASE}"
     made = RunDirectory(tmp_path / "made")
     (tmp_path / "made.yaml").write_text(base)

@@ -171,12 +171,12 @@ def test_a_diverged_point_is_read_back_as_a_number(run, curve, tmp_path):
     assert again["points"][0]["nll"]["model"] == math.inf and "| inf |" in out.with_suffix(".md").read_text()
 
 
-def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys):
+def test_the_command_needs_no_minimal_pairs(run, tmp_path, capsys, rendered):
     words = ["curve", "--run", str(run), "--store", str(run / "stores" / "validation")]
     assert commands.main([*words, "--order", "2", "--out", str(tmp_path / "curve.json")]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[1].split() == ["words", "NLL", "unigram", "bigram", "without", "EOS"]
-    assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
     assert "minimal pairs" not in (tmp_path / "curve.md").read_text()
 
 

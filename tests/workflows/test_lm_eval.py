@@ -90,7 +90,20 @@ def test_blimp_s_tasks_on_generated_pairs(run, tmp_path, capsys):
     assert found["seeds"] == {"random": 0, "numpy": 1234, "fewshot": 1234}
 
 
-def test_ties_and_what_cannot_be_generated_are_told(run, tmp_path, capsys):
+@pytest.fixture
+def own_tasks_only(monkeypatch):
+    """Lets the harness know no task of its own: their files are thousands, and take many seconds to read."""
+    import lm_eval.tasks
+
+    manager = lm_eval.tasks.TaskManager
+    monkeypatch.setattr(
+        lm_eval.tasks,
+        "TaskManager",
+        lambda include_path, **_: manager(include_defaults=False, include_path=include_path),
+    )
+
+
+def test_ties_and_what_cannot_be_generated_are_told(run, tmp_path, capsys, own_tasks_only):
     """What a task asks for is looked at before anything is scored."""
     (tmp_path / "rows.jsonl").write_text('{"question": "the cats", "answer": "sleep", "label": 0}\n' * 2)
     shared = "dataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\ndoc_to_text: question\n"

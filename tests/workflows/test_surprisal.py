@@ -124,13 +124,13 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     assert "no pretrained Punkt data for english found" in capsys.readouterr().err
 
 
-def test_words_are_drawn_and_doubts_told(here, capsys):
+def test_words_are_drawn_and_doubts_told(here, capsys, rendered):
     (here / "words.csv").write_text(WORDS)
     words = ["--input", "words.csv", "--word", "word", "--sentence", "item", "sentence", "--plot", "words.png"]
     assert commands.main(["score", "--run", "small", "--tokens", *words, "--out", "words.jsonl"]) == 0
     told = capsys.readouterr().err
     assert told == "7 words in 3 sentences, the longest of 3\nwritten: words.jsonl, words.png\n"
-    assert (here / "words.png").read_bytes()[:4] == b"\x89PNG"
+    assert (here / "words.png").stat().st_size > 10_000
     words = ["--input", "words.csv", "--word", "word", "--sentence", "rt"]
     assert commands.main(["score", "--run", "small", "--tokens", *words]) == 0
     assert "warning: words.csv: each row is a sentence of its own" in capsys.readouterr().err
