@@ -68,8 +68,8 @@ class TrainingConfig:
             require(getattr(self, name) > 0, f"training.{name} is {getattr(self, name)}: it must be above 0")
         for name in ("weight_decay", "warmup_updates", "warmup_words", "stop_margin"):
             require(getattr(self, name) >= 0, f"training.{name} is {getattr(self, name)}: it must not be negative")
-        many = f"training.warmup_updates is {self.warmup_updates}: it must be below 2147483648"
-        require(self.warmup_updates < 2**31, many)  # which is also what the schedules count to
+        line = f"training.warmup_updates is {self.warmup_updates}: it must be below 2147483648"
+        require(self.warmup_updates < 2**31, line)  # which is also what the schedules count to
         for name in ("beta1", "beta2", "momentum"):
             require(0 <= getattr(self, name) < 1, f"training.{name} is {getattr(self, name)}: it must be in [0, 1)")
         require(self.optimizer in ("adamw", "sgd"), f"training.optimizer is {self.optimizer!r}: choose adamw, sgd")

@@ -429,19 +429,17 @@ class Run:
         for i, sequence in enumerate(sequences):
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
-            if (problem := self._too_long(len(sequence), reads_last)) is not None:
+            advice = "shorten it" if reads_last else "shorten it, or use `esnlm score`, which reads windows"
+            if (problem := self._too_long(len(sequence), reads_last, advice)) is not None:
                 framing = (self.tokenizer.bos, self.tokenizer.eos)
                 begins = self.tokenizer.decode([each for each in sequence[:12] if each not in framing])
                 raise InputError(f"sequence {i} has {problem}. It begins {begins!r}")
 
-    def _too_long(self, ids: int, reads_last: bool = False) -> str | None:
+    def _too_long(self, ids: int, reads_last: bool = False, advice: str = "shorten it") -> str | None:
         """Returns what is wrong with a sequence of so many ids and what to do, or None where there is room for it."""
         longest = self.config.model.longest
         if longest is not None and ids - (not reads_last) > longest:
-            most = f"this model reads at most {longest}"
-            if reads_last:
-                return f"{ids} ids: {most}; shorten it"
-            return f"{ids} ids: {most} + 1; shorten it, or use `esnlm score`, which reads windows"
+            return f"{ids} ids: this model reads at most {longest}{'' if reads_last else ' + 1'}; {advice}"
         if (size := 4 * ids * self.config.model.feature_size) > MAX_STATE_BYTES:
             room = f"at most {MAX_STATE_BYTES / 1e9:.1f} GB are used; split it"
             return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
@@ -506,8 +504,8 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     with in_host_memory(placement is not None and placement.units > 1):
         model = experiment.model.initialize(vocab_size, experiment.seed, frozen)
     if untrained:
-        imported = f"{directory.path}: this model was imported: how it was before its training is not known"
-        require(experiment.data.has_corpus, imported)
+        line = f"{directory.path}: this model was imported: how it was before its training is not known"
+        require(experiment.data.has_corpus, line)
         if experiment.parent.run is not None:
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)

@@ -69,9 +69,12 @@ render = plots.png
 
 @pytest.fixture(scope="session", autouse=True)
 def unrendered():
-    """Makes pictures and does not render them: that takes a second, and every training and every run of a study draws some."""
+    """Makes pictures and does not render them: that takes a second, and every training and every run of a study draws some.
+
+    A test that looks at a picture asks for `rendered`.
+    """
     with pytest.MonkeyPatch.context() as here:
-        here.setattr(plots, "png", lambda figure: b"\x89PNG\r\n\x1a\n")
+        here.setattr(plots, "png", lambda figure: b"not rendered")
         yield
 
 

@@ -147,8 +147,11 @@ def test_a_text_that_was_read_before_is_read_as_it_was_and_checked_again(tmp_pat
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text(text)
     monkeypatch.setitem(ACTIVATIONS, "own", jnp.sin)
+    read, instantiate = [], config_io._instantiate
+    monkeypatch.setattr(config_io, "_instantiate", lambda *given: read.append(1) or instantiate(*given))
     first, again = config_io.read(tmp_path / "a.yaml"), config_io.read(tmp_path / "b.yaml")
     assert first == again == config_io.read(tmp_path / "a.yaml")
+    assert len(read) == 1
     other = config_io.read(tmp_path / "a.yaml", ["--seed", "7"])
     assert other == dataclasses.replace(first, seed=7) and config_io.read(tmp_path / "a.yaml").seed == 0
     monkeypatch.delitem(ACTIVATIONS, "own")

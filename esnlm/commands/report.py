@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> None:
     require(
         not (whole and options.scoring), "--scoring: the table by run has every report; give it with --by or --html"
     )
-    nothing = "--overwrite: tables and pages replace what is theirs without it; give it with --plot"
-    require(options.plot is not None or not options.overwrite, nothing)
+    line = "--overwrite: tables and pages replace what is theirs without it; give it with --plot"
+    require(options.plot is not None or not options.overwrite, line)
     scoring = options.scoring or "paper"
     if options.html is not None:
         require(options.out is None and options.by == "run", "--html: a page has all tables; leave --out and --by out")

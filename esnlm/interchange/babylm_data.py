@@ -175,8 +175,9 @@ def read_reading(file: Path) -> Reading:
         )
 
     for number, row in enumerate(rows, 1):
-        short = [column for column in ("item", "word", "prev_item", "prev_word") if row[column] is None]
-        require(not short, f"{file}: row {number}: it ends before column {short[:1]}: copy the pipeline's data again")
+        for column in ("item", "word", "prev_item", "prev_word"):
+            line = f"{file}: row {number}: it ends before column {column!r}: copy the pipeline's data again"
+            require(row[column] is not None, line)
 
     def figure(number: int, column: str) -> float:
         cell = rows[number][column] or ""

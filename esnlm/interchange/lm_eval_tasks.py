@@ -81,8 +81,8 @@ def _on_local_files(names: Sequence[str], of_blimp: Set[str], manager: Any, pair
 
 def _require_reader(is_there: bool, names: Sequence[str]) -> None:
     """Raises InputError where none of the named tasks reads the pairs."""
-    none = f"--data has minimal pairs for BLiMP's tasks, and {', '.join(names)} has none of these: leave it out"
-    require(is_there, none)
+    line = f"--data has minimal pairs for BLiMP's tasks, and {', '.join(names)} has none of these: leave it out"
+    require(is_there, line)
 
 
 def _local_data(task: str, by_paradigm: dict[str, list[Pair]]) -> dict[str, Any]:

@@ -79,8 +79,8 @@ class LanguageModel:
         **settings: Any,
     ) -> None:
         require(reservoir.reads_tokens, "this reservoir reads numbers: draw one with vocabulary=...")
-        made = f"tokenizer is {tokenizer!r}: give one that was made, as by esnlm.tokenizer({tokenizer!r}, ...)"
-        require(isinstance(tokenizer, Tokenizer), made)
+        line = f"tokenizer is {tokenizer!r}: give one that was made, such as esnlm.tokenizer('words', sentences)"
+        require(isinstance(tokenizer, Tokenizer), line)
         wrong = f"the reservoir reads {reservoir.input_size} token ids, and the tokenizer has {tokenizer.vocab_size}"
         require(reservoir.input_size == tokenizer.vocab_size, f"{wrong}; draw it with vocabulary=tokenizer")
         self.reservoir, self.tokenizer = reservoir, tokenizer

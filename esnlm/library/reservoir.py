@@ -205,8 +205,8 @@ class Reservoir:
             input_connectivity=1.0,
         )
         # They are sparse: dense zeros may be gigabytes where the matrices are not.
-        nothing = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
-        matrices = bcoo(*nothing, (size, size)), bcoo(*nothing, (size, columns))
+        entries = np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
+        matrices = bcoo(*entries, (size, size)), bcoo(*entries, (size, columns))
         blank = cls(config, cells.Reservoir(*matrices, np.ones(size, np.float32), **config.dynamics), reads_tokens)
         return blank.replace(w_rec=w_rec, w_in=w_in, leak=leak)
 

@@ -12,7 +12,7 @@ RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone
 GOES_ON = "The run goes on from {parent}: words are those since then, and the n-gram models know nothing of what was read before."
 ONE_POINT = "one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve"
-LENGTH = "length"  # of the baseline that sees nothing but how many tokens the two sentences have
+LENGTH = "length"  # the name of the baseline that sees nothing but how many tokens the two sentences have
 COLUMNS = 4  # of small pictures, one a phenomenon
 FAR = 1.0  # nats: a model whose NLL is nowhere so near to the run's is named, not drawn, so that the others can be told apart
 
@@ -29,19 +29,20 @@ def show(result: dict) -> None:
         return
     screen.line()
     screen.line("ahead of each from so many words on, at every later checkpoint:")
-    screen.table(["", *_baselines(result)], _ahead_rows(result), align="lr")
+    screen.table(["", *map(_baseline_title, _baselines(result))], _ahead_rows(result), align="lr")
 
 
 def markdown(result: dict) -> str:
     """Returns the page."""
     validation, pairs = result["validation"], result["pairs"]
     scored = f"; {pairs['pairs']:,} minimal pairs, convention {pairs['scoring']}" if pairs else ""
+    length = " Length only takes the sentence of fewer tokens, and has no NLL." if pairs else ""
     lines = [
         f"# Learning curve of {result['run']}",
         "",
         f"NLL in nats per predicted token of {validation['path']} ({validation['words']:,} words, {validation['tokens']:,}"
         f" predicted tokens){scored}. The n-gram models (Witten-Bell; the unigram model adds one) are counted on the very"
-        " sentences that the run had read by then.",
+        f" sentences that the run had read by then.{length}",
         "",
         *markdown_table(_header(result), _rows(result), align="r"),
         *(["", GOES_ON.format(**result)] if result.get("parent") else []),
@@ -52,7 +53,7 @@ def markdown(result: dict) -> str:
         "Ahead at this checkpoint and at every later one. In NLL: the lower figure, of one run on one text. In accuracy: the 95 %"
         " interval of the paired difference, over the choice of pairs, lies above zero. No interval here is over seeds.",
         "",
-        *markdown_table(["", *_baselines(result)], _ahead_rows(result), align="lr"),
+        *markdown_table(["", *map(_baseline_title, _baselines(result))], _ahead_rows(result), align="lr"),
     ]
     if pairs:
         header, rows = _phenomena(result)
@@ -102,10 +103,14 @@ def _baselines(result: dict) -> list[str]:
     return [*_ngrams(result), *([LENGTH] if result["pairs"] else [])]
 
 
+def _baseline_title(name: str) -> str:
+    return "length only" if name == LENGTH else name
+
+
 def _header(result: dict) -> list[str]:
     names = _ngrams(result)
     header = ["words", "NLL", *names, "without EOS"]
-    return header + (["accuracy", "95 %", *_baselines(result)] if result["pairs"] else [])
+    return header + (["accuracy", "95 %", *map(_baseline_title, _baselines(result))] if result["pairs"] else [])
 
 
 def _rows(result: dict) -> Iterator[list[str]]:
@@ -158,7 +163,11 @@ def _above(point: dict, name: str, place: str | None) -> bool | None:
 def _phenomena(result: dict) -> tuple[list[str], list[list[str]]]:
     points = result["points"]
     last, names = points[-1], _baselines(result)
-    header = ["", *(millions(point["words"]) for point in points), *(f"{name}, last" for name in names)]
+    header = [
+        "",
+        *(millions(point["words"]) for point in points),
+        *(f"{_baseline_title(name)}, last" for name in names),
+    ]
     rows = [
         [
             title,
@@ -209,7 +218,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     far = [name for name in ngrams if min(point["nll"][name] - point["nll"]["model"] for point in points) > FAR]
     for name in names:  # One that is far or has no NLL has a line without points, for the legend of the other pictures.
         heights = [point["nll"][name] if name in ngrams and name not in far else math.nan for point in points]
-        first.plot(words, heights, color=colours[name], marker=".", label=name)
+        first.plot(words, heights, color=colours[name], marker=".", label=_baseline_title(name))
     first.plot(words, own_nll, color=RUN, marker="o", markersize=4, label="this run")
     above = ", ".join(f"{name} {points[-1]['nll'][name]:.2f}" for name in far)
     first.set_title("NLL, nats per token" + f" ({above})" * bool(far), fontsize=9, color=INK)

@@ -43,7 +43,7 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
         screen.line()
         blimp_text.show(evaluation.result, screen)
         if others:
-            screen.line(f"this report is {report.name}: blimp-paper.json holds one on other pairs, and stays")
+            screen.line(f"this report is {report.name}: blimp-paper.json is none on these pairs, and stays")
     plots = plot_loss(directory, summary["references"])
     screen.line()
     print(f"run directory: {directory.path}    plots: {plots}")  # unbroken, to be copied

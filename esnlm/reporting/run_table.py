@@ -4,6 +4,7 @@ Runs that differ in nothing but their seed can be one row: the mean over seeds a
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -216,12 +217,18 @@ def score_table(groups: list[list[dict]]) -> tuple[list[str], list[list[str]]]:
                 _figure((score[key] for score in scores), 2) for key in ("accuracy", "length", "unigram")
             )
             steps = " ".join(f"{step:,}" for step in dict.fromkeys(score["step"] for score in scores))
-            wrong = dict.fromkeys(score["status"] for score in scores if score["status"] != "ok")
-            accuracy = accuracy or ", ".join(wrong)
             interval = _interval([score["accuracy"] for score in scores], scores[0]["interval"])
             shown = "" if interval is None else " - ".join(f"{bound:.2f}" for bound in interval)
-            cells.append([name_group(group), name, steps, accuracy, shown, length, unigram])
+            cells.append([name_group(group), name, steps, accuracy or _why_none(scores), shown, length, unigram])
     return ["run", "minimal pairs", "step", "accuracy, %", "95 %", "length only", "unigram"], cells
+
+
+def _why_none(scores: Sequence[dict]) -> str:
+    """Returns why there is no accuracy, such as "collapsed", or no mean of several, such as "1 of 3 collapsed"."""
+    counts = Counter(score["status"] for score in scores if score["status"] != "ok")
+    if len(scores) == 1:
+        return "".join(counts)
+    return ", ".join(f"{count} of {len(scores)} {status}" for status, count in counts.items())
 
 
 def accuracy_table(groups: list[list[dict]], by: str, name: str) -> tuple[list[str], list[list[str]]]:

@@ -5,13 +5,12 @@ import scipy.sparse
 
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
-
-BUILT_IN = ("leaky_output", "leaky_membrane", "euler_state", "residual_shift")
+from esnlm.reservoir.functions import is_built_in
 
 
 def is_known(activation: str, update_rule: str) -> bool:
     """Tells whether `linearise` is what a time step does near 0. Of functions of a program's own it is not known."""
-    return activation in ("tanh", "relu") and update_rule in BUILT_IN
+    return is_built_in(activation) and is_built_in(update_rule)
 
 
 def describe_linearisation(update_rule: str, decay: float) -> str:

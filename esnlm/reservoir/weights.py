@@ -277,7 +277,7 @@ def initialize_reservoir(
         w_rec, radius, thrown_away = _initialize_w_rec(config, seed, layer)
         w_in = _initialize_w_in(size, columns, connectivity, scale, generator(seed, Stream.INPUT, layer=layer))
         if width is not None and not layer:
-            _warn_of_deaf_units(w_in)
+            _warn_of_units_without_input(w_in)
         if text is not None and counted and not layer:
             w_in = _count_w_in(text, w_in, round(connectivity * size), scale)
         leak = _initialize_leaks(config, generator(seed, Stream.LEAK, layer=layer))
@@ -287,9 +287,11 @@ def initialize_reservoir(
     return InitializedReservoir(layers[0] if config.layers == 1 else Stack(layers), tuple(radii), redraws)
 
 
-def _warn_of_deaf_units(w_in: BCOO | np.ndarray) -> None:
+def _warn_of_units_without_input(w_in: BCOO | np.ndarray) -> None:
     """Warns where many units read nothing of an embedding: its few columns hold fewer entries than those of all tokens do."""
-    (units, width), reached = w_in.shape, np.unique(as_scipy(w_in).nonzero()[0]).size
+    units, width = w_in.shape
+    rows = np.asarray(w_in.indices[:, 0]) if isinstance(w_in, BCOO) else np.flatnonzero(w_in.any(axis=1))
+    reached = np.unique(rows).size
     if reached < 0.99 * units:
         log.warning(
             "W_in reads the embedding of width %d into %d of %d units only; set model.reservoir.input_connectivity to 1 for all",

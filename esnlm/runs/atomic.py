@@ -69,9 +69,7 @@ def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
             with writing(path):
                 if path.is_dir() and not path.is_symlink():  # before any other file has taken its name
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                # Its name would be taken from it: /dev/null would be a file from then on.
-                usable = path.is_file() or path.is_dir() or not path.exists()
-                require(usable, f"{path}: a device or a pipe; name a file")
+                _require_plain(path)
                 if content is not None:
                     partial[path], lock = _create(path, lambda hidden: hidden.touch(exist_ok=False))
                     stack.callback(_discard, partial[path], lock)
@@ -205,8 +203,17 @@ def require_writable(file: Path) -> None:
     """Raises InputError where no file of this name can be written, so that it is known before the work is done."""
     require(not file.is_dir(), f"{file}: a folder; name a file")
     require(file.parent.is_dir(), f"{file}: no such folder; choose a folder that exists, or make it first")
-    require(file.is_file() or not file.exists(), f"{file}: a device or a pipe; name a file")
+    _require_plain(file)
     require(os.access(file.parent, os.W_OK), f"{file}: the folder cannot be written to; choose another")
+
+
+def _require_plain(path: Path) -> None:
+    """Raises InputError for a device or a pipe, which would lose its name to a file, as /dev/null would, or /dev/stdout."""
+    leads_away = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    require(
+        not leads_away and (path.is_file() or path.is_dir() or not path.exists()),
+        f"{path}: a device or a pipe; name a file",
+    )
 
 
 def refusal(error: OSError, path: Path | str) -> str:

@@ -135,8 +135,9 @@ def draw(
     require(0 <= leak <= 1, f"leak is {leak}: it must lie within 0 .. 1")
     is_topology = topology is None or isinstance(topology, Topology)
     require(is_topology, f"topology is {topology!r}: give an object of esnlm.reservoir.topology, such as ring.Ring()")
-    apart = mean_degree is None or topology is None or not topology.has_own_density
-    require(apart, f"mean_degree is {mean_degree}: this topology has a density of its own; leave it out")
+    is_read = topology is None or not topology.has_own_density
+    line = f"mean_degree is {mean_degree}: this topology has a density of its own; leave it out"
+    require(mean_degree is None or is_read, line)
     check_seed(seed)
     for name, scale in {"input_scale": input_scale, "feedback_scale": feedback_scale}.items():
         usable = scale is None or 0 <= scale < np.inf

@@ -112,8 +112,11 @@ class ReadoutRegression:
         if state.regression:
             return  # only what follows the fit was cut short
         learned, held_out = split_held_out(self.store, self.seed, self.fitter.held_out_tokens)
-        little = f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to learn from"
-        require(len(learned) > 0, f"{little}; give more text, or training.kind adamw, which holds none out")
+        line = (
+            f"{self.store.folder}: whole sentences are held out to choose by, and none of its {len(self.store)} is left to learn from;"
+            " give more text, or training.kind adamw, which holds none out"
+        )
+        require(len(learned) > 0, line)
         if not self._accumulate(learned, state, metrics, directory, interruption):
             return
         began = time.monotonic() - state.seconds

@@ -76,8 +76,8 @@ def require_same(
     asked = flatten(as_dict(experiment))
     left_open = [key for key in DEVICE_CHOICES if asked[key] in (None, "auto") and key not in allowed]
     # A fused kernel is for GPUs, and a fused cross-entropy for one of them. Nobody asked for it, so the run goes on with what is there.
-    on_cpu = backend() != "gpu"
-    for key, has_none in (("compute.kernel", on_cpu), ("compute.cross_entropy", on_cpu or _devices(experiment) > 1)):
+    no_gpu = backend() != "gpu"
+    for key, has_none in (("compute.kernel", no_gpu), ("compute.cross_entropy", no_gpu or _devices(experiment) > 1)):
         if key in left_open and begun[key] == "fused" and has_none:
             left_open.remove(key)
             allowed = [*allowed, key]

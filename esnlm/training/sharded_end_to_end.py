@@ -78,8 +78,8 @@ def loss_and_gradient(
         gradient |= {name: lookup.gradient(dx, flat[name]) for name, dx in dtables.items()}
         for part, name in in_readout.items():
             gradient[name] = gradient[name] + of_readout[part] if name in gradient else of_readout[part]
-        nothing = jnp.float32(update.NOT_LOOKED_AT)
-        largest = lax.cond(jnp.isfinite(loss), lambda: nothing, lambda: update.largest_size(h))
+        unknown = jnp.float32(update.NOT_LOOKED_AT)
+        largest = lax.cond(jnp.isfinite(loss), lambda: unknown, lambda: update.largest_size(h))
         return loss, traverse_util.unflatten_dict({name: gradient[name] for name in flat}, sep="."), largest
 
     specs = placement.specs(params)

@@ -97,15 +97,16 @@ def measure_curve(
         "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
     }
     saved = {step: _digest(directory.checkpoints / str(step)) for step in words}
-    saved_steps = checkpoint.all_steps(directory.checkpoints)
     known = _known_points(path, result, saved, overwrite)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
-    # A point stays whose checkpoint is gone by now; not one that is passed over since another one stands right behind it.
-    result["points"] = points = [point for point in known if point["step"] in words or point["step"] not in saved_steps]
+    # A point stays whose checkpoint is gone by now; not one that is passed over since another one stands right behind it, and not one of
+    # a training before that got further.
+    gone = set(range(newest.step)).difference(checkpoint.all_steps(directory.checkpoints))
+    result["points"] = points = [point for point in known if point["step"] in words or point["step"] in gone]
     for step, count in words.items():
         if step not in {point["step"] for point in points}:
             point = _measure(newest, step, count, validation, text, pairs, scoring, order)

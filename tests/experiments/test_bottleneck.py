@@ -357,7 +357,7 @@ def test_what_there_is_not_is_refused(cifar10):
         images.load(ImageSettings(), ["airplane", "plane"], "a.yaml: images")
 
 
-def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch):
+def test_a_study_goes_on_and_then_is_done(tmp_path, capsys, monkeypatch, rendered):
     study.run(SMALL, tmp_path / "whole", "a.yaml")
     assert {file.name for file in (tmp_path / "whole").iterdir()} == {"alignment.json", "alignment.md", "alignment.png"}
     table = (tmp_path / "whole" / "alignment.md").read_text()

@@ -84,7 +84,10 @@ def test_other_wrong_files_are_refused(data):
     for wrong, line in (
         (text.replace("prev_word", "other", 1), "column 'prev_word' is missing"),
         (text.replace("NA", "much", 1), "row 4: column 'RTfirstfix' is 'much', no number"),
-        ("\n".join([*text.splitlines()[:9], text.splitlines()[9].partition(",")[0]]), "row 9: it ends before column"),
+        (
+            "\n".join([*text.splitlines()[:9], text.splitlines()[9].partition(",")[0]]),
+            "row 9: it ends before column 'word': copy",
+        ),
         ("", "column 'item' is missing"),
     ):
         file.write_text(wrong)

@@ -117,7 +117,7 @@ def test_what_cannot_be_is_refused_in_one_line(tokenizer, reservoir):
     small = esnlm.Reservoir.draw(8, vocabulary=5, mean_degree=2)
     line = f"the reservoir reads 5 token ids, and the tokenizer has {size}; draw it with vocabulary=tokenizer"
     assert refused(lambda: new(small, tokenizer)) == line
-    line = "tokenizer is 'words': give one that was made, as by esnlm.tokenizer('words', ...)"
+    line = "tokenizer is 'words': give one that was made, such as esnlm.tokenizer('words', sentences)"
     assert refused(lambda: new(reservoir, "words")) == line
     numbers = esnlm.Reservoir.draw(8, inputs=5, mean_degree=2)
     assert refused(lambda: new(numbers, tokenizer)) == "this reservoir reads numbers: draw one with vocabulary=..."

@@ -89,7 +89,7 @@ def test_without_matplotlib_there_is_a_note_in_place_of_the_plot(tmp_path, monke
 
 
 @pytest.mark.parametrize("uid", ["ellipsis_n_bar_1", "own_$x$_paradigm"])
-def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid):
+def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid, rendered):
     found = evaluation(tmp_path, [WIN, WIN, LOSE], uid, "ellipsis")
     assert (found.result["anchors"] is None) == uid.startswith("own")
     picture, note = blimp_plot.plot(found.result)

@@ -38,4 +38,4 @@ def test_a_report_on_other_pairs_is_not_replaced_by_that_of_the_training(tmp_pat
         len(picture.read_bytes()) > 10_000
         for picture in (run / "plots" / "loss.png", run / "evaluation" / "blimp-paper-own.png")
     )
-    assert "this report is blimp-paper-own.json: blimp-paper.json holds one on other pairs" in capsys.readouterr().out
+    assert "this report is blimp-paper-own.json: blimp-paper.json is none on these pairs" in capsys.readouterr().out

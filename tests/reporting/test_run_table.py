@@ -111,6 +111,7 @@ def test_a_report_without_an_accuracy_says_why(make_run):
     report |= {"status": "collapsed", "overall": report["overall"] | {"accuracy": None, "interval": None}}
     file.write_text(json.dumps(report | {"sha256": seal(report)}))
     assert " | collapsed |  |" in run_table.report([run])
+    assert "| 1 of 2 collapsed |  |" in run_table.report([run, make_run("b", seed=1)], seeds=True)
 
 
 def test_a_diverged_run_has_its_row(make_run):

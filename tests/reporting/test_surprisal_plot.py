@@ -11,7 +11,7 @@ def row(word, value, start=0, end=1, by="word", unit="bits"):
     return {"sentence": 0, "position": 0, by: word, "start": start, "end": end, f"surprisal_{unit}": value}
 
 
-def test_words_of_all_kinds_are_drawn():
+def test_words_of_all_kinds_are_drawn(rendered):
     rows = [row(word, 3.0) for word in ("The", "$x$", "日本", "a\tb", "", "w" * 200)]
     rows += [row("x", value) for value in (math.inf, math.nan, -1e-9, 0.0)] + [row("<|endoftext|>", 1.0, 5, 5)]
     picture, note = surprisal_plot.plot(rows, "small, step 1")

@@ -231,6 +231,12 @@ def test_a_pipe_keeps_its_name(tmp_path):
         with pytest.raises(InputError, match="pipe: a device or a pipe; name a file"):
             act()
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "out").write_text("")
+    with open(tmp_path / "out") as redirected:  # as /dev/stdout under `> out`
+        (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{redirected.fileno()}")
+        with pytest.raises(InputError, match="stdout: a device or a pipe; name a file"):
+            write_file(tmp_path / "stdout", "new")
+    assert (tmp_path / "stdout").is_symlink()
 
 
 def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

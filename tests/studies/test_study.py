@@ -517,7 +517,7 @@ def test_the_table_is_latex_and_csv_too(diverged):
     assert float(second["blimp, se"]) == pytest.approx(3)
 
 
-def test_the_plot_has_what_is_finite(diverged):
+def test_the_plot_has_what_is_finite(diverged, rendered):
     its, cells = diverged
     assert grid_plot.plot_grid(its, cells).startswith(b"\x89PNG")
     assert grid_plot.plot_grid(its, [grid_cell("a", {}, [("finished", {"val_nll": 5.0})])]) is None

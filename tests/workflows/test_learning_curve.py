@@ -14,7 +14,7 @@ from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
-from esnlm.reporting.learning_curve import first_ahead, markdown, millions
+from esnlm.reporting.learning_curve import first_ahead, markdown, millions, plot
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import write_json
@@ -99,10 +99,15 @@ def test_the_page_says_from_where_the_run_is_ahead(run, curve):
     found = first_ahead(words, ahead)
     assert rows["| NLL"].split(" | ")[1] == (millions(found) if found else f"not by {millions(words[-1])}")
     assert "| all minimal pairs" in rows and "## Accuracy by phenomenon" in page
-    assert page.count("| unigram | bigram | 3-gram | length |") == 2, (
+    assert page.count("| unigram | bigram | 3-gram | length only |") == 2, (
         "what is right by length alone stands beside every score"
     )
-    assert "| length, last |" in page
+    assert "| length only, last |" in page
+
+
+def test_the_picture_of_a_curve_with_minimal_pairs_can_be_rendered(curve, rendered):
+    picture, note = plot(curve)
+    assert len(picture) > 10_000 and note is None
 
 
 def test_a_run_with_a_curve_is_reported_as_before(run, curve, capsys):
@@ -158,6 +163,8 @@ def test_points_stay_where_their_checkpoints_are_gone_and_their_text_has_another
     monkeypatch.setattr(checkpoint, "all_steps", lambda folder: [step for step in all_steps(folder) if step != first])
     monkeypatch.setattr(learning_curve, "_measure", None)  # there is nothing left to measure
     (tmp_path / "linked").symlink_to(validation)
+    # A training before, under the same name, got further.
+    write_json(out, whole | {"points": [*whole["points"], whole["points"][-1] | {"step": others[-1] + 1}]})
     again = measure_curve(run, tmp_path / "linked", order=2, out=out)
     assert [point["step"] for point in again["points"]] == [first, *others]
 

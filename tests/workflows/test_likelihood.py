@@ -135,7 +135,7 @@ def test_a_sentence_that_the_model_cannot_read_is_named(tmp_path):
     with pytest.raises(InputError) as error:
         measure_run(tmp_path / "small", [validation(tmp_path / "small")], [tmp_path / "text.txt"])
     ids = 2 + len(loaded.tokenizer.encode("the " * 49 + "the"))
-    line = f"has {ids} ids: this model reads at most 40 + 1; shorten it, or use `esnlm score`, which reads windows"
+    line = f"has {ids} ids: this model reads at most 40 + 1; shorten it"
     assert str(error.value) == f"{tmp_path / 'text.txt'}: sentence 1 {line}"
     with pytest.raises(InputError, match=f"sentence 0 has {ids} ids"):
         loaded.likelihood(["the " * 49 + "the"])

@@ -59,7 +59,7 @@ def run_copy(
     if not is_url(url):
         yield Path(url)
         return
-    _require_one_process(url)
+    _require_writer(url)
     place = address.parse(url)
     folder = place.copy
     with named(folder, place.url):
@@ -112,7 +112,6 @@ def store_copy(url: str | Path) -> Path:
     Raises:
         InputError: there is no store, or it is damaged.
     """
-    _require_one_process(url)
     place = address.parse(url)
     bucket = Bucket(place)
     entries = bucket.entries()
@@ -127,6 +126,7 @@ def store_copy(url: str | Path) -> Path:
             sums = dict(parse_json(manifest)["sha256"])
         except (ValueError, KeyError, TypeError):
             sums = {}  # The line for this is that of every store: whoever opens it tells.
+        _require_writer(url)
         files = [name for name in entries if name in sums or name.startswith("tokenizer/")]
         size = sum(entries[name].size for name in files)
         say(f"fetching {place.url}: {size / 1e6:,.1f} MB")
@@ -197,10 +197,18 @@ def note(entry: Entry, file: Path) -> list[Any]:
     return [entry.tag, status.st_size, status.st_mtime_ns]
 
 
-def _require_one_process(url: str | Path) -> None:
-    """Raises InputError in each of several processes, which would fetch the same files into the same folder."""
-    line = f"{url}: several processes cannot fetch it; copy it to a folder that all of them see, and name that one"
-    require(group.count() == 1, line)
+def _require_writer(url: str | Path) -> None:
+    """Raises InputError in all of several processes but the first one, which alone writes files."""
+    line = f"{url}: of several processes the first one alone can fetch it; copy it to a folder that all see, and name that one"
+    require(group.writes(), line)
+
+
+def is_noted(file: Path, noted: list[Any] | None) -> bool:
+    """Tells whether a file is there, as it was when its note was taken."""
+    if noted is None or not file.is_file():
+        return False
+    status = file.stat()
+    return noted[1:] == [status.st_size, status.st_mtime_ns]
 
 
 @contextlib.contextmanager
@@ -231,7 +239,8 @@ def _fetch_files(bucket: Bucket, folder: Path, entries: dict[str, Entry], result
         write_file(folder / MANIFEST, manifest)
     gone = notes.keys() - entries.keys()  # A report that was deleted there is none of the run any more.
     for name in gone:
-        (folder / name).unlink(missing_ok=True)
+        if is_noted(folder / name, notes[name]):  # else it was made here since then, and its upload failed
+            (folder / name).unlink()
     kept_notes = {name: known for name, known in notes.items() if name not in gone}
     write_notes(place, kept_notes | {name: note(entries[name], folder / name) for name in new})
 

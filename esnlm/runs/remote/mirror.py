@@ -24,6 +24,7 @@ from esnlm.runs.remote.bucket import Bucket, Entry
 from esnlm.runs.sealed_folder import MANIFEST
 
 FROZEN, STEPS = "frozen/", ("checkpoints/", "sums/")  # of RunDirectory; in the latter a folder for each step
+REPORTS = ("evaluation/", "diagnostics/", "plots/")  # what other commands make of a run, too
 NOT_SENT = ("wandb/", ".")  # how names begin that stay on this machine
 
 
@@ -48,8 +49,8 @@ class Mirror:
     def compare(self, entries: dict[str, Entry], same: set[str], damaged: set[str]) -> None:
         """Learns what is in the cloud already.
 
-        A plain file that an earlier training here has sent is not sent again as long as it is as it was then: what is there now may
-        be newer, such as a report that another command has replaced.
+        A report that an earlier training here has sent is not sent again as long as it is as it was then: another command may have
+        replaced it there.
 
         Args:
             entries: the objects.
@@ -57,14 +58,18 @@ class Mirror:
             damaged: folders, such as "checkpoints/20/", that are there and not whole.
         """
         both = {name: _state(file) for name in entries if (file := self._folder / name).is_file()}
-        known = self._read_record()
-        self._sent = {name: state for name, state in both.items() if name in same or known.get(name) == state}
+        self._sent = {name: state for name, state in both.items() if name in same or self.has_sent_report(name)}
         self._sealed, self._stale = set(), set()
         for each in sealed_folders(entries):
             here = self._folder / each / MANIFEST
             is_same = each not in damaged and here.is_file() and self._bucket.read(each + MANIFEST) == here.read_bytes()
             (self._sealed if is_same else self._stale).add(each)
         self._stale |= step_folders(entries) - self._sealed  # uploads that were cut short, too
+
+    def has_sent_report(self, name: str) -> bool:
+        """Tells whether a file is a report, here as an earlier training here has sent it."""
+        file = self._folder / name
+        return name.startswith(REPORTS) and file.is_file() and self._read_record().get(name) == _state(file)
 
     def is_behind(self) -> bool:
         """Returns whether a checkpoint has come or gone since the last round."""
@@ -117,7 +122,7 @@ class Mirror:
             self._bucket.upload(
                 {name: self._folder / name for name in part}, lambda name: self._sent.update({name: here[name]})
             )
-        gone = self._sent.keys() - here.keys()
+        gone = {name for name in self._sent.keys() - here.keys() if not name.startswith(REPORTS)}
         self._bucket.delete(gone)
         for name in gone:
             del self._sent[name]

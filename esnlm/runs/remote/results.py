@@ -11,7 +11,7 @@ from esnlm.runs.console import say
 from esnlm.runs.remote import address
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.bucket import Bucket
-from esnlm.runs.remote.copies import RESULTS, named, note, read_notes, results_copy, write_notes
+from esnlm.runs.remote.copies import RESULTS, is_noted, named, note, read_notes, results_copy, write_notes
 from esnlm.runs.sealed_folder import MANIFEST
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -92,7 +92,7 @@ def _upload_results(place: address.Address) -> None:
     """Sends the results in a run's copy that are not in the cloud as they are here."""
     notes = read_notes(place)
     names = [name for name in sealed_folder.sizes(place.copy) if name.startswith(RESULTS) and "/." not in name]
-    new = [name for name in names if not _is_noted(place.copy / name, notes.get(name))]
+    new = [name for name in names if not is_noted(place.copy / name, notes.get(name))]
     if not new:
         return
     try:
@@ -108,8 +108,3 @@ def _upload_results(place: address.Address) -> None:
         raise InputError(f"the results are in {place.copy}, and not in the cloud: {error}") from None
     write_notes(place, notes | {name: note(entries[name], place.copy / name) for name in new if name in entries})
     print(f"uploaded: {len(new)} files to {place.url}")
-
-
-def _is_noted(file: Path, noted: list | None) -> bool:
-    status = file.stat()
-    return noted is not None and noted[1:] == [status.st_size, status.st_mtime_ns]

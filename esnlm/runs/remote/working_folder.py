@@ -23,6 +23,7 @@ from esnlm.runs.remote.lock import LOCK, Lock
 from esnlm.runs.remote.mirror import (
     FROZEN,
     NOT_SENT,
+    REPORTS,
     STEPS,
     Mirror,
     is_permanent,
@@ -35,7 +36,7 @@ from esnlm.runs.sealed_folder import MANIFEST
 NOT_UPLOADED = 69  # the exit status of a training whose last state is on this machine only; EX_UNAVAILABLE in C
 LOOK, AT_LEAST = 5.0, 60.0  # seconds between looks for a new checkpoint, and between rounds without one
 PATIENCE, PAUSE = 120.0, 5.0  # seconds of trying to send the last state, and between the tries
-NOT_FETCHED = ("evaluation/", "diagnostics/", "plots/", *NOT_SENT)  # which no training reads
+NOT_FETCHED = (*REPORTS, *NOT_SENT)  # which no training reads, but for reports on minimal pairs, which it might replace
 
 
 def train_there(url: str, train: Callable[[Path], int]) -> int:
@@ -196,9 +197,12 @@ def _fetch(bucket: Bucket, folder: Path, mirror: Mirror) -> None:
     has_run = (folder / MANIFEST).is_file()
     if has_run:
         _require_same_run(bucket, folder)
+    scores = {name for name in entries if name.startswith("evaluation/") and name.endswith(".json")}
+    scores = {name for name in scores if not (folder / name).exists() or mirror.has_sent_report(name)}
+    bucket.download({name: folder / name for name in scores})
     wanted = _wanted_steps(bucket, entries)
     if has_run and _newest_good(folder) >= max(map(step_of, wanted), default=-1):
-        mirror.compare(entries, set(), set())
+        mirror.compare(entries, scores, set())
         return
 
     say(f"fetching {bucket.address.url}")
@@ -217,7 +221,7 @@ def _fetch(bucket: Bucket, folder: Path, mirror: Mirror) -> None:
     damaged = {
         each for each in sealed_folders(entries) & {FROZEN, *wanted} if sealed_folder.find_difference(folder / each)
     }
-    mirror.compare(entries, plain, damaged)
+    mirror.compare(entries, plain | scores, damaged)
     write_file(folder / MANIFEST, manifest)
 
 

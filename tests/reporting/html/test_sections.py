@@ -26,7 +26,7 @@ from esnlm.reporting.html.sections import (
 )
 from esnlm.reservoir.functions import ACTIVATIONS
 from esnlm.reservoir.topology.given import Given
-from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig
+from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +130,7 @@ def test_the_linearisation_is_named_as_it_is_drawn(make_run, monkeypatch):
     def shown(name, activation="tanh", **settings):
         reservoir = ReservoirConfig(state_size=12, mean_degree=3, activation=activation, **settings)
         run = Material(make_run(name, model=EchoStateConfig(reservoir=reservoir)))
-        cell = esnlm.Reservoir.draw(12, vocabulary=5, mean_degree=3, activation=activation).cell
-        run.loaded = SimpleNamespace(model=SimpleNamespace(reservoir=cell))
+        run.loaded = SimpleNamespace(model=SimpleNamespace(reservoir=initialize_reservoir(reservoir, 5, 0).reservoir))
         return text_of(spectrum.render(run))
 
     assert "count: I − diag(a) + diag(a) W_rec." in shown("a")

@@ -8,6 +8,7 @@ import pytest
 import esnlm
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.runs import checkpoint
 from esnlm.runs.remote import copies
 from esnlm.runs.remote.address import parse
 from esnlm.runs.remote.bucket import Bucket
@@ -125,20 +126,39 @@ def test_a_report_that_was_deleted_in_the_cloud_goes_here_too(run_there):
     assert not report.exists() and (folder / "config.yaml").exists()
 
 
-def test_several_processes_do_not_fetch_one_run(run_there, monkeypatch):
-    monkeypatch.setattr(copies.group, "count", lambda: 2)
-    line = "several processes cannot fetch it; copy it to a folder that all of them see, and name that one"
-    for act in (esnlm.load, open_store):
+def test_a_report_that_was_made_here_since_then_stays(run_there):
+    """As where it was scored again, and the upload failed."""
+    folder = copies.results_copy(run_there.url())
+    [report] = folder.glob("evaluation/*.json")
+    report.write_text("newer, and nowhere else")
+    run_there.bucket().delete([f"evaluation/{report.name}"])
+    copies.results_copy(run_there.url())
+    assert report.read_text() == "newer, and nowhere else"
+
+
+def test_a_process_that_writes_nothing_fetches_nothing(run_there, trained, monkeypatch):
+    run_there.files.put(str(trained / "stores" / "train"), f"{run_there.name}/stores/", recursive=True)
+    store = run_there.url("stores/train")
+    monkeypatch.setattr(copies.group, "writes", lambda: False)
+    line = "of several processes the first one alone can fetch it; copy it to a folder that all see, and name that one"
+    for act, url in ((esnlm.load, run_there.url()), (open_store, store)):
         with pytest.raises(InputError) as caught:
-            act(run_there.url())
-        assert str(caught.value) == f"{run_there.url()}: {line}"
+            act(url)
+        assert str(caught.value) == f"{url}: {line}"
+    monkeypatch.setattr(copies.group, "writes", lambda: True)
+    open_store(store)
+    monkeypatch.setattr(copies.group, "writes", lambda: False)
+    assert len(open_store(store)) > 0, "the first process has fetched it into a folder that this one sees"
 
 
-def test_the_best_step_of_a_run_that_goes_on_is_known_to_its_newest_checkpoint(run_there, fetched):
+def test_the_best_step_of_a_run_that_goes_on_is_known_to_its_newest_checkpoint(run_there, fetched, monkeypatch):
     run_there.bucket().delete(["summary.json"])
     with pytest.raises(InputError, match="no best checkpoint was kept"):
         esnlm.load(run_there.url(), step="best")
     assert "checkpoints/12/metadata.json" in fetched, "it was asked"
+    metadata = checkpoint.metadata
+    monkeypatch.setattr(checkpoint, "metadata", lambda place: metadata(place) | {"best_step": 10})
+    assert esnlm.load(run_there.url(), step="best").step == 10
 
 
 def test_a_store_is_fetched_once_and_verified(run_there, trained, fetched, capsys):

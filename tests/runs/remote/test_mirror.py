@@ -174,6 +174,14 @@ def test_a_report_that_another_command_has_replaced_in_the_cloud_is_not_overwrit
     report.write_text("made here since then")
     again()
     assert bucket.objects["evaluation/blimp-paper.json"] == b"made here since then"
+    # What is no report is sent again: the lines of another training, that a checkpoint sent here goes without, or damage.
+    bucket.objects["metrics.jsonl"] = bucket.objects["data.json"] = b"damaged"
+    again()
+    assert b"damaged" not in bucket.objects.values()
+    # A report that is deleted here stays there.
+    report.unlink()
+    again()
+    assert "evaluation/blimp-paper.json" in bucket.objects
     # A run that was deleted in the cloud is sent whole.
     bucket.objects.clear()
     again()
