@@ -145,6 +145,11 @@ def find_sets(data: Path, asked: list[str] | None = None) -> dict[str, Path]:
     return found
 
 
+def find_item_files(folder: Path) -> list[Path]:
+    """Returns the files of one set in the order of their names; hidden ones are not of it."""
+    return sorted(file for file in folder.glob("*.jsonl") if not file.name.startswith("."))
+
+
 def read_items(folder: Path) -> list[Item]:
     """Reads the items of one set, in the order of its files' names and of their lines.
 
@@ -152,7 +157,7 @@ def read_items(folder: Path) -> list[Item]:
         InputError: the folder has no .jsonl file, or a line of one is not what the set needs.
     """
     kind = FOLDERS[folder.name]
-    files = sorted(file for file in folder.glob("*.jsonl") if not file.name.startswith("."))
+    files = find_item_files(folder)
     require(len(files) > 0, f"{folder}: no .jsonl file in this folder: copy the pipeline's data again")
     return [kind.read(record, where, file.stem) for file in files for where, record in records(file, kind.fields)]
 

@@ -29,7 +29,7 @@ def load_tasks(names: Sequence[str], pairs: Sequence[Pair] | None) -> dict[str, 
     """
     import lm_eval.tasks
 
-    _require_reader(pairs is None or any(name.startswith(GROUP) for name in names), names)  # before half a minute
+    _require_reader(pairs is None or any(name.startswith(GROUP) for name in names), names)
     place = Path(lm_eval.tasks.__file__).parent
     of_blimp = {PREFIX + file.stem for file in (place / GROUP).glob("*.yaml")}
     # All the harness's files are thousands, and take half a minute to read. Tasks of BLiMP for other languages begin alike.

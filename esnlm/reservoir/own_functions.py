@@ -34,9 +34,8 @@ def check_own_functions(activation: str, update_rule: str, units: int) -> None:
         called = f"activation {own_name('activation', activation)}"
         advice = "write it with functions of jax.numpy, elementwise; what reads other units is an update_rule"
         parts = np.zeros((2, units, SEQUENCES), bool)
-        parts[0, 0, 1] = parts[1, -1, 1] = (
-            True  # a sum from above does not see the last unit, nor one from below the first
-        )
+        # The first unit and the last: a sum from above does not see the one, nor one from below the other.
+        parts[0, 0, 1] = parts[1, -1, 1] = True
         _check(called, advice, "entry", lambda x, leak: f(x), parts)
     if not is_built_in(update_rule):
         called = f"update_rule {own_name('update_rule', update_rule)}"
@@ -71,9 +70,8 @@ def _check(
     run = jax.jit(lambda x, leak: function(x, leak))
     x = np.linspace(-1, 1, parts[0].size, dtype=np.float32).reshape(shape)
     before = np.asarray(run(x, leak))
-    for changed, value in itertools.product(
-        parts, (2.0, -2.0)
-    ):  # a largest value sees the one, a least value the other
+    # A largest value sees the one change, a least value the other.
+    for changed, value in itertools.product(parts, (2.0, -2.0)):
         after = np.asarray(run(np.where(changed, np.float32(value), x), leak))
         apart = np.array_equal(before[~changed], after[~changed], equal_nan=True)
         require(apart, f"{called} mixes what must stay apart, one {part} with another: {advice}")

@@ -110,6 +110,7 @@ def draw(
     Raises:
         InputError: a setting that cannot be built.
     """
+    degree = 10.0 if mean_degree is None else mean_degree
     reads = reads or ("ux" if feedback_scale is None else "uxy")
     require(output in OUTPUTS, f"output is {output!r}: choose {', '.join(OUTPUTS)}")
     require(
@@ -121,7 +122,7 @@ def draw(
         whole_number("outputs", outputs),
     )
     for name, number in {
-        "mean_degree": 10.0 if mean_degree is None else mean_degree,
+        "mean_degree": degree,
         "spectral_radius": spectral_radius,
         "leak": leak,
         "decay": decay,
@@ -146,7 +147,7 @@ def draw(
     config = ReservoirConfig(
         state_size,
         topology or ErdosRenyi(),
-        mean_degree=10.0 if mean_degree is None else mean_degree,
+        mean_degree=degree,
         input_connectivity=1.0,
         spectral_radius=spectral_radius,
         leak_min=leak,

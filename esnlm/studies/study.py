@@ -335,18 +335,17 @@ def _tell_of_others(grid: Grid, runs: Sequence[GridRun]) -> None:
 
 def _show_plan(runs: list[GridRun], unfinished: list[GridRun], flops: Mapping[Path, float]) -> None:
     """Prints each run, its state and the least time that it takes."""
-    trained = {run.directory for run in unfinished if RunDirectory(run.directory).read_summary() is not None}
-    seconds = {
-        run.directory: flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision)
-        for run in unfinished
-        if run.directory not in trained
-    }
-    states = dict.fromkeys((run.directory for run in runs), "done") | dict.fromkeys(trained, "score")
+    waiting, seconds = {run.directory for run in unfinished}, {}
     for run in runs:
-        if run.directory in seconds:
-            states[run.directory] = "begun" if RunDirectory(run.directory).config.exists() else "to do"
-        state = states[run.directory]
-        print(f"{state:6} {clock(seconds[run.directory]) if state != 'done' else '':>10}  {run.directory}")
+        directory, state, time = RunDirectory(run.directory), "done", ""
+        if run.directory in waiting:
+            if directory.read_summary() is not None:  # trained, and not scored on the minimal pairs yet
+                state, seconds[run.directory] = "score", 0.0
+            else:
+                state = "begun" if directory.config.exists() else "to do"
+                seconds[run.directory] = flops[run.directory] / plan.matmul_speed(run.experiment.compute.precision)
+            time = clock(seconds[run.directory])
+        print(f"{state:6} {time:>10}  {run.directory}")
     total, finished = clock(sum(seconds.values())), len(runs) - len(unfinished)
     print(f"{finished} of {len(runs)} runs are done; the rest takes {total} at best, by the speed of")
     print("matrix products alone; expect half as much again, and the scoring of minimal pairs beside it")

@@ -240,8 +240,7 @@ def _score(loaded: Run, set_name: str, source: Any, bos: bool) -> tuple[dict, di
 def _digest(place: Path) -> str:
     """Returns the sha256 of the files of a set, one after the other."""
     content = hashlib.sha256()
-    files: Iterable[Path] = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
-    for file in (file for file in files if not file.name.startswith(".")):
+    for file in babylm_data.find_item_files(place) if place.is_dir() else [place]:
         content.update(file.read_bytes())
     return content.hexdigest()
 

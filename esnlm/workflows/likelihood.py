@@ -62,9 +62,9 @@ def measure_run(
         _require_place(out, overwrite)
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
-    opened = {full_name(store): open_store(store) for store in stores}
-    opened |= {str(text): encode_file(text, loaded.tokenizer) for text in texts}
-    for text in opened.values():
+    opened = [(full_name(store), open_store(store)) for store in stores]
+    opened += [(str(text), encode_file(text, loaded.tokenizer)) for text in texts]
+    for _, text in opened:
         loaded.require_store(text)
     baselines, notes = _baselines(loaded)
     result = {
@@ -74,7 +74,7 @@ def measure_run(
         "config_sha256": config_sha256(loaded),
         "tokenizer": {name: getattr(loaded.tokenizer, name) for name in ("name", "sha256", "vocab_size")},
         "units": UNITS,
-        "texts": [_measure(loaded, baselines, path, text) for path, text in opened.items()],
+        "texts": [_measure(loaded, baselines, path, text) for path, text in opened],
         "notes": notes,
         "provenance": {"command": command, "versions": versions(), "device": describe_device()},
     }

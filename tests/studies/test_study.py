@@ -243,7 +243,7 @@ def test_the_plan_tells_what_is_done_and_trains_nothing(finished, copying, tmp_p
     assert copying == [] and not (tmp_path / "new").exists()
 
 
-def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
+def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(study, "run_in_process", here)
     run = finished[1] / "runs" / "spectral_radius=0.5-seed0"
     file = write(tmp_path, "{kind: grid, base: base.yaml, runs: {cases: {one: {}}}}")
@@ -252,6 +252,12 @@ def test_minimal_pairs_are_scored_once(finished, monkeypatch, tmp_path):
         "model: {reservoir: {state_size: 24, mean_degree: 4}, readout: {rank: 4}}"
     )
     pairs = next((run / "minimal_pairs").glob("*.jsonl"))
+    assert study.run_study(file, tmp_path / "out") == 0
+    capsys.readouterr()
+    assert study.run_study(file, tmp_path / "out", blimp=pairs, only_plan=True) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.split() == ["score", "0:00", str(tmp_path / "out" / "runs" / "one-seed0")], "it is trained already"
+    assert second.startswith("0 of 1 runs are done; the rest takes 0:00 at best")
     assert study.run_study(file, tmp_path / "out", blimp=pairs) == 0
     report = tmp_path / "out" / "runs" / "one-seed0" / "evaluation" / "blimp-paper.json"
     found, made = json.loads(report.read_text())["overall"]["accuracy"], report.stat().st_mtime_ns

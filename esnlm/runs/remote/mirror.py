@@ -41,6 +41,7 @@ class Mirror:
         """
         self._bucket, self._folder, self._outgoing = bucket, folder, outgoing
         self._record = outgoing.with_suffix(".json")
+        self._recorded = self._read_record()
         self._sent: dict[str, tuple[int, int]] = {}  # the state of each plain file that is in the cloud as it is here
         self._sealed: set[str] = set()  # "checkpoints/20/", ... that are whole in the cloud and as they are here
         self._stale: set[str] = set()  # those that are in the cloud only
@@ -69,7 +70,7 @@ class Mirror:
     def has_sent_report(self, name: str) -> bool:
         """Tells whether a file is a report, here as an earlier training here has sent it."""
         file = self._folder / name
-        return name.startswith(REPORTS) and file.is_file() and self._read_record().get(name) == _state(file)
+        return name.startswith(REPORTS) and file.is_file() and self._recorded.get(name) == _state(file)
 
     def is_behind(self) -> bool:
         """Returns whether a checkpoint has come or gone since the last round."""
@@ -126,8 +127,9 @@ class Mirror:
         self._bucket.delete(gone)
         for name in gone:
             del self._sent[name]
-        if new or gone:
+        if self._sent != self._recorded:
             write_file(self._record, json.dumps(self._sent))
+            self._recorded = dict(self._sent)
 
     def _read_record(self) -> dict[str, tuple[int, int]]:
         """Returns what `_sent` was when an earlier training here ended; empty where that is not known."""

@@ -171,6 +171,14 @@ def test_a_report_that_another_command_has_replaced_in_the_cloud_is_not_overwrit
 
     again()
     assert bucket.objects["evaluation/blimp-paper.json"] == b"newer"
+    # It was fetched, to be looked at, and nothing else was sent; then it was replaced there once more.
+    report.write_text("newer")
+    mirror = Mirror(bucket, folder, tmp_path / "outgoing")
+    mirror.compare(bucket.entries(), names_in(folder), set())
+    mirror.push()
+    bucket.objects["evaluation/blimp-paper.json"] = b"newest"
+    again()
+    assert bucket.objects["evaluation/blimp-paper.json"] == b"newest"
     report.write_text("made here since then")
     again()
     assert bucket.objects["evaluation/blimp-paper.json"] == b"made here since then"
