@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import jaxlib.version
 import pytest
 from jax.experimental.compilation_cache import compilation_cache as cache_of_jax
 
@@ -22,22 +23,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Most of the time of the tests goes into compiling, and a third of that into passes of LLVM that make programs fast. The tests leave
-# these out, here and in the processes that they start: XLA_FLAGS=--xla_backend_optimization_level=3 puts them back. XLA reads the
-# flags when it compiles for the first time.
-PASSES = "--xla_backend_optimization_level="
-if PASSES not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PASSES}0".strip()
+# Most of the time of the tests goes into compiling, and most of that into what makes programs fast: LLVM's passes and, before
+# jaxlib 0.11, the newer emitters of fused loops (later ones have no others). The tests leave both out, here and in the processes
+# that they start. XLA_FLAGS=--xla_backend_optimization_level=3 puts them back. XLA reads the flags when it compiles for the first time.
+LEVEL = "--xla_backend_optimization_level="
+QUICK = f"{LEVEL}0"
+if jaxlib.version.__version_info__ < (0, 11):
+    QUICK += " --xla_cpu_use_fusion_emitters=false"
+if LEVEL not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Runs a test that is marked `optimized` in a process of its own, with the passes that are left out here."""
+    """Runs a test that is marked `optimized` in a process of its own, with what is left out here."""
     flags = os.environ["XLA_FLAGS"]
-    if not pyfuncitem.get_closest_marker("optimized") or f"{PASSES}0" not in flags:
+    if not pyfuncitem.get_closest_marker("optimized") or QUICK not in flags:
         return None
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pyfuncitem.nodeid]
-    environment = os.environ | {"XLA_FLAGS": flags.replace(f"{PASSES}0", f"{PASSES}3")}
+    environment = os.environ | {"XLA_FLAGS": flags.replace(QUICK, f"{LEVEL}3")}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]  # It is no process of pytest-xdist.
     done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True)

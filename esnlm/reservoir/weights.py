@@ -4,8 +4,8 @@ The arrays are held by reservoir/arrays.py.
 """
 
 import dataclasses
-import logging
 import numbers
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,6 @@ from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.function import FunctionTopology
 from esnlm.rng import Stream, generator, seed_sequence
-
-log = logging.getLogger("esnlm")
 
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
@@ -293,11 +291,10 @@ def _warn_of_units_without_input(w_in: BCOO | np.ndarray) -> None:
     rows = np.asarray(w_in.indices[:, 0]) if isinstance(w_in, BCOO) else np.flatnonzero(w_in.any(axis=1))
     reached = np.unique(rows).size
     if reached < 0.99 * units:
-        log.warning(
-            "W_in reads the embedding of width %d into %d of %d units only; set model.reservoir.input_connectivity to 1 for all",
-            width,
-            reached,
-            units,
+        warnings.warn(
+            f"W_in reads the embedding of width {width} into {reached} of {units} units only;"
+            " set model.reservoir.input_connectivity to 1 for all",
+            stacklevel=2,
         )
 
 
@@ -318,10 +315,9 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
         else:
             radius = SpectralRadius(config.topology.spectral_radius, "topology", config.state_size)
         if radius.disagreement > 0.01:
-            log.warning(
-                "spectral radius %.4g of W_rec: its two estimates differ by %.1f %%",
-                radius.radius,
-                100 * radius.disagreement,
+            warnings.warn(
+                f"spectral radius {radius.radius:.4g} of W_rec: its two estimates differ by {100 * radius.disagreement:.1f} %",
+                stacklevel=2,
             )
         if radius.radius > 0:
             break
@@ -331,7 +327,9 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
             " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices",
         )
-        log.warning("W_rec has spectral radius 0 (nilpotent); initializing it again (attempt %d)", redraws + 2)
+        warnings.warn(
+            f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})", stacklevel=2
+        )
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(

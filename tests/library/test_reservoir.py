@@ -237,22 +237,22 @@ def upper_triangle(state_size, rng):
 
 @pytest.mark.parametrize("units", [12, 3])  # W_rec is sparse, and dense
 @pytest.mark.parametrize("topology", [delay_line, upper_triangle])
-def test_a_function_without_a_cycle_is_refused_after_a_few_draws(registered, caplog, topology, units):
-    with pytest.raises(InputError) as error:
+def test_a_function_without_a_cycle_is_refused_after_a_few_draws(registered, topology, units):
+    with pytest.raises(InputError) as error, pytest.warns(UserWarning, match="initializing it again") as warned:
         esnlm.Reservoir.draw(units, inputs=3, topology=topology)
     assert str(error.value).startswith("model.reservoir.topology ") and str(error.value).endswith(
         ": W_rec has spectral radius 0 in every draw, as a matrix without a cycle has, so that nothing scales it;"
         " close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices"
     )
-    assert len(caplog.messages) == 4
+    assert len(warned) == 4
 
 
-def test_units_that_an_embedding_does_not_reach_are_told(caplog):
-    esnlm.Reservoir.draw(256, vocabulary=50, embedding=8, input_connectivity=1)
-    assert not caplog.messages
-    drawn = esnlm.Reservoir.draw(256, vocabulary=50, embedding=8)
+def test_units_that_an_embedding_does_not_reach_are_told():
+    esnlm.Reservoir.draw(256, vocabulary=50, embedding=8, input_connectivity=1)  # without a warning
+    with pytest.warns(UserWarning) as warned:
+        drawn = esnlm.Reservoir.draw(256, vocabulary=50, embedding=8)
     reached = int(dense(drawn.w_in).any(axis=1).sum())
-    assert caplog.messages == [
+    assert [str(warning.message) for warning in warned] == [
         f"W_in reads the embedding of width 8 into {reached} of 256 units only; set model.reservoir.input_connectivity to 1 for all"
     ]
 
