@@ -6,9 +6,9 @@ import functools
 import io
 import re
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonargparse
 import yaml
@@ -28,9 +28,12 @@ from esnlm.runs.yaml_file import LARGEST_FILE, read_tree
 RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
 
 # What was read before, by its sections, its text and its overrides: a tenth of a second each, and a study reads the configurations
-# of all its runs again whenever one of them ends.
+# of all its runs again whenever one of them ends. Half of that is for the file, which many runs of a study have in common.
 _read_before: dict[tuple[Any, ...], Experiment] = {}
+_files_before: dict[tuple[Any, ...], jsonargparse.Namespace] = {}
 MOST_KEPT = 4096
+
+Kept = TypeVar("Kept")
 
 _SCALARS = {"run": str, "seed": int, "tracking": tuple[str, ...]}  # the settings that lie in no section
 
@@ -134,14 +137,19 @@ def _parse(file: str | Path, tree: dict[str, Any], overrides: Sequence[str]) -> 
         kind = choose("model.reservoir.topology", "kind", TOPOLOGIES, "erdos_renyi", own_first("topology"))
         sections["model.reservoir.topology"] = kind
     key = tuple(sections.items()), repr(tree), tuple(overrides)
-    if key not in _read_before:
-        experiment = _instantiate(file, tree, overrides, sections)
-        if len(_read_before) >= MOST_KEPT:
-            _read_before.clear()
-        _read_before[key] = experiment
-    experiment = _read_before[key]
+    experiment = _keep(_read_before, key, lambda: _instantiate(file, tree, overrides, sections))
     experiment.check()
     return experiment
+
+
+def _keep(before: dict[tuple[Any, ...], Kept], key: tuple[Any, ...], make: Callable[[], Kept]) -> Kept:
+    """Returns what was made before for a key, or makes it."""
+    if key not in before:
+        made = make()
+        if len(before) >= MOST_KEPT:
+            before.clear()
+        before[key] = made
+    return before[key]
 
 
 def _instantiate(
@@ -157,7 +165,8 @@ def _instantiate(
         _require_sections(file, name, section, tree)
     parser = _parser(tuple(sections.items()))
     with readable_errors(f"{file}: "):
-        from_file = parser.parse_object(tree)
+        key = tuple(sections.items()), repr(tree)
+        from_file = _keep(_files_before, key, lambda: parser.parse_object(tree)).clone()
     with readable_errors("command line: "):
         parsed = parser.instantiate(parser.parse_args(list(overrides), namespace=from_file) if overrides else from_file)
     return Experiment(**{each: getattr(parsed, each) for each in _settings(Experiment)})

@@ -154,6 +154,9 @@ def test_a_text_that_was_read_before_is_read_as_it_was_and_checked_again(tmp_pat
     assert len(read) == 1
     other = config_io.read(tmp_path / "a.yaml", ["--seed", "7"])
     assert other == dataclasses.replace(first, seed=7) and config_io.read(tmp_path / "a.yaml").seed == 0
+    narrow = config_io.read(tmp_path / "b.yaml", ["--model.readout.rank=3", "--model.reservoir.mean_degree=2"])
+    assert narrow.model.readout.rank == 3 and narrow.model.reservoir.mean_degree == 2
+    assert config_io.read(tmp_path / "b.yaml", ["--seed=7"]) == other, "what a file says is kept without overrides"
     monkeypatch.delitem(ACTIVATIONS, "own")
     for name in ("a.yaml", "b.yaml"):
         with pytest.raises(InputError, match="^model.reservoir.activation is own: it must be tanh or relu"):
