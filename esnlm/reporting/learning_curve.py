@@ -13,6 +13,7 @@ BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the 
 GOES_ON = "The run goes on from {parent}: words are those since then, and the n-gram models know nothing of what was read before."
 ONE_POINT = "one point, for the run keeps one checkpoint only: train with training.checkpoint_words for a curve"
 LENGTH = "length"  # the name of the baseline that sees nothing but how many tokens the two sentences have
+ROOM = 0.14  # of the axis of a small picture, for the number below a point
 COLUMNS = 4  # of small pictures, one a phenomenon
 FAR = 1.0  # nats: a model whose NLL is nowhere so near to the run's is named, not drawn, so that the others can be told apart
 
@@ -238,7 +239,7 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
         axis.set_title(f"{title}, %", fontsize=9, color=INK)
     for axis in axes.flat:
         axis.set_xscale("log")
-        axis.set_xticks(words, [f"{x:.3g}" for x in words])
+        axis.set_xticks(words, _numbers_below(words))
         axis.minorticks_off()
         axis.tick_params(labelsize=8, labelbottom=True)
         axis.grid(color=FAINT, linewidth=0.5, alpha=0.6)
@@ -250,3 +251,22 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     dashes = "" if chance is None else "; dashes: chance"
     figure.suptitle(f"{result['run']}, by million words read{dashes}", x=0.01, ha="left", fontsize=11, color=INK)
     return plots.png(figure), None
+
+
+def _numbers_below(words: Sequence[float]) -> list[str]:
+    """Returns what is written below each point, in millions of words: nothing where it would touch the number to the right.
+
+    Example:
+        >>> _numbers_below([1, 8, 9, 25])
+        ['1', '', '9', '25']
+    """
+    room = ROOM * math.log(words[-1] / words[0])
+    numbers: list[str] = []
+    right = math.inf
+    for x in reversed(words):
+        if right - math.log(x) > room:
+            numbers.append(f"{x:.3g}")
+            right = math.log(x)
+        else:
+            numbers.append("")
+    return numbers[::-1]

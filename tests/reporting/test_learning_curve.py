@@ -17,6 +17,19 @@ def test_a_model_that_is_far_above_the_curve_is_named_and_not_drawn(monkeypatch)
     assert panel.get_ylim()[1] < 6, "so that the run and the bigram model can be told apart"
 
 
+@pytest.mark.parametrize(
+    "words, numbers",
+    [
+        ([1, 2, 4, 4.4, 5, 24.567], ["1", "2", "", "", "5", "24.6"]),
+        ([1, 24.5, 24.6], ["1", "", "24.6"]),
+        ([3], ["3"]),
+        ([0.001, 0.001], ["", "0.001"]),
+    ],
+)
+def test_numbers_on_the_axis_do_not_touch(words, numbers):
+    assert learning_curve._numbers_below(words) == numbers
+
+
 def test_a_run_that_goes_on_from_another_says_what_its_words_are(capsys):
     nll = {"model": 5.5, "unigram": 6.9, "bigram": 5.4}
     result = {"run": "more", "pairs": None, "validation": {"path": "dev", "words": 10, "tokens": 12}}
