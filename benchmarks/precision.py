@@ -20,10 +20,12 @@ import measure
 import numpy as np
 
 import esnlm
+from esnlm.errors import require
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.sequences import encode, sum_log_probs
 from esnlm.models.echo_state import EchoState
 from esnlm.reservoir.arrays import as_scipy
+from esnlm.reservoir.cell import Reservoir
 
 PRECISIONS = {
     "float32": {"precision": "float32", "state_precision": "float32"},
@@ -88,8 +90,16 @@ def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[li
     """Returns log p of every token after the first of each sequence, and the last state of each, (sequences, N).
 
     Both are in float64 NumPy, of one layer of reservoir.
+
+    Raises:
+        InputError: the model is another one.
     """
-    reservoir, readout = model.reservoir, model.readout
+    reservoir = getattr(model, "reservoir", None)
+    is_known = isinstance(reservoir, Reservoir) and reservoir.embedding is None
+    is_known = is_known and reservoir.update_rule == "leaky_output" and reservoir.activation in ("tanh", "relu")
+    line = "the run has another model: float64 is worked out for one layer of reservoir without an embedding, with the update rule"
+    require(is_known, f"{line} leaky_output and tanh or relu; give such a run")
+    readout = model.readout
     w_rec, columns = as_scipy(reservoir.w_rec), as_scipy(reservoir.w_in).T.tocsr()  # (N, N), (V, N)
     factors = [readout.b, readout.a] if hasattr(readout, "a") else [readout.w]
     *factors, bias, leak = (np.asarray(array[...], np.float64) for array in (*factors, readout.bias, reservoir.leak))
@@ -99,7 +109,7 @@ def float64_log_probs(model: EchoState, sequences: list[np.ndarray]) -> tuple[li
     for t in range(max(map(len, sequences)) - 1):
         running = [i for i, ids in enumerate(sequences) if len(ids) > t + 1]
         drive = w_rec @ h[:, running] + columns[[sequences[i][t] for i in running]].toarray().T
-        h[:, running] = (1 - a) * h[:, running] + a * f(drive)
+        h[:, running] = (1 - reservoir.decay * a) * h[:, running] + a * f(drive)
         o = h[:, running]
         for w in factors:
             o = w @ o

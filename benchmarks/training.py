@@ -43,6 +43,7 @@ from sentences import Text
 import esnlm
 from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
+from esnlm.readout import padding
 from esnlm.training.precomputed import PrecomputedUpdates
 from esnlm.training.update import make_optimizer
 
@@ -192,8 +193,11 @@ class Esnlm:
 
     def __init__(self, run: esnlm.Run, text: Text):
         training, compute = TrainingConfig(), run.config.compute
-        optimizer = make_optimizer(training)
-        self.text, self.params = text, run.model.params
+        can_be_padded = run.config.model.readout_can_be_padded
+        vocab_size = len(run.model.params["readout"]["bias"])
+        padded = padding.choose(vocab_size, jax.default_backend(), can_be_padded=can_be_padded)
+        optimizer = padded.hold(make_optimizer(training))
+        self.text, self.params = text, padded.pad_params(run.model.params)
         self.state = optimizer.init(self.params)
         self.made_by = PrecomputedUpdates(
             model=run.model.for_device(compute),

@@ -132,7 +132,7 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     if not clear[0].all():
         slot = int(np.argmin(clear[0]))
         raise InputError(
-            f"slot {slot}: the two states to be compared are the same; give histories that end differently"
+            f"slot {slot}: the two states to be compared are the same: the two histories end alike, or their tokens drive no unit"
         )
     last = int(np.argmin(np.append(clear.all(axis=1), False))) - 1
     log_distance = np.log(distance[: last + 1]).mean(axis=1)
@@ -140,7 +140,8 @@ def _fit_curve(distances: ArrayLike, norms: ArrayLike) -> DistanceCurve:
     def slope(first: int, last: int) -> float:
         if last <= first:
             return np.nan
-        return float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0])
+        rate = float(np.polyfit(np.arange(first, last + 1), log_distance[first : last + 1], 1)[0])
+        return rate if abs(rate) * (last - first) > FLOOR else 0.0  # no sign of rounding is told as a trend
 
     grown = not np.isfinite(distance[:2]).all()
     rate = slope(last // 2, last) if last else np.inf if grown else -np.inf

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+FEWEST_STEPS = 12  # of a packed batch
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -126,7 +128,7 @@ def pack_batch(
     """
     longest = max(len(sentence) for sentence in sentences)
     # Every length is a compilation, so there are two for each power of two: the power itself, and three quarters of it.
-    power = 1 << (max(longest, 16) - 1).bit_length()
+    power = 1 << (max(longest, FEWEST_STEPS) - 1).bit_length()
     steps = power if longest > 3 * power // 4 else 3 * power // 4
     filled: list[int] = []  # tokens of each slot
     slot_of, first_steps = {}, {}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from esnlm.features.layout import PackedBatch, pack_batch
+from esnlm.features.layout import FEWEST_STEPS, PackedBatch, pack_batch
 from esnlm.parallel import mesh as meshes
 from esnlm.parallel.mesh import ALL
 from esnlm.parallel.placement import Placement
@@ -43,7 +43,8 @@ class PackedStream:
             here, order = order[:count], order[count:]
             own = [sentences[s] for s in here]
             nowhere = [np.zeros(len(sentence), np.uint32) for sentence in own]
-            batch, own_rows = pack_batch(own, nowhere, TOKENS * devices // (2 * longest), devices)
+            slots = TOKENS * devices // (2 * max(longest, FEWEST_STEPS))
+            batch, own_rows = pack_batch(own, nowhere, slots, devices)
             if self.placement is not None:
                 batch = place_batch(batch, self.placement)
             parts.append(self.features(batch)[np.concatenate(own_rows)])

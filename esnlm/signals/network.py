@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 
-from esnlm.errors import require, whole_number
+from esnlm.errors import InputError, require, whole_number
 from esnlm.regression.solvers import solve_by_svd
 from esnlm.reservoir import sparse, weights
 from esnlm.reservoir.arrays import as_scipy, bcoo
@@ -132,7 +132,7 @@ def draw(
         one = np.ndim(number) == 0 and np.asarray(number).dtype.kind in "fiu"
         require(one, f"{name} is {number!r}: give one number")
     require(inputs >= 0 and outputs >= 1, f"inputs {inputs}, outputs {outputs}: at least 0 and 1")
-    require(decay > 0, f"decay is {decay}: it must be above 0")
+    require(0 < decay < np.inf, f"decay is {decay}: it must be above 0 and finite")
     require(0 <= leak <= 1, f"leak is {leak}: it must lie within 0 .. 1")
     is_topology = topology is None or isinstance(topology, Topology)
     require(is_topology, f"topology is {topology!r}: give an object of esnlm.reservoir.topology, such as ring.Ring()")
@@ -288,7 +288,7 @@ def generate(network: Network, start: State, steps: int, u: np.ndarray | None = 
     steps = whole_number("steps", steps)
     require(steps >= 1, f"steps is {steps}: it must be at least 1")
     start = _checked_start(network, start)
-    u = np.zeros((steps, 0)) if u is None else u
+    u = np.zeros((steps, 0)) if u is None else _numbers("u", u)
     require(len(u) == steps, f"u has {len(u)} steps, not the {steps} that are asked for")
     u, _, flat = _sequences(network, u, None, start, own=True)
     end, y = _scan(network, start, u, None, "outputs")
@@ -311,10 +311,8 @@ def _sequences(
         u is not None or network.w_in.shape[1] == 0, f"u is missing: the network has {network.w_in.shape[1]} input(s)"
     )
     require(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
-    u = np.zeros((len(np.asarray(teacher)), 0)) if u is None else u
-    given = {
-        name: np.asarray(array, np.float64) for name, array in (("u", u), ("teacher", teacher)) if array is not None
-    }
+    given = {name: _numbers(name, array) for name, array in (("u", u), ("teacher", teacher)) if array is not None}
+    given.setdefault("u", np.zeros((len(given.get("teacher", ())), 0)))
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
     columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
     wide = next(iter(columns), 1)
@@ -334,6 +332,16 @@ def _sequences(
         name: array if array.ndim == 3 else np.repeat(array[..., None], wide, axis=2) for name, array in given.items()
     }
     return whole["u"], whole.get("teacher"), flat
+
+
+def _numbers(name: str, array: Any) -> np.ndarray:
+    """Returns a sequence as float64. Raises InputError where it is none."""
+    try:
+        found = np.asarray(array, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is no array of numbers: give one number for each step, input and column") from None
+    require(found.ndim > 0, f"{name} is {array!r}: give an array with the steps first")
+    return found
 
 
 def _scan(

@@ -30,8 +30,10 @@ def mackey_glass(
         discard: units of time before the first that is returned.
 
     Raises:
-        InputError: tau or 1 is no multiple of the step.
+        InputError: tau or 1 is no multiple of the step, or the step does not lie within 0 .. 1.
     """
+    if not 0 < step <= 1:
+        raise InputError(f"mackey_glass: step is {step}: it must lie above 0 and be at most 1")
     lag, every = round(tau / step), round(1 / step)
     if lag < 1 or abs(lag * step - tau) > 1e-9 or abs(every * step - 1) > 1e-9:
         raise InputError(f"mackey_glass: step {step}: tau {tau} and 1 must be multiples of it; choose another step")

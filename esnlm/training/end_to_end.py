@@ -20,7 +20,7 @@ from esnlm.training import batches, sharded_end_to_end, update
 from esnlm.training.batches import PackedTargets, Sentences
 from esnlm.training.update import CallResult, Updates
 
-FEWEST_SLOTS = 8  # of a batch: the last ones of an epoch, which are smaller, are padded to this and compiled once
+FEWEST_SLOTS = 8  # of a batch, where so many fit: the last ones of an epoch, which are smaller, are padded to this and compiled once
 # Each size of a batch is compiled, which takes a GPU or TPU as long as hundreds of updates. So batches have fewer sizes there. The slots
 # are a multiple of 8, since more slots cost little there, and the rows for the readout have two sizes between a power of two and the next.
 SLOTS_MULTIPLE = {"cpu": 1, "gpu": 8, "tpu": 8}
@@ -31,7 +31,7 @@ class EndToEndUpdates(Updates):
     """The updates of a model that is trained as a whole. Each update takes several compiled calls.
 
     An update is made in parts of at most compute.chunk_tokens predictions, whose gradients are added up. So no more
-    features and logits than theirs exist at once.
+    features and logits than theirs exist at once, but for padding.
 
     Args:
         model: as for `Updates`. Its trained arrays are those of `run`, where they are donated: nothing else may hold on
@@ -43,7 +43,7 @@ class EndToEndUpdates(Updates):
         super().__init__(model=model, on_nonfinite=on_nonfinite, **settings)
         self.graphdef, *(_, self.frozen) = nnx.split(model, nnx.Param, ...)
         devices = 1 if self.placement is None else self.placement.devices
-        self.slots_multiple = math.lcm(devices, SLOTS_MULTIPLE.get(backend(), 8))
+        self.devices, self.slots_multiple = devices, SLOTS_MULTIPLE.get(backend(), 8)
         self.row_sizes = ROW_SIZES_A_DOUBLING.get(backend(), 2)
         if self.placement is None:
             self.loss_and_gradient = jax.jit(partial(loss_and_gradient, self.graphdef))
@@ -77,9 +77,18 @@ class EndToEndUpdates(Updates):
             params = self.placement.whole(params)
         return merge(self.graphdef, params, self.frozen).stream(self.compute, self.placement)
 
+    def slots(self, longest: int) -> tuple[int, int]:
+        """Returns how many slots a batch has at least, and of what their number is a multiple.
+
+        Long sentences have few of both, so that padding takes no more memory than `compute.chunk_tokens` predictions.
+        """
+        fitting = max(1, self.compute.chunk_tokens // longest)
+        multiple = min(self.slots_multiple, 1 << fitting.bit_length() - 1)  # the largest power of two that fits
+        return min(FEWEST_SLOTS, fitting), math.lcm(self.devices, multiple)
+
     def _loss_and_gradient(self, params: dict, whole: Sentences) -> tuple[jax.Array, dict, jax.Array]:
         def of_part(part: Sentences) -> tuple[jax.Array, dict, jax.Array]:
-            batch, rows = pack_batch(part.inputs, part.corpus_positions, FEWEST_SLOTS, self.slots_multiple)
+            batch, rows = pack_batch(part.inputs, part.corpus_positions, *self.slots(max(map(len, part.inputs))))
             if self.placement is not None:
                 batch = place_batch(batch, self.placement)
             size = batches.bucket_size(part.predictions(), per_doubling=self.row_sizes)

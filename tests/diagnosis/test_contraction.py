@@ -118,6 +118,15 @@ def test_a_distance_of_zero_ends_the_fit_and_the_plot(tmp_path, rendered):
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
+def test_units_that_keep_their_state_have_a_rate_of_zero():
+    """Leak 0: no distance changes, so the sign of a fit's rounding must not be told as a trend."""
+    kept = Reservoir(np.zeros((8, 8), np.float32), np.ones((8, V), np.float32), np.zeros(8, np.float32))
+    curve = contraction.state_contraction(prepare(kept), text(40, 4))
+    assert curve.rate == 0 and np.ptp(curve.distance, axis=0).max() == 0
+    kept_for_ever = Theory("fails", "8 of 8 units have leak 0", 0.0, 0.0, None, empty_tokens=0)
+    assert "do not approach each other (+0 nats a token)" in measures.verdict(kept_for_ever, curve)
+
+
 def test_a_relu_network_that_overflows_is_still_reported():
     growing = prepare(
         Reservoir(4 * np.eye(2, dtype=np.float32), np.ones((2, 1), np.float32), np.ones(2, np.float32)), "relu"

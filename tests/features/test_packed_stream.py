@@ -43,6 +43,14 @@ def test_packed_batches_come_in_few_sizes():
     assert len(steps) <= 8
 
 
+def test_short_sentences_are_read_in_no_more_positions_than_others():
+    shapes = []
+    stream = packed_stream.PackedStream(lambda batch: shapes.append(batch.tokens.shape) or np.zeros((9_000, 1)), 8)
+    for length in (1, 5, 12, 100):
+        stream.read([np.arange(length, dtype=np.int32)])
+    assert all(steps * slots <= packed_stream.TOKENS for steps, slots in shapes)
+
+
 def test_a_stream_gives_what_each_sentence_gives_alone(monkeypatch):
     monkeypatch.setattr(packed_stream, "TOKENS", 128)  # so that the sentences take several batches
     config = GPT2Config(layers=2, heads=2, width=8, positions=64, initializer_range=0.3)

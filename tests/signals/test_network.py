@@ -209,6 +209,12 @@ def test_what_cannot_be_is_refused(monkeypatch):
             topology=FixedInDegree(degree=4.0)
         ),
         "^decay is None: give one number$": lambda: small(decay=None),
+        "^decay is inf: it must be above 0 and finite$": lambda: small(decay=np.inf),
+        "^u is no array of numbers": lambda: run(trained, [[1.0], [2.0, 3.0]], TEACHER),
+        "^u is 1.0: give an array with the steps first$": lambda: generate(
+            trained, run(trained, U, TEACHER)[1], 5, 1.0
+        ),
+        "^teacher is no array of numbers": lambda: run(trained, U, [["a"]]),
         "^inputs is 2.0: give a whole number$": lambda: small(inputs=2.0),
         "^washout is 5.0: give a whole number$": lambda: train(network, U, TEACHER, washout=5.0),
         "^steps is 5.0: give a whole number$": lambda: generate(trained, run(trained, U, TEACHER)[1], 5.0, U[:5]),

@@ -46,6 +46,9 @@ def test_mackey_glass_is_the_attractor_of_the_literature():
 def test_a_step_that_does_not_divide_is_refused():
     with pytest.raises(InputError, match="step 0.3"):
         mackey_glass(10, step=0.3)
+    for step in (0.0, -0.1, float("nan"), 2.0):
+        with pytest.raises(InputError, match=f"step is {step}: it must lie above 0"):
+            mackey_glass(10, step=step)
 
 
 def test_narma10_is_its_equation():

@@ -143,6 +143,18 @@ def test_batches_of_a_gpu_come_in_fewer_sizes(monkeypatch):
         np.testing.assert_allclose(found, expected, atol=len(losses) * RATE * 1e-3, rtol=0)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_padding_of_long_sentences_is_bounded_by_chunk_tokens(monkeypatch, device):
+    """Three of 31 predictions: 8 slots of 32 steps would be 256 positions where chunk_tokens asks for 64."""
+    monkeypatch.setattr(end_to_end, "backend", lambda: device)
+    updates, begin, epochs = prepare("LSTM", store([32, 32, 32, 6]), chunk_tokens=64)
+    sizes = note_sizes(updates)
+    run_all(updates, *begin, epochs)
+    assert [slots for slots, _ in sizes] == [2, 2]
+    assert updates.slots(longest=8) == (8, 1 if device == "cpu" else 8)
+    assert updates.slots(longest=100) == (1, 1)
+
+
 @pytest.mark.parametrize(
     "name, on_nonfinite, chunk_tokens", [("LSTM", "skip", 1024), ("ESN+i", "stop", 20), ("ESN+i", "continue", 1024)]
 )
