@@ -143,6 +143,9 @@ def _reservations(cells: Sequence[Cell], part: Part, shared: int = verdict.FEWES
     if lacking:  # such as the accuracy of a model that has collapsed
         left_out = "run without this measure is" if lacking == 1 else "runs without this measure are"
         found.append(f"{lacking} {left_out} left out")
+    diverged = sum(run.get("status") == "diverged" for cell in cells for run in cell.runs)
+    if diverged:
+        found.append(f"{counted(diverged, 'run')} diverged")
     return "; ".join(found)
 
 

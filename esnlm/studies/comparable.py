@@ -53,5 +53,5 @@ def require_pairs(runs: Iterable[Path], digest: str, pairs: Path) -> None:
     for run in runs:
         scores = RunDirectory(run).evaluation / "blimp-paper.json"
         found = blimp_report.read(scores)["data"]["sha256"] if scores.exists() else digest
-        advice = "give those, or another folder with --out"
+        advice = f"give those, or score this run on these first (esnlm blimp --run {run} --data {pairs} --overwrite)"
         require(found == digest, f"{scores}: is of other minimal pairs than {pairs}: {advice}")

@@ -12,14 +12,14 @@ from esnlm.runs.small_file import read_small
 LOCK, LOCK_ALONE = ".lock", ".search.lock"
 
 
-def require_own(folder: Path, study: str) -> None:
-    """Raises InputError where the folder of a study holds something else."""
-    if _is_other(folder, study):
+def require_own(folder: Path, study: str, kind: str = "grid") -> None:
+    """Raises InputError where the folder of a study holds something else, such as a study of this name but of another kind."""
+    if _is_other(folder, study, kind):
         if (folder / LOCK).exists():  # Another process of the same study may be at its first table.
             with held(folder):
-                if not _is_other(folder, study):
+                if not _is_other(folder, study, kind):
                     return
-        message = f"holds something else than the study {study}; choose another folder with --out"
+        message = f"holds something else than the {kind} {study}; choose another folder with --out"
         raise InputError(f"{folder}: {message}")
 
 
@@ -57,17 +57,18 @@ def held_alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _is_other(folder: Path, study: str) -> bool:
+def _is_other(folder: Path, study: str, kind: str) -> bool:
     try:
         empty = not folder.exists() or all(path.name in (LOCK, LOCK_ALONE) for path in folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be read: {error.strerror}; choose another folder with --out") from None
-    return not empty and _read_name(folder / "table.json") != study
+    return not empty and _read_name(folder / "table.json") != (study, kind)
 
 
-def _read_name(table: Path) -> str | None:
-    """Returns the name of the study that made a table, or None for anything else."""
+def _read_name(table: Path) -> tuple[str, str] | None:
+    """Returns name and kind of the study that made a table, or None for anything else."""
     try:
-        return parse_json(read_small(table))["study"]
-    except (OSError, ValueError, KeyError, TypeError):
+        tree = parse_json(read_small(table))
+        return tree["study"], tree.get("kind", "grid")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -16,10 +16,12 @@ from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.errors import InputError, require
 from esnlm.rng import LARGEST_SEED
+from esnlm.runs.remote.address import is_url
 from esnlm.training.summary import hash_config
 
 KEYS = ("kind", "note", "base", "runs", "seeds", "out", "blimp", "reference", "columns")
 BLOCK_KEYS = ("base", "cases", "grid")
+LONGEST_NAME = 255  # bytes that a file system takes
 MOST_RUNS = 1000  # of a study: the check of a configuration takes some hundredths of a second
 UNFIT_FOR_FOLDERS = r"[^\w.+-]+"  # what the name of a folder should not hold
 
@@ -85,8 +87,7 @@ class Grid:
     @property
     def title(self) -> str:
         """The name of the study, and that of its folder where --out gave it another one, as for the same study on other text."""
-        folder = self.out.resolve().name
-        return self.name if folder == self.name else f"{self.name} ({folder})"
+        return title(self.name, self.out)
 
 
 def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
@@ -113,6 +114,10 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
     message = f"seeds is {seeds!r}: it must be a list of different integers from 0 to {LARGEST_SEED}"
     require(right and len(set(seeds)) == len(seeds), f"{file}: {message}")
     _require_few_runs(file, len(cells) * len(seeds))
+    for cell in cells:
+        longest = f"{cell.name}-seed{max(seeds)}.log"
+        message = f"{cell.name}: the name of a cell is that of its runs' folders, and too long for one: give its case a short name"
+        require(len(longest.encode()) <= LONGEST_NAME, f"{file}: {message}")
     for key in ("out", "blimp", "note"):
         require(isinstance(tree.get(key), str | None), f"{file}: {key} is {tree.get(key)!r}: it must be a text")
     columns = tree.get("columns") or list(MEASURES)
@@ -124,7 +129,7 @@ def parse_grid(tree: dict[str, Any], file: Path) -> Grid:
         file=file,
         cells=tuple(cells),
         seeds=tuple(seeds),
-        out=Path(tree.get("out") or Path("studies") / file.stem),
+        out=find_out(file, tree),
         blimp=Path(blimp) if blimp else None,
         note=(tree.get("note") or "").strip(),
         source=source,
@@ -162,6 +167,19 @@ def make_runs(grid: Grid, overrides: Sequence[str] = ()) -> list[GridRun]:
             run = str(grid.out / "runs" / f"{cell.name}-seed{seed}")
             runs.append(GridRun(cell.name, seed, dataclasses.replace(experiment, run=run, seed=seed)))
     return runs
+
+
+def title(study: str, out: Path) -> str:
+    """Returns the name of a study, and that of its folder where this is another one."""
+    folder = out.resolve().name
+    return study if folder == study else f"{study} ({folder})"
+
+
+def find_out(file: Path, tree: dict[str, Any]) -> Path:
+    """Returns the folder of a study. Raises InputError where the file names a URL."""
+    out = tree.get("out") or Path("studies") / file.stem
+    require(not is_url(str(out)), f"{file}: out is {out}: a study is written to this machine only; name a local folder")
+    return Path(out)
 
 
 def find_base(file: Path, base: Any) -> Path:
@@ -228,12 +246,18 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
 
 
 def _require_one_base_a_line(file: Path, cells: Sequence[Cell]) -> None:
-    """Raises InputError where cells of two bases would be points of one line: they have one case, and an axis in common."""
+    """Raises InputError where cells of two bases, or with other settings, would be points of one line: they have one case, and an axis
+    in common.
+    """
     bases: dict[tuple[str, str], Path] = {}
+    others: dict[tuple[str, str], dict[str, Any]] = {}
     for cell in cells:
         for key in cell.values:
             base = bases.setdefault((cell.case, key), cell.base)
             whose = f"two blocks with the case {cell.case}" if cell.case else "two blocks without cases"
+            of_case = {each: value for each, value in cell.settings.items() if each not in cell.values}
+            message = f"{whose} sweep {key} beside different settings of the case: give each a case of its own"
+            require(others.setdefault((cell.case, key), of_case) == of_case, f"{file}: {message}")
             message = f"{whose} sweep {key} from different bases, {base} and {cell.base}: give each a case of its own"
             require(base.resolve() == cell.base.resolve(), f"{file}: {message}")
 

@@ -43,7 +43,7 @@ def cross_tables(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
                 for point in points
             }
             rows.append([line, *(texts.get(value, "") for value in values)])
-        header = ["", *(f"{title} {value:g}" for value in values)]
+        header = ["", *(f"{title} {value:.10g}" for value in values)]
         found += [
             "",
             f"## {MEASURES[name][0]} by {title}",

@@ -55,7 +55,7 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     figure.suptitle(f"{grid.title}: {describe(cells)}", x=0.02, ha="left", color=INK, parse_math=False)
     if key is not None and values:
         for value in values:
-            label = f"{short_names([key])[key].replace('_', ' ')} {value:g}"
+            label = f"{short_names([key])[key].replace('_', ' ')} {value:.10g}"
             axes[0, 0].plot([], [], "o", color=colours[value], markersize=5, label=label)
         style: dict[str, Any] = {"ncols": min(len(values), 4), "frameon": False, "fontsize": 9, "labelcolor": INK}
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", **style)

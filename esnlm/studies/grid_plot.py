@@ -113,5 +113,5 @@ def _scale_axis(axes: "Axes", values: list[float]) -> None:
     powers = wide and all(math.log2(value).is_integer() for value in values) and values[0] < 1
     every = math.ceil(len(values) / 9)
     shown = values[::-every][::-1]
-    axes.set_xticks(shown, [f"$2^{{{math.log2(value):.0f}}}$" if powers else f"{value:g}" for value in shown])
+    axes.set_xticks(shown, [f"$2^{{{math.log2(value):.0f}}}$" if powers else f"{value:.10g}" for value in shown])
     axes.minorticks_off()

@@ -207,7 +207,7 @@ def _render(
 
 
 def _notes(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
-    """Returns what a reader has to know of the columns of minimal pairs, and of those that were published."""
+    """Returns what a reader has to know of the columns of minimal pairs, of losses on other text, and of what was published."""
     found, runs = [], [run for cell in cells for run in cell["runs"]]
     if "blimp" in grid.columns:
         beside = []
@@ -218,10 +218,25 @@ def _notes(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
                 beside.append(f"{title} {low if low == high else f'{low} .. {high}'}")
         if beside:
             found.append(f"Minimal pairs: the convention paper. On the same pairs, in percent: {', '.join(beside)}.")
+    if _differ(runs, "tokenizer"):
+        found.append("The cells are of different tokenizers: losses per token cannot be compared, only bits per byte.")
+    if _differ(runs, "validation"):
+        found.append(
+            "The cells are validated on different text, or cut it otherwise: their validation losses are not of the same sentences."
+        )
     if grid.published and grid.changed:
         changed = ", ".join(f"{key} {value}" for key, value in grid.changed.items())
         found.append(f"The published values are of other settings: the command line changed them to {changed}.")
     return found
+
+
+def _differ(runs: Sequence[Mapping[str, Any]], part: str) -> bool:
+    """Tells whether runs of one seed were made with different tokenizers or validated on different text; a generated text has one for each seed."""
+    known: dict[int, set[str]] = {}
+    for run in runs:
+        if sha256 := (run.get("data_sha256") or {}).get(part):
+            known.setdefault(run["seed"], set()).add(sha256)
+    return any(len(found) > 1 for found in known.values())
 
 
 def _format_row(grid: Grid, published: set[str], name: str, means: dict[str, Any], runs: int) -> list[str]:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -141,6 +142,7 @@ def _make_process(function: Callable[..., int | None], arguments: tuple[Any, ...
 
 
 def _exit_with_status(told: Level, log: Path | None, function: Callable[..., int | None], *arguments: Any) -> None:
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     if log is not None:
         told = max(told, Level.USUAL)  # --quiet is for who watches, not for the log
         with open(log, "ab") as file:
@@ -148,3 +150,11 @@ def _exit_with_status(told: Level, log: Path | None, function: Callable[..., int
     with open("/dev/null", "w") as nowhere, speaking(told):
         sys.stdout = nowhere
         sys.exit(exit_with(lambda: function(*arguments)))
+
+
+def _stop_with_parent() -> None:
+    """Asks this process to save and stop when the study's process is gone, however it ended: the same command could not go on beside it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -45,10 +45,19 @@ def _replace(tree: dict[str, Any], key: str, values: list[Any]) -> dict[str, Any
     if not any(isinstance(grid, dict) and key in grid for grid in grids):
         return tree
     changed = [
-        block | {"grid": grid | {key: values}} if isinstance(grid, dict) and key in grid else block
+        block | {"grid": grid | {key: _spelled_as(grid[key], values)}}
+        if isinstance(grid, dict) and key in grid
+        else block
         for block, grid in zip(blocks, grids, strict=True)
     ]
     return tree | {"runs": changed}
+
+
+def _spelled_as(before: Any, values: list[Any]) -> list[Any]:
+    """Returns values as numbers with a point where those before are such: cells are named by them, and known again by their names."""
+    if not isinstance(before, list) or not any(isinstance(value, float) for value in before):
+        return values
+    return [float(value) if type(value) is int else value for value in values]
 
 
 def _parse_list(text: str) -> list[Any] | None:

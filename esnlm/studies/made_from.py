@@ -35,4 +35,4 @@ def sentence(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _join(values: set[Any]) -> str:
-    return ", ".join(f"{value:,}" if isinstance(value, int) else f"{value:g}" for value in sorted(values))
+    return ", ".join(f"{value:,}" if isinstance(value, int) else f"{value:.10g}" for value in sorted(values))

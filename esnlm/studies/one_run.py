@@ -3,13 +3,19 @@
 from pathlib import Path
 
 from esnlm.config import Experiment
+from esnlm.errors import InputError
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
 
 def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     """Makes one run, as train.py and eval_blimp.py do, and returns the exit status."""
-    status = train_run(experiment)
+    try:
+        status = train_run(experiment)
+    except InputError as error:  # What a run advises is not for a study to do, which names its runs itself.
+        raise InputError(
+            str(error).replace("choose another with --run", "give the study another folder with --out")
+        ) from None
     if status == 0 and blimp is not None:
         evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
     return status

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from esnlm import config_io
 from esnlm.config import Experiment, TrainingConfig, as_dict
 from esnlm.errors import InputError, require
-from esnlm.studies.grid import MOST_RUNS, find_base, overlap, require_known, short_names, spell
+from esnlm.studies.grid import MOST_RUNS, find_base, find_out, overlap, require_known, short_names, spell, title
 
 KEYS = (
     *("kind", "note", "base", "search", "trials", "objective", "direction", "seed"),
@@ -78,6 +78,11 @@ class Search:
         return self.file.stem
 
     @property
+    def title(self) -> str:
+        """The name of the study, and that of its folder where --out gave it another one."""
+        return title(self.name, self.out)
+
+    @property
     def names(self) -> dict[str, str]:
         """A short name of each searched setting, by its dotted key."""
         return short_names(list(self.space))
@@ -131,6 +136,8 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
     for key in axes:
         require(isinstance(key, str), f"{file}: search.{key}: name a setting, as section.key")
         require(key not in ("run", "seed"), f"{file}: search.{key}: {key} cannot be searched: leave it out")
+        message = "losses on other validation text cannot be compared: leave it out"
+        require(not key.startswith("data.validation"), f"{file}: search.{key}: {message}")
     for argument in overrides:
         key = argument.partition("=")[0].removeprefix("--")
         is_ours = argument.startswith("--") and any(overlap(key, each) for each in ("run", *axes))
@@ -164,7 +171,7 @@ def parse_search(tree: dict[str, Any], file: Path, overrides: Sequence[str] = ()
         seed=seed,
         pruner=_choose(file, tree, "pruner", PRUNERS, "none"),
         prune_by=_choose(file, tree, "prune_by", PRUNE_BY, "val_nll"),
-        out=Path(tree.get("out") or Path("studies") / file.stem),
+        out=find_out(file, tree),
         blimp=Path(blimp) if blimp else None,
         note=(tree.get("note") or "").strip(),
         overrides=tuple(overrides),

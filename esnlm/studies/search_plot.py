@@ -56,7 +56,7 @@ def plot_search(search: Search, trials: Sequence[Trial]) -> bytes | None:
     if min(heights) > 0 and max(heights) / min(heights) > 100:  # runs that diverged
         for axes in all_axes[:panels]:
             axes.set_yscale("log")
-    title = f"{search.name}: {counted(len(shown), 'finished trial')}, the best is {search.directory(best.number).name}"
+    title = f"{search.title}: {counted(len(shown), 'finished trial')}, the best is {search.directory(best.number).name}"
     figure.suptitle(title, x=0.02, ha="left", color=INK, parse_math=False)
     return plots.png(figure)
 

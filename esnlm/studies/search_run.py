@@ -25,6 +25,9 @@ from esnlm.training import plan
 from esnlm.workflows.train import INTERRUPTED
 
 SECONDS = 1.0  # between two looks at what the runs have measured
+FAILURES_IN_A_ROW = (
+    3  # of trials side by side, after which no further one is begun; one by one, the first ends the search
+)
 
 
 def run_search(
@@ -56,7 +59,7 @@ def run_search(
     if search.blimp is not None and search.experiment.data.has_minimal_pairs:
         message = "the base generates its corpus and has minimal pairs of its own; leave --blimp and blimp out"
         raise InputError(f"{search.blimp}: {message}")
-    folder.require_own(search.out, search.name)
+    folder.require_own(search.out, search.name, kind="search")
     begun = [trial for trial in sorted((search.out / "runs").glob("trial-*")) if RunDirectory(trial).config.exists()]
     require_texts((trial, config_io.read_begun(RunDirectory(trial).config).data) for trial in begun)
     if search.blimp is not None:
@@ -90,6 +93,8 @@ class _Run:
         self.last_step_of: dict[str, int | None] = {}
         self.pruned: set[str] = set()
         self.failed: list[str] = []
+        self.status = 0  # the largest of the trials that failed
+        self.in_a_row = 0  # trials that failed in passing, as on a full disk, since one ended well
         self.lost = False
 
     def run(self) -> int:
@@ -101,7 +106,7 @@ class _Run:
         write_results(search, trials.all(), self.command)
         with Pool(self.shares, free_memory()) as pool:
             while not pool.asked or pool.running:
-                while pool.has_room(0) and (waiting or begun < search.trials):
+                while pool.has_room(0) and self._has_more(waiting, begun):
                     if not waiting:
                         # Asked for as late as possible: a proposal builds on the results that are there.
                         begun += 1
@@ -127,6 +132,15 @@ class _Run:
         progress.end()
         write_results(search, trials.all(), self.command)
         return self._end(pool.asked)
+
+    def _has_more(self, waiting: Sequence[Job | None], begun: int) -> bool:
+        """Returns whether there is a trial to start.
+
+        After some that failed in passing there is none: they teach nothing, and all settings would be proposed without a result.
+        """
+        if self.in_a_row >= (1 if self.logs is None else FAILURES_IN_A_ROW):
+            return False
+        return bool(waiting) or begun < self.search.trials
 
     def _job(self, number: int) -> Job | None:
         """Returns the job of a trial; None where its settings cannot be used together, which its trial then tells."""
@@ -157,6 +171,7 @@ class _Run:
         """Tells Optuna how a trial ended, and returns whether it needs nothing more."""
         number = self.number_of[name]
         if status in (0, OUTPUT_LOST):
+            self.in_a_row = 0
             self.lost = self.lost or status == OUTPUT_LOST
             value = measure(self.search, number)[self.search.objective]
             summary = RunDirectory(self.search.directory(number)).read_summary()
@@ -171,6 +186,7 @@ class _Run:
             reason = f"the run has no {self.search.objective}: give it validation text, or choose another objective"
             self.trials.fail(number, reason, for_good=True)
             self.failed.append(f"{name}: {reason}")
+            self.status = max(self.status, 1)
             progress.tell(self.failed[-1])
             return True
         if name in self.pruned:
@@ -180,6 +196,7 @@ class _Run:
         if not asked:
             self.trials.fail(number, reason, for_good=False)
             self.failed.append(f"{name}: {reason}")
+            self.status, self.in_a_row = max(self.status, status, 1), self.in_a_row + 1
             progress.failed += 1
             progress.tell(self.failed[-1])
         return False
@@ -197,7 +214,7 @@ class _Run:
             tell("stopped; the same command goes on")
             return INTERRUPTED
         if self.failed:
-            return 1
+            return self.status
         print((self.search.out / "table.md").read_text(), end="")
         return OUTPUT_LOST if self.lost else 0
 

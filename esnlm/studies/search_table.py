@@ -31,16 +31,16 @@ def write_results(search: Search, trials: Sequence[Trial], command: str) -> None
             write_file(search.out / "table.png", picture)
         header, rows = _rows(search, ranked, measures)
         note = f"Trials by {MEASURES[search.objective][0]}, the best first."
-        latex = "\n".join([f"% {search.name}. {note}", *latex_table(header, rows, align="llr")]) + "\n"
+        latex = "\n".join([f"% {search.title}. {note}", *latex_table(header, rows, align="llr")]) + "\n"
         page = [
-            f"# {search.name}",
+            f"# {search.title}",
             "",
             *([search.note, ""] if search.note else []),
             f"{note} NLL is in nats per token.",
             "",
         ]
         page += markdown_table(header, rows, align="llr")
-        page += ["", f"![{search.name}](table.png)"] if picture else []
+        page += ["", f"![{search.title}](table.png)"] if picture else []
         page += (
             ["", f"The best one's configuration is best.yaml: `esnlm train --config {search.out / 'best.yaml'}`"]
             if best

@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
+import math
 import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-from esnlm.errors import require
+from esnlm.errors import InputError, require
 from esnlm.readout.scaling import PARAMETRIZATIONS
 from experiments.bottleneck.images import ImageSettings
 from experiments.bottleneck.network import FORMS
@@ -123,8 +124,11 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         require(isinstance(value, list), f"{where} is {value!r}: it must be a list")
         return [_convert(typing.get_args(hint)[0], each, f"{where} {i}") for i, each in enumerate(value, 1)]
     if hint is float and not isinstance(value, bool):
-        with contextlib.suppress(TypeError, ValueError):
-            return float(value)  # also of a text: YAML reads 1e-3 as one
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            value = float(value)  # also of a text: YAML reads 1e-3 as one
+        require(not isinstance(value, float) or math.isfinite(value), f"{where} is {value}: it must be finite")
+        if isinstance(value, float):
+            return value
     kinds = typing.get_args(hint) or (hint,)
     right = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
     require(right, f"{where} is {value!r}: it must be {getattr(hint, '__name__', hint)}")
@@ -160,7 +164,10 @@ def _check_one_step(settings: OneStepSettings, source: str) -> None:
         require(q == 0.5 or kind == "dynamic", f"{where}: exponent is {q:g}: only dynamic has one, and this is {kind}")
         require(case.kink or kind == "spectral", f"{where}: kink is false: only spectral has one, and this is {kind}")
         _check_form(case.form, where)
-        first, last = case.narrow(w.first), case.narrow(w.last)
+        try:
+            first, last = case.narrow(w.first), case.narrow(w.last)
+        except OverflowError:
+            raise InputError(f"{where}: m is beyond any number: it must be between 1 and n") from None
         fits = 1 <= first <= w.first and 1 <= last <= w.last
         require(fits, f"{where}: m is {first} to {last}: it must be between 1 and n")
         require(names.count(case.name) == 1, f"{where}: {case.name} is there twice: leave one out")

@@ -145,6 +145,14 @@ def test_runs_that_are_left_out_of_a_verdict_are_told(claims, tmp_path):
     assert [len(each.values) for each in found.differences] == [3]
 
 
+def test_diverged_runs_below_a_verdict_are_told(claims, tmp_path):
+    cells = sizes(*FALLING)
+    for run in cells[0]["runs"]:
+        run["status"] = "diverged"
+    found = verdict_of(parts(claims)[0], tmp_path, cells)
+    assert found.reason == f"{len(FALLING[0])} runs diverged"
+
+
 def test_cells_are_compared_with_one_of_another_family(claims, tmp_path):
     found = verdict_of(parts(claims)[2], tmp_path, [*sizes(*FALLING), cell({}, "LSTM", val_nll=[4.1, 4.2, 4.0])])
     assert found.verdict == Verdict.HOLDS and len(found.differences) == 3

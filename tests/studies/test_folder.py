@@ -39,5 +39,9 @@ def test_a_folder_that_another_process_has_just_begun_is_no_other_studys(tmp_pat
             pass
     checked.join(10)
     folder.require_own(tmp_path, "radius")
-    with pytest.raises(InputError, match="holds something else than the study other; choose another folder with --out"):
+    with pytest.raises(InputError, match="holds something else than the grid other; choose another folder with --out"):
         folder.require_own(tmp_path, "other")
+    with pytest.raises(
+        InputError, match="holds something else than the search radius; choose another folder with --out"
+    ):
+        folder.require_own(tmp_path, "radius", kind="search")

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 from esnlm.errors import InputError
 from esnlm.studies.jobs import Job, Pool
 from esnlm.studies.shares import Share
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def tell_share(file: Path) -> int:
@@ -69,6 +73,47 @@ def test_as_many_run_as_the_memory_and_the_shares_allow_and_all_are_stopped():
         ended = wait_for_all(pool)
         assert pool.asked and len(ended) == 2 and not pool.has_room(0)
     assert time.monotonic() - began < 200 and signal.getsignal(signal.SIGTERM) is before
+
+
+def work_on(folder: Path) -> int:
+    """A fake run that tells its process, and that it was asked to stop."""
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    (folder / "process").write_text(str(os.getpid()))
+    while not stopped.wait(0.05):
+        pass
+    (folder / "stopped").write_text("")
+    return 75
+
+
+STUDY = """
+import sys
+from pathlib import Path
+from esnlm.studies.jobs import Job, Pool
+from esnlm.studies.shares import Share
+from tests.studies.test_jobs import work_on
+
+if __name__ == "__main__":
+    with Pool([Share()], memory=0) as pool:
+        pool.start(Job("a", work_on, (Path(sys.argv[1]),)))
+        pool.wait(None)
+"""
+
+
+def test_a_run_saves_and_stops_when_its_study_is_killed(tmp_path):
+    """Else the same command could not go on: the run that is left would hold its folder."""
+    (tmp_path / "study.py").write_text(STUDY)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    killed = subprocess.Popen([sys.executable, str(tmp_path / "study.py"), str(tmp_path)], env=environment)
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "process").exists():
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.kill()
+    killed.wait()
+    while not (tmp_path / "stopped").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_leaving_stops_what_is_running():

@@ -262,6 +262,18 @@ def test_a_run_that_fails_is_tried_again(fake, monkeypatch, tmp_path, capsys):
     assert study.run_study(file, out, jobs=1) == 0 and fake == [0, 2, 1]
 
 
+@pytest.mark.parametrize(("jobs", "begun"), [(None, 1), (1, 3)])
+def test_no_trial_is_asked_for_where_all_fail(jobs, begun, fake, monkeypatch, tmp_path):
+    """Else a full disk would use up all proposals, each made without a result."""
+    do = PoolHere.do
+    monkeypatch.setattr(PoolHere, "do", lambda pool, job: 5)
+    file, out = write(tmp_path, SEARCH.replace("trials: 3", "trials: 8")), tmp_path / "out"
+    assert study.run_study(file, out, jobs=jobs) == 5, "the status of the trial"
+    assert len(json.loads((out / "table.json").read_text())["trials"]) == begun
+    monkeypatch.setattr(PoolHere, "do", do)
+    assert study.run_study(file, out, jobs=jobs) == 0 and sorted(fake) == list(range(8))
+
+
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_trial_with_the_higher_losses_is_given_up_whichever_way_the_objective_goes(direction, optuna, tmp_path):
     text = SEARCH.replace("trials: 3", "trials: 9\npruner: median\nprune_by: train_nll")
@@ -465,6 +477,7 @@ def axis(text):
         (axis("{choices: [1, fast]}"), "find.yaml: learning_rate=fast: "),
         (axis("{low: 1, high: 2}").replace("training.learning_rate", "training.rate"), "find.yaml: rate=1: training.rate: adamw has no such"),
         (axis("{low: 1, high: 2}").replace("training.learning_rate", "seed"), "search.seed: seed cannot be searched: leave it out"),
+        (axis("{choices: [9, 10]}").replace("training.learning_rate", "data.validation_sentences"), "losses on other validation text cannot"),
         (axis("{low: 1.5, high: 2}").replace("learning_rate", "epochs"), "search.training.epochs: the setting takes whole numbers"),
         (SEARCH + "blimp: pairs\n", "pairs: the base generates its corpus and has minimal pairs of its own"),
     ],
@@ -474,6 +487,11 @@ def test_a_mistake_in_the_file_is_one_line_and_leaves_nothing(text, line, monkey
     with pytest.raises(InputError, match=line) as caught:
         study.run_study(write(tmp_path, text), tmp_path / "out")
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_a_search_is_written_to_this_machine(tmp_path):
+    with pytest.raises(InputError, match="find.yaml: out is gs://bucket/x: a study is written to this machine only"):
+        study.run_study(write(tmp_path, SEARCH + "out: gs://bucket/x"))
 
 
 def test_what_the_objective_is_measured_on_is_needed(tmp_path):

@@ -352,6 +352,10 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
         (f"{REFERENCE}{{val_nll: .nan}}}}}}", "reference.cells.a.val_nll is nan: give a number"),
         ("kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\ncolumns: [nll]", "columns is .*: list some of"),
         (
+            f"kind: grid\nbase: base.yaml\nruns: {{cases: {{{'a' * 250}: {{}}}}}}",
+            "too long for one: give its case a short name",
+        ),
+        (
             "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nblimp: pairs",
             "pairs: no such file or folder of minimal pairs",
         ),
@@ -418,6 +422,12 @@ def test_blocks_of_other_bases_have_cases_of_their_own(tmp_path):
     line = "two blocks without cases sweep training.epochs from different bases, .*base.yaml and .*lstm.yaml: give each a case of its own"
     with pytest.raises(InputError, match=line):
         grid.parse_grid(study.read_study(file), file)
+    cases = "[{cases: {A: {seeds: 1}}, grid: {training.epochs: [1]}}, {cases: {A: {seeds: 2}}, grid: {training.epochs: [2]}}]"
+    file = write(tmp_path, f"kind: grid\nbase: base.yaml\nruns: {cases}", "two")
+    with pytest.raises(
+        InputError, match="two blocks with the case A sweep training.epochs beside different settings of the case"
+    ):
+        grid.parse_grid(study.read_study(file), file)
     apart = blocks.replace("training.epochs: [3, 4]", "training.batch_size: [3, 4]")
     file = write(tmp_path, f"kind: grid\nruns: {apart}", "two")
     assert len(grid.parse_grid(study.read_study(file), file).cells) == 4
@@ -461,7 +471,7 @@ def test_a_folder_of_something_else_is_refused(finished, copying, tmp_path):
     for out, holds in ((finished[1], "table.md"), (tmp_path, "base.yaml")):
         before = (out / holds).read_bytes()
         with pytest.raises(
-            InputError, match="holds something else than the study other; choose another folder with --out"
+            InputError, match="holds something else than the grid other; choose another folder with --out"
         ):
             study.run_study(other, out)
         assert (out / holds).read_bytes() == before
@@ -508,6 +518,28 @@ def test_a_diverged_run_is_marked_and_left_out_of_nothing(diverged):
     assert "- spectral_radius=0.9-seed2: val NLL inf" in page
     found = json.loads((its.out / "table.json").read_text())["cells"][1]
     assert found["runs"][2]["val_nll"] == found["means"]["val_nll"]["mean"] == "inf"
+
+
+def test_losses_on_other_text_or_tokens_are_told(diverged):
+    its, cells = diverged
+    runs = [run for cell in cells for run in cell["runs"]]
+
+    def notes(part, *values):
+        for run, value in zip(runs, values, strict=False):
+            run["data_sha256"] = {"validation": "a", "tokenizer": "b"} | {part: value}
+        return grid_table._notes(its, cells)
+
+    others = notes("validation", "a", "c", "a", "c")  # each seed has a text of its own
+    assert not any(note.startswith("The cells are") for note in others)
+    assert any(
+        note.startswith("The cells are validated on different text") for note in notes("validation", "a", "a", "d")
+    )
+    assert any("only bits per byte" in note for note in notes("tokenizer", "b", "b", "d"))
+
+
+def test_a_study_is_written_to_this_machine(copying, tmp_path):
+    with pytest.raises(InputError, match="radius.yaml: out is gs://bucket/x: a study is written to this machine only"):
+        study.run_study(write(tmp_path, STUDY + "out: gs://bucket/x\n"))
 
 
 def test_the_table_is_latex_and_csv_too(diverged):
