@@ -429,7 +429,7 @@ class Run:
         for i, sequence in enumerate(sequences):
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
-            advice = "shorten it" if reads_last else "shorten it, or use `esnlm score`, which reads windows"
+            advice = "shorten it" if reads_last else "shorten it, or use `esnlm score --tokens`, which reads windows"
             if (problem := self._too_long(len(sequence), reads_last, advice)) is not None:
                 framing = (self.tokenizer.bos, self.tokenizer.eos)
                 begins = self.tokenizer.decode([each for each in sequence[:12] if each not in framing])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from esnlm.data.encode import chunk_encoder
+from esnlm.data.markers import Oddities
 from esnlm.data.store import StoreWriter, TokenStore
 from esnlm.data.text_files import holds_documents, read_chunks, require_sentences
 from esnlm.data.tokenizer import Tokenizer
@@ -27,7 +28,8 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
         InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    texts = read_chunks(file)
+    oddities = Oddities()
+    texts = map(oddities.note, read_chunks(file))
     first = next(texts, "")
     if not holds_documents(file):
         require_sentences(file, first)
@@ -35,6 +37,7 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     require(
         any(len(chunk.lengths) for chunk in chunks), f"{file}: empty, or nothing but white space: no sentence in it"
     )
+    oddities.warn(str(file))
     tokens, lengths, words, sizes = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
     return _store(file, tokenizer, tokens, lengths, words, sizes)
 

@@ -111,11 +111,11 @@ class DatasetInput(TextInput):
         return True
 
 
-def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[TextInput]:
+def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIELD) -> list[TextInput]:
     """Returns the texts that a person names, in the order in which they are named.
 
     Args:
-        given: each a file; a folder, of which all files are taken in the order of their paths (hidden ones not), also in folders that
+        given: one such, or several: each a file; a folder, of which all files are taken in the order of their paths (hidden ones not), also in folders that
             are links; a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
             "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
@@ -125,7 +125,7 @@ def find_inputs(given: Iterable[str | Path], text_field: str = FIELD) -> list[Te
             JSON by another name.
     """
     inputs: list[TextInput] = []
-    for each in given:
+    for each in [given] if isinstance(given, str | Path) else given:
         text = str(each)
         if text == STANDARD_INPUT:
             inputs.append(_standard_input())

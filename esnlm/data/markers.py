@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 
-from esnlm.runs.console import counted
+from esnlm.runs.console import counted, warn
 
 # What may be a mark: a few characters between brackets. That is quick to search for, and seldom found.
 _BRACKETED = re.compile(r"[<\[][^\s<>\[\]]{1,20}[>\]]")
@@ -53,7 +53,37 @@ def _line_of(text: str, found: re.Match[str]) -> str:
     return text[text.rfind("\n", 0, found.start()) + 1 : len(text) if end < 0 else end]
 
 
-def describe_markers(markers: Counter[str]) -> str | None:
+OF_PREPARATION = "where it ends one, put an empty line in its place"
+OF_FILES = "where it ends one, put each document into a file of its own"  # where sentences go on from line to line
+OF_SCORING = "leave it out where it is no text"
+DECOMPOSED = (
+    "not in Unicode's form NFC, as where an é is an e and a mark behind it: its tokens are others than those of the same words in NFC;"
+    " write the text in NFC first"
+)
+
+
+class Oddities:
+    """What a text that is scored holds and was hardly meant, noted chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._markers: Counter[str] = Counter()
+        self._decomposed = False
+
+    def note(self, text: str) -> str:
+        """Looks at a chunk, and returns it."""
+        self._markers.update(count_markers(text))
+        self._decomposed = self._decomposed or is_decomposed(text)
+        return text
+
+    def warn(self, name: str) -> None:
+        """Warns of what was found in the text of this name."""
+        if (line := describe_markers(self._markers, OF_SCORING)) is not None:
+            warn(f"{name}: {line}")
+        if self._decomposed:
+            warn(f"{name}: {DECOMPOSED}")
+
+
+def describe_markers(markers: Counter[str], advice: str = OF_PREPARATION) -> str | None:
     """Returns the line that tells of marks; None where there are none."""
     if not markers:
         return None
@@ -61,5 +91,5 @@ def describe_markers(markers: Counter[str]) -> str | None:
     more = f", or {'another mark' if others == 1 else f'one of {others} other marks'} like it," * (others > 0)
     return (
         f"{mark!r}{more} stands in the text {counted(markers.total(), 'time')}: it is read as any other characters, and ends no document;"
-        " where it ends one, put an empty line in its place"
+        f" {advice}"
     )

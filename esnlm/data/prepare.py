@@ -20,7 +20,7 @@ import numpy as np
 from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
 from esnlm.data.inputs import TextInput, describe_names, find_inputs
-from esnlm.data.markers import count_markers, describe_markers, is_decomposed
+from esnlm.data.markers import DECOMPOSED, OF_FILES, OF_PREPARATION, count_markers, describe_markers, is_decomposed
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
@@ -105,6 +105,7 @@ def prepare(
     with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
         with working("reading the text for the first time") if progress else nullcontext():
             share, words_left = _shares(sources, max_words)
+            empty_shares = sum(left <= 0 for left in words_left)
             vocabulary = _tokenizer(tokenizer, sources, share, tell)
             alarm = warn if progress else lambda line: None
             parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, alarm)
@@ -136,14 +137,16 @@ def prepare(
             )
     if progress:
         _summarize(store, sources, left_out, size, time.monotonic() - began)
-    if (line := describe_markers(markers)) is not None:
+    if empty_shares:
+        warn(
+            f"{store.folder}: {empty_shares:,} of {len(sources):,} files gave nothing, because their share of --max-words {max_words:,} is"
+            " below a word; join short files, or leave some out"
+        )
+    if (line := describe_markers(markers, OF_FILES if sentences == "file" else OF_PREPARATION)) is not None:
         warn(f"{store.folder}: {line}")
     if decomposed:
         others = f" and {counted(len(decomposed) - 1, 'more input')}" * (len(decomposed) > 1)
-        warn(
-            f"{store.folder}: {sources[min(decomposed)].name}{others}: not in Unicode's form NFC, as where an é is an e and a mark behind it: its"
-            " tokens are others than those of the same words in NFC; write the text in NFC first"
-        )
+        warn(f"{store.folder}: {sources[min(decomposed)].name}{others}: {DECOMPOSED}")
     return store
 
 
@@ -307,8 +310,8 @@ def _summarize(store: TokenStore, sources: Sequence[TextInput], left_out: int, s
     asked = filters["max_words"]
     if asked is not None and len(sources) > 1 and counts["words"] > (1 + MUCH) * asked:
         warn(
-            f"{store.folder}: {counts['words']:,} words were kept, and --max-words asked for {asked:,}: each file gives at least a"
-            " sentence; join short files"
+            f"{store.folder}: {counts['words']:,} words were kept, and --max-words asked for {asked:,}: each file with a share gives"
+            " at least a sentence; join short files"
         )
     if share > MUCH:
         warn(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from esnlm.data.markers import Oddities
 from esnlm.errors import InputError, require
 from esnlm.runs.console import warn
 from esnlm.runs.json_file import parse_json
@@ -102,6 +103,9 @@ def read_lines(path: Path | None) -> list[str]:
     )
     text = read_text(path)
     require_sentences(path, text)
+    oddities = Oddities()
+    oddities.note(text)
+    oddities.warn(str(path or "standard input"))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 

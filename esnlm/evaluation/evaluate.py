@@ -120,8 +120,8 @@ def evaluate(
         entry.update(phenomenon=first.phenomenon, field=first.field)
     length_only = statistics.sees_length_only(log_prob, tokens - 1)
     status, warnings = _verdict(log_prob, outcome, identical, accuracies, length_only)
-    if (line := describe_unscored(sequences, scoring)) is not None:
-        warnings.append(line)
+    lines = describe_unscored(sequences, scoring), minimal_pairs.describe_repeated(pairs)
+    warnings += [line for line in lines if line is not None]
     if status == "collapsed":
         _withhold_accuracies(accuracies)
 

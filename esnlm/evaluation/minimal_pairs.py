@@ -5,8 +5,10 @@ BLiMP (Warstadt et al. 2020) is 67 files of 1,000 pairs, one JSON object a line:
 of more than two sentences, Zorro's text files, and SyntaxGym's test suites.
 """
 
+import codecs
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from esnlm.data.markers import Oddities
 from esnlm.data.tables import read_table
-from esnlm.data.text_files import read_lines
+from esnlm.data.text_files import is_compressed, read_lines
 from esnlm.errors import InputError, require
 from esnlm.evaluation.region_tests import RegionTest, read_suite
 from esnlm.runs.json_file import parse_json
@@ -121,7 +124,24 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
             f"{path}: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in {path.parent} has this"
             " name: name one of those in its files",
         )
+    oddities = Oddities()
+    oddities.note(
+        "\n".join(sentence for item in items if isinstance(item, Pair) for sentence in (item.good, *wrong_of(item)))
+    )
+    oddities.warn(", ".join(map(str, paths)))
     return sorted(items, key=lambda item: item.uid)
+
+
+def describe_repeated(items: Sequence[Item]) -> str | None:
+    """Returns the line on pairs that stand more than once in their paradigm; None without any."""
+    pairs = [(item.uid, item.good, wrong_of(item)) for item in items if isinstance(item, Pair)]
+    repeated = len(pairs) - len(set(pairs))
+    if not repeated:
+        return None
+    return (
+        f"{repeated:,} of {len(pairs):,} pairs stand in their paradigm already: each counts, and makes intervals narrower than different"
+        " pairs would; give every pair once"
+    )
 
 
 def rows_by_paradigm(pairs: Sequence[Item]) -> dict[str, np.ndarray]:
@@ -187,7 +207,7 @@ def _files(path: Path) -> tuple[list[Path], str | None]:
 def _in_folder(folder: Path) -> list[Path]:
     """Returns the files of items in a folder: those of the first kind that it has."""
     for suffix in SUFFIXES if folder.is_dir() else ():
-        found = (file for file in folder.glob(f"*{suffix}") if not file.name.startswith("."))
+        found = (file for file in folder.iterdir() if file.suffix.lower() == suffix and not file.name.startswith("."))
         files = sorted(file for file in found if not _is_of_report(file))
         if files:
             return files
@@ -207,6 +227,7 @@ def _is_of_report(file: Path) -> bool:
 def _items(file: Path, columns: Columns) -> Iterator[tuple[str, Item]]:
     """Yields "file:line" and each item of a file, not yet numbered."""
     suffix = file.suffix.lower()
+    require(not is_compressed(file), f"{file}: compressed: decompress it first")
     if suffix in (".txt", ".json") and _begins_with_object(file):
         suffix = ".jsonl"
     if suffix == ".txt":
@@ -248,6 +269,9 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
         else:
             bad.append(_sentence(record, name, where))
     for sentence in bad:
+        alike = sentence != good and unicodedata.normalize("NFC", sentence) == unicodedata.normalize("NFC", good)
+        message = "are the same text in two forms of Unicode, which would decide between them: write both in NFC"
+        require(not alike, f"{where}: {sentence!r} and {good!r} {message}")
         require(
             _ends(sentence) == _ends(good),
             f"{where}: {sentence!r} and {good!r} have other white space at their ends, which would decide between them: strip them",
@@ -310,7 +334,8 @@ def records(file: Path, needed: str = "sentence_good, sentence_bad") -> Iterator
         InputError: the file is empty, or a line is no JSON object.
     """
     empty = True
-    for number, line in enumerate(read_small(file, LARGEST_FILE).split(b"\n"), start=1):
+    content = read_small(file, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
+    for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
         empty, where = False, f"{file}:{number}"

@@ -58,17 +58,18 @@ def encode(sentences: Iterable[str], tokenizer: Any, scoring: str) -> list[np.nd
 
 
 def describe_unscored(sequences: Sequence[np.ndarray], scoring: str) -> str | None:
-    """Returns the line on sentences of a single token that a convention does not score, since none stands before it; None without any.
+    """Returns the line on sentences of which a convention scores nothing, since nothing stands before their only token; None without any.
 
     Args:
         sequences: from `encode`.
         scoring: the name of the convention.
     """
-    unscored = sum(len(ids) == 1 for ids in sequences)
-    if conventions.get(scoring).bos or not unscored:
+    unscored = sum(len(ids) < 2 for ids in sequences)
+    if not unscored:
         return None
+    what = "empty" if conventions.get(scoring).bos else "empty or one token"
     return (
-        f"{unscored} of {len(sequences)} sentences are one token, which {scoring} does not score: their log-probability is 0, above that of"
+        f"{unscored} of {len(sequences)} sentences are {what}, which {scoring} does not score: their log-probability is 0, above that of"
         " any other; choose another scoring"
     )
 

@@ -5,6 +5,7 @@ from esnlm.reporting.blimp_text import entry_of, readable
 from esnlm.reporting.plots import FAINT, INK
 
 RUN = plots.COLOURS[0]
+MOST_ROWS = 500  # BLiMP has 67 paradigms
 ANCHORS = {  # label, marker, colour: cool and hollow, so that the run stands out
     "five_gram": ("5-gram", "^", "#9aa5b1"),
     "lstm": ("LSTM", "s", "#2a9d8f"),
@@ -27,6 +28,8 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     if result["overall"]["accuracy"] is None:
         return None, f"no plot: the accuracy is {result['status']}"
     level = "phenomena" if result["anchors"] else "paradigms"
+    if len(result[level]) > MOST_ROWS:
+        return None, f"no plot: {len(result[level]):,} {level}, and a picture has room for {MOST_ROWS}"
     names = sorted(result[level], key=lambda name: -result[level][name]["accuracy"])
     rows = {"overall": 0.0} | {name: 1.4 + i for i, name in enumerate(names)}  # y of each, downwards
     y = list(rows.values())

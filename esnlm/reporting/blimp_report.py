@@ -23,6 +23,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, seal, spell_nonfinite
 from esnlm.runs.small_file import read_small
 
+LARGEST = 64 << 20  # bytes of NAME.json: some 30,000 paradigms
 LARGEST_PAIRS = 512 << 20  # bytes of NAME.pairs.jsonl: over a million pairs
 
 
@@ -68,7 +69,7 @@ def read(path: str | Path) -> dict:
 def _parse(path: str | Path) -> Any:
     """Returns what a JSON file holds. Raises InputError where it is missing, too large, or no JSON."""
     try:
-        text = read_small(Path(path))
+        text = read_small(Path(path), LARGEST)
     except FileNotFoundError:
         raise InputError(f"{path}: no such report") from None
     try:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -257,10 +257,20 @@ def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, Ngra
     """Returns n-gram models of what the run has read after `step` updates, by name."""
     training = run.config.training
     assert isinstance(training, TrainingConfig)
-    read = [text.sentence(i) for i in sentences_read(text.lengths, training, run.config.seed, step)]
+    read = _Sentences(text, sentences_read(text.lengths, training, run.config.seed, step))
     largest = WittenBellModel.fit(read, run.tokenizer.vocab_size, order)
     found: dict[str, NgramModel] = {"unigram": largest.unigram, "bigram": largest.lower(2)}
     return found if order == 2 else found | {f"{order}-gram": largest}
+
+
+class _Sentences:
+    """Sentences of a store, read anew whenever they are gone through: a list of them takes as much again as the counts of some orders."""
+
+    def __init__(self, store: TokenStore, numbers: Sequence[int] | np.ndarray) -> None:
+        self._store, self._numbers = store, numbers
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self._store.sentence(int(number)) for number in self._numbers)
 
 
 def _nll(found: Mapping[str, Likelihood], figure: str) -> dict[str, float]:

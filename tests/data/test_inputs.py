@@ -6,6 +6,7 @@ import json
 import os
 import re
 import types
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,12 @@ def test_files_folders_and_patterns_in_the_order_of_their_paths(folder):
     assert list(texts("corpus/b.txt", "corpus/a.txt")) == ["b.txt", "a.txt"]
     assert list(texts("corpus")) == list(texts("corpus/**/*.txt")) == ["a.txt", "b.txt", "deep/c.txt"]
     assert list(texts("corpus/[a]*.txt", "corpus/deep")) == ["a.txt", "c.txt"]
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_one_input_may_be_given_as_it_is(folder, kind):
+    """A text is no list of its letters, of which "/" would be all files of the machine."""
+    assert [source.name for source in find_inputs(kind("corpus/b.txt"))] == ["b.txt"]
 
 
 def test_folders_that_are_links_are_read_as_by_a_pattern(folder):

@@ -330,11 +330,21 @@ def test_words_beyond_those_that_were_asked_for_are_warned_of(tmp_path, spelling
     settings = {"tokenizer": spelling, "sentences": "line"}
     prepare(sources, tmp_path / "store", max_words=20, **settings)
     assert capfd.readouterr().err.splitlines()[-1] == (
-        f"warning: {tmp_path}/store: 60 words were kept, and --max-words asked for 20: each file gives at least a sentence; join short"
-        " files"
+        f"warning: {tmp_path}/store: 60 words were kept, and --max-words asked for 20: each file with a share gives at least a sentence;"
+        " join short files"
     )
     prepare(sources, tmp_path / "other", max_words=60, **settings)
     assert "warning" not in capfd.readouterr().err
+
+
+def test_files_without_a_share_of_the_words_are_told_of(tmp_path, spelling, capfd):
+    sources = [write(tmp_path / f"{i}.txt", "one two three four five six\n") for i in range(10)]
+    store = prepare(sources, tmp_path / "store", max_words=5, tokenizer=spelling, sentences="line")
+    assert len(store) == 5
+    assert (
+        f"warning: {tmp_path}/store: 5 of 10 files gave nothing, because their share of --max-words 5"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_few_tokens_that_are_cut_off_are_told_of_without_a_warning(tmp_path, spelling, capfd):

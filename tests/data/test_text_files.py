@@ -108,6 +108,14 @@ def test_lines_of_a_table_are_warned_of(tmp_path, capsys):
     )
 
 
+def test_marks_and_decomposed_letters_are_warned_of(tmp_path, capsys):
+    file = write(tmp_path / "a.txt", "Ka\u0308the schla\u0308ft.\n<|endoftext|>\n".encode())
+    read_lines(file)
+    marks, form = capsys.readouterr().err.splitlines()
+    assert marks.endswith("it is read as any other characters, and ends no document; leave it out where it is no text")
+    assert form.startswith(f"warning: {file}: not in Unicode's form NFC")
+
+
 def test_documents_are_no_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "The cats sleep."}\n')
     with pytest.raises(

@@ -53,7 +53,7 @@ def test_sentences_of_one_token_that_babylm_does_not_score_are_told_of(tmp_path)
     run = fake_run(tmp_path, lambda sequences: [-np.array(ids[1:], float) for ids in sequences])
     found = evaluate(run, [pair("words", "a", "bc"), pair("words", "de", "a", index=1)], "babylm").result
     assert found["warnings"] == [
-        "1 of 3 sentences are one token, which babylm does not score: their log-probability is 0, above that of any other; choose another"
+        "1 of 3 sentences are empty or one token, which babylm does not score: their log-probability is 0, above that of any other; choose another"
         " scoring"
     ]
 

@@ -80,6 +80,11 @@ def test_only_a_newline_ends_a_line(tmp_path):
             "a.jsonl:2: 'Him left.' and 'He left. ' have other white space at their ends, which would decide between them: strip them",
         ),
         (
+            [GOOD | {"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}],
+            "a.jsonl:1: 'Das Cafe\u0301.' and 'Das Caf\u00e9.' are the same text in two forms of Unicode, which would decide between them:"
+            " write both in NFC",
+        ),
+        (
             [GOOD | {"log_prob_good": -20.5, "log_prob_bad": -21.0, "right": True}],
             "a.jsonl:1: this is what a report says of a pair, and no pair: give the data that it was made of",
         ),
@@ -102,6 +107,36 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path):
     with pytest.raises(InputError) as error:
         minimal_pairs.load(tmp_path)
     assert str(error.value) == f"{tmp_path}/a.jsonl:2: not UTF-8 (byte 9 of the line)"
+
+
+def test_marks_and_decomposed_letters_are_told_of(tmp_path, capsys):
+    file = write(
+        tmp_path / "a.jsonl",
+        GOOD | {"sentence_good": "Der Ka\u0308fer. <|endoftext|>", "sentence_bad": "Der Ka\u0308fers."},
+    )
+    minimal_pairs.load(file)
+    marks, form = capsys.readouterr().err.splitlines()
+    assert marks.startswith(f"warning: {file}: '<|endoftext|>' stands in the text 1 time:")
+    assert form.startswith(f"warning: {file}: not in Unicode's form NFC")
+
+
+def test_a_byte_order_mark_and_capitals_of_an_ending_are_no_matter(tmp_path):
+    (tmp_path / "A.JSONL").write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode())
+    assert len(minimal_pairs.load(tmp_path)) == 1
+    (tmp_path / "b.jsonl.gz").write_bytes(b"")
+    with pytest.raises(InputError, match="b.jsonl.gz: compressed: decompress it first"):
+        minimal_pairs.load(tmp_path / "b.jsonl.gz")
+
+
+def test_pairs_that_stand_twice_are_counted(tmp_path):
+    again = GOOD | {"pairID": "7"}
+    pairs = minimal_pairs.load(
+        write(tmp_path / "a.jsonl", GOOD, again, GOOD | {"UID": "other"}, GOOD | {"sentence_bad": "He go."})
+    )
+    assert minimal_pairs.describe_repeated(pairs).startswith(
+        "1 of 4 pairs stand in their paradigm already: each counts"
+    )
+    assert minimal_pairs.describe_repeated(pairs[1:]) is None
 
 
 def test_a_paradigm_in_two_files_is_refused(tmp_path):

@@ -32,7 +32,16 @@ def test_ids_of_each_convention(scoring, ab, a, empty):
 
 def test_sentences_of_one_token_are_not_scored_without_bos():
     lines = [describe_unscored(encode(["a", "ab", "b"], characters, each), each) for each in ("babylm", "no-eos")]
-    assert lines[0].startswith("2 of 3 sentences are one token, which babylm does not score") and lines[1] is None
+    assert (
+        lines[0].startswith("2 of 3 sentences are empty or one token, which babylm does not score") and lines[1] is None
+    )
+
+
+def test_empty_sentences_are_not_scored_without_eos():
+    """Their log-probability is 0, whatever the model is."""
+    lines = [describe_unscored(encode(["", "ab"], characters, each), each) for each in ("babylm", "no-eos", "paper")]
+    assert lines[1].startswith("1 of 2 sentences are empty, which no-eos does not score: their log-probability is 0")
+    assert lines[0].startswith("1 of 2 sentences are empty or one token") and lines[2] is None
 
 
 def test_lines_with_their_ends_are_warned_of():
