@@ -27,21 +27,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # jaxlib 0.11, the newer emitters of fused loops (later ones have no others). The tests leave both out, here and in the processes
 # that they start. XLA_FLAGS=--xla_backend_optimization_level=3 puts them back. XLA reads the flags when it compiles for the first time.
 LEVEL = "--xla_backend_optimization_level="
-QUICK = f"{LEVEL}0"
+QUICK = [f"{LEVEL}0"]
 if jaxlib.version.__version_info__ < (0, 11):
-    QUICK += " --xla_cpu_use_fusion_emitters=false"
+    QUICK.append("--xla_cpu_use_fusion_emitters=false")
 if LEVEL not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+    os.environ["XLA_FLAGS"] = " ".join([*os.environ.get("XLA_FLAGS", "").split(), *QUICK])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
     """Runs a test that is marked `optimized` in a process of its own, with what is left out here."""
-    flags = os.environ["XLA_FLAGS"]
-    if not pyfuncitem.get_closest_marker("optimized") or QUICK not in flags:
+    flags = os.environ["XLA_FLAGS"].split()
+    if not pyfuncitem.get_closest_marker("optimized") or QUICK[0] not in flags:
         return None
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", pyfuncitem.nodeid]
-    environment = os.environ | {"XLA_FLAGS": flags.replace(QUICK, f"{LEVEL}3")}
+    others = [flag for flag in flags if flag not in QUICK]
+    environment = os.environ | {"XLA_FLAGS": " ".join([*others, f"{LEVEL}3"])}
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]  # It is no process of pytest-xdist.
     done = subprocess.run(command, cwd=pyfuncitem.config.rootpath, env=environment, capture_output=True, text=True)

@@ -90,10 +90,11 @@ def read_text(path: Path | None) -> str:
     return "".join(read_chunks(path) if path else read_stream(sys.stdin.buffer, "standard input"))
 
 
-def read_lines(path: Path | None) -> list[str]:
+def read_lines(path: Path | None, tells_of_marks: bool = True) -> list[str]:
     """Returns all lines of a text file, or of standard input for None, without white space at either end.
 
-    Blank lines are kept, so that line i of the outcome is line i of a plain file.
+    Blank lines are kept, so that line i of the outcome is line i of a plain file. Marks of other tools and text that is not in NFC are
+    told of, but where `tells_of_marks` is False.
 
     Raises InputError where the file cannot be read, is not UTF-8 text, or holds documents, which have no lines to count.
     """
@@ -103,9 +104,10 @@ def read_lines(path: Path | None) -> list[str]:
     )
     text = read_text(path)
     require_sentences(path, text)
-    oddities = Oddities()
-    oddities.note(text)
-    oddities.warn(str(path or "standard input"))
+    if tells_of_marks:
+        oddities = Oddities()
+        oddities.note(text)
+        oddities.warn(str(path or "standard input"))
     return [line.strip() for line in text.removesuffix("\n").split("\n")] if text else []
 
 

@@ -306,7 +306,7 @@ def _alternate_lines(file: Path) -> Iterator[tuple[str, Pair]]:
 
     Of each two lines the first is ungrammatical and the second grammatical. The file is called PHENOMENON-PARADIGM.txt.
     """
-    lines = read_lines(file)
+    lines = read_lines(file, tells_of_marks=False)  # `load` tells of those in all files
     while lines and not lines[-1]:
         lines.pop()
     require(bool(lines), f"{file}: the file is empty: two lines a pair are needed, the ungrammatical sentence first")

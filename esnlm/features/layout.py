@@ -115,6 +115,15 @@ class PackedBatch(NamedTuple):
     corpus_positions: Any  # (T, B) uint32, of each token in the corpus, for dropout
 
 
+def packed_steps(longest: int) -> int:
+    """Returns the time steps of a packed batch whose longest sentence has so many tokens.
+
+    Each number of steps is a compilation, so there are two for each power of two: the power itself, and three quarters of it.
+    """
+    power = 1 << (max(longest, FEWEST_STEPS) - 1).bit_length()
+    return power if longest > 3 * power // 4 else 3 * power // 4
+
+
 def pack_batch(
     sentences: list[np.ndarray], corpus_positions: list[np.ndarray], slots: int = 1, multiple: int = 1
 ) -> tuple[PackedBatch, list[np.ndarray]]:
@@ -126,10 +135,7 @@ def pack_batch(
         slots: at least so many slots.
         multiple: the number of slots is a multiple of it, so that devices can share them equally, or that there are few sizes.
     """
-    longest = max(len(sentence) for sentence in sentences)
-    # Every length is a compilation, so there are two for each power of two: the power itself, and three quarters of it.
-    power = 1 << (max(longest, FEWEST_STEPS) - 1).bit_length()
-    steps = power if longest > 3 * power // 4 else 3 * power // 4
+    steps = packed_steps(max(len(sentence) for sentence in sentences))
     filled: list[int] = []  # tokens of each slot
     slot_of, first_steps = {}, {}
     for s in np.argsort([-len(sentence) for sentence in sentences], kind="stable"):  # first fit, longest first

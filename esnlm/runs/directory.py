@@ -15,6 +15,7 @@ from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
 from esnlm.runs.small_file import read_small
 
+ANOTHER = "choose another with --run"
 FORMAT = 2  # of the run directories that this version writes and reads; those of format 1 did not name theirs
 
 
@@ -168,9 +169,7 @@ class RunDirectory:
         results = (self.metrics, self.metrics_table, self.summary, self.plots, self.evaluation)
         found = [path.name for path in (*ours, *results) if path.exists()]
         if found:
-            raise InputError(
-                f"{self.path}: no run directory, and it has {', '.join(found)} already; choose another with --run"
-            )
+            raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)} already; {ANOTHER}")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -187,7 +186,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = open(self.lock, "a")  # noqa: SIM115 (closed below, at the end of the hold)
         with handle:
-            taken = f"{self.path}: another training is writing to this run directory; choose another with --run"
+            taken = f"{self.path}: another training is writing to this run directory; {ANOTHER}"
             if (missing := file_lock.lock(handle, taken)) is not None:
                 warnings.warn(
                     f"{self.path}: no lock ({missing.strerror}): see to it that no other training writes there",
@@ -201,9 +200,7 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot write the run directory: {error.strerror}; choose another with --run"
-            ) from None
+            raise InputError(f"{self.path}: cannot write the run directory: {error.strerror}; {ANOTHER}") from None
 
     def _read_format(self) -> int | None:
         """Returns the number of the format, 1 for a run without one, or None where no run was begun."""

@@ -335,7 +335,7 @@ def _sequences(
 
 
 def _numbers(name: str, array: Any) -> np.ndarray:
-    """Returns a sequence as float64. Raises InputError where it is none."""
+    """Returns an array as float64. Raises InputError where it is no array of numbers."""
     try:
         found = np.asarray(array, np.float64)
     except (TypeError, ValueError):

@@ -246,20 +246,22 @@ def _parse_block(file: Path, block: Any, base: Any) -> list[Cell]:
 
 
 def _require_one_base_a_line(file: Path, cells: Sequence[Cell]) -> None:
-    """Raises InputError where cells of two bases, or with other settings, would be points of one line: they have one case, and an axis
-    in common.
+    """Raises InputError where cells of two bases, or of cases with different settings, would be points of one line.
+
+    Cells of one case that have an axis in common are points of one line.
     """
     bases: dict[tuple[str, str], Path] = {}
-    others: dict[tuple[str, str], dict[str, Any]] = {}
+    settings: dict[tuple[str, str, str], dict[str, Any]] = {}
     for cell in cells:
         for key in cell.values:
             base = bases.setdefault((cell.case, key), cell.base)
             whose = f"two blocks with the case {cell.case}" if cell.case else "two blocks without cases"
-            of_case = {each: value for each, value in cell.settings.items() if each not in cell.values}
-            message = f"{whose} sweep {key} beside different settings of the case: give each a case of its own"
-            require(others.setdefault((cell.case, key), of_case) == of_case, f"{file}: {message}")
             message = f"{whose} sweep {key} from different bases, {base} and {cell.base}: give each a case of its own"
             require(base.resolve() == cell.base.resolve(), f"{file}: {message}")
+            line = repr({name: value for name, value in cell.values.items() if name != key})
+            of_case = {name: value for name, value in cell.settings.items() if name not in cell.values}
+            message = f"{whose} sweep {key} with different settings of the case: give each a case of its own"
+            require(settings.setdefault((cell.case, key, line), of_case) == of_case, f"{file}: {message}")
 
 
 def _require_few_runs(file: Path, count: int) -> None:

@@ -54,10 +54,19 @@ def _replace(tree: dict[str, Any], key: str, values: list[Any]) -> dict[str, Any
 
 
 def _spelled_as(before: Any, values: list[Any]) -> list[Any]:
-    """Returns values as numbers with a point where those before are such: cells are named by them, and known again by their names."""
-    if not isinstance(before, list) or not any(isinstance(value, float) for value in before):
-        return values
-    return [float(value) if type(value) is int else value for value in values]
+    """Returns values as a study spells equal ones, and others with a point where it has numbers with one.
+
+    Cells are named by their values, and runs and published figures are found by these names.
+    """
+    known = {value: value for value in before if type(value) in (int, float)} if isinstance(before, list) else {}
+    has_point = any(isinstance(value, float) for value in known.values())
+
+    def spelled(value: Any) -> Any:
+        if type(value) not in (int, float):
+            return value
+        return known.get(value, float(value) if has_point else value)
+
+    return [spelled(value) for value in values]
 
 
 def _parse_list(text: str) -> list[Any] | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.runs.directory import ANOTHER
 from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
@@ -13,9 +14,7 @@ def train_and_score(experiment: Experiment, blimp: Path | None) -> int:
     try:
         status = train_run(experiment)
     except InputError as error:  # What a run advises is not for a study to do, which names its runs itself.
-        raise InputError(
-            str(error).replace("choose another with --run", "give the study another folder with --out")
-        ) from None
+        raise InputError(str(error).replace(ANOTHER, "give the study another folder with --out")) from None
     if status == 0 and blimp is not None:
         evaluate_run(experiment.run, [blimp], overwrite=True)  # an old report is of an earlier update
     return status

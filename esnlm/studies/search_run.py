@@ -10,7 +10,7 @@ from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
-from esnlm.runs.console import clock, say, tell
+from esnlm.runs.console import clock, counted, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder
 from esnlm.studies.comparable import require_pairs, require_texts
@@ -25,9 +25,8 @@ from esnlm.training import plan
 from esnlm.workflows.train import INTERRUPTED
 
 SECONDS = 1.0  # between two looks at what the runs have measured
-FAILURES_IN_A_ROW = (
-    3  # of trials side by side, after which no further one is begun; one by one, the first ends the search
-)
+# Trials that fail one after the other, side by side, after which no further one is begun. One by one, the first ends the search.
+FAILURES_IN_A_ROW = 3
 
 
 def run_search(
@@ -94,7 +93,10 @@ class _Run:
         self.pruned: set[str] = set()
         self.failed: list[str] = []
         self.status = 0  # the largest of the trials that failed
-        self.in_a_row = 0  # trials that failed in passing, as on a full disk, since one ended well
+        self.asked_for: set[str] = (
+            set()
+        )  # trials that are new. One that failed before may always fail, and says nothing of others.
+        self.in_a_row = 0  # new trials that failed one after the other, as on a full disk
         self.lost = False
 
     def run(self) -> int:
@@ -110,7 +112,9 @@ class _Run:
                     if not waiting:
                         # Asked for as late as possible: a proposal builds on the results that are there.
                         begun += 1
-                        waiting.append(self._job(trials.ask()))
+                        number = trials.ask()
+                        self.asked_for.add(search.directory(number).name)
+                        waiting.append(self._job(number))
                     if waiting[0] is not None and not pool.has_room(waiting[0].memory):
                         break
                     if (job := waiting.pop(0)) is not None:
@@ -136,11 +140,13 @@ class _Run:
     def _has_more(self, waiting: Sequence[Job | None], begun: int) -> bool:
         """Returns whether there is a trial to start.
 
-        After some that failed in passing there is none: they teach nothing, and all settings would be proposed without a result.
+        After several new ones that failed there is none: they teach nothing, and all settings would be proposed without a result.
         """
-        if self.in_a_row >= (1 if self.logs is None else FAILURES_IN_A_ROW):
-            return False
-        return bool(waiting) or begun < self.search.trials
+        return not self._stopped_by_failures and (bool(waiting) or begun < self.search.trials)
+
+    @property
+    def _stopped_by_failures(self) -> bool:
+        return self.in_a_row >= (1 if self.logs is None else FAILURES_IN_A_ROW)
 
     def _job(self, number: int) -> Job | None:
         """Returns the job of a trial; None where its settings cannot be used together, which its trial then tells."""
@@ -190,13 +196,15 @@ class _Run:
             progress.tell(self.failed[-1])
             return True
         if name in self.pruned:
+            self.in_a_row = 0
             self.trials.prune(number)
             progress.tell(f"{name}: given up after update {max(self._reports(number), default=0)}")
             return True
         if not asked:
             self.trials.fail(number, reason, for_good=False)
             self.failed.append(f"{name}: {reason}")
-            self.status, self.in_a_row = max(self.status, status, 1), self.in_a_row + 1
+            self.status = max(self.status, status, 1)
+            self.in_a_row += name in self.asked_for
             progress.failed += 1
             progress.tell(self.failed[-1])
         return False
@@ -210,6 +218,10 @@ class _Run:
             tell(f"{len(self.failed)} of {self.search.trials} trials failed; the same command goes on:")
             for line in self.failed:
                 tell(line)
+        if self._stopped_by_failures and not stopped:
+            tell(
+                f"no further trial was begun after {counted(self.in_a_row, 'failure')} in a row: see what failed first"
+            )
         if stopped:
             tell("stopped; the same command goes on")
             return INTERRUPTED

@@ -12,7 +12,7 @@ from jax import lax
 
 from esnlm.compute import backend
 from esnlm.features import dropout
-from esnlm.features.layout import PackedBatch, pack_batch
+from esnlm.features.layout import PackedBatch, pack_batch, packed_steps
 from esnlm.features.packed_stream import place_batch
 from esnlm.features.stream import SentenceFeatures
 from esnlm.models.base import LanguageModel, merge
@@ -80,9 +80,9 @@ class EndToEndUpdates(Updates):
     def slots(self, longest: int) -> tuple[int, int]:
         """Returns how many slots a batch has at least, and of what their number is a multiple.
 
-        Long sentences have few of both, so that padding takes no more memory than `compute.chunk_tokens` predictions.
+        Long sentences have few of both, so that these ask for no more than `compute.chunk_tokens` positions.
         """
-        fitting = max(1, self.compute.chunk_tokens // longest)
+        fitting = max(1, self.compute.chunk_tokens // packed_steps(longest))
         multiple = min(self.slots_multiple, 1 << fitting.bit_length() - 1)  # the largest power of two that fits
         return min(FEWEST_SLOTS, fitting), math.lcm(self.devices, multiple)
 

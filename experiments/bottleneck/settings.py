@@ -167,7 +167,7 @@ def _check_one_step(settings: OneStepSettings, source: str) -> None:
         try:
             first, last = case.narrow(w.first), case.narrow(w.last)
         except OverflowError:
-            raise InputError(f"{where}: m is beyond any number: it must be between 1 and n") from None
+            raise InputError(f"{where}: m is too large for a number: it must be between 1 and n") from None
         fits = 1 <= first <= w.first and 1 <= last <= w.last
         require(fits, f"{where}: m is {first} to {last}: it must be between 1 and n")
         require(names.count(case.name) == 1, f"{where}: {case.name} is there twice: leave one out")

@@ -118,6 +118,9 @@ def test_marks_and_decomposed_letters_are_told_of(tmp_path, capsys):
     marks, form = capsys.readouterr().err.splitlines()
     assert marks.startswith(f"warning: {file}: '<|endoftext|>' stands in the text 1 time:")
     assert form.startswith(f"warning: {file}: not in Unicode's form NFC")
+    zorro = write(tmp_path / "island-a.txt", "Der Ka\u0308fers.\nDer Ka\u0308fer.\n")
+    minimal_pairs.load(zorro)
+    assert capsys.readouterr().err.count("NFC;") == 1
 
 
 def test_a_byte_order_mark_and_capitals_of_an_ending_are_no_matter(tmp_path):

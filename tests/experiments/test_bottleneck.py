@@ -418,7 +418,7 @@ def test_training_curves_are_written(tmp_path, rendered):
     ({"cases": [{"parametrization": "dp", "factor": 1, "power": 1}]}, "a.yaml: cases 1: parametrization is 'dp': choose from ntp"),
     ({"cases": [{"parametrization": "ntp", "factor": 1, "pow": 1}]}, "a.yaml: cases 1: unknown key 'pow'"),
     ({"cases": [{"parametrization": "ntp", "factor": 9, "power": 1}]}, "a.yaml: cases 1: m is 180 to 720: it must be between 1 and n"),
-    ({"cases": [{"parametrization": "ntp", "factor": 1, "power": 400}]}, "a.yaml: cases 1: m is beyond any number: it must be between 1 and n"),
+    ({"cases": [{"parametrization": "ntp", "factor": 1, "power": 400}]}, "a.yaml: cases 1: m is too large for a number: it must be between 1 and n"),
     ({"cases": [{"parametrization": "ntp", "factor": float("nan"), "power": 1}]}, "a.yaml: cases 1: factor is nan: it must be finite"),
     ({"learning_rate": float("inf")}, "a.yaml: learning_rate is inf: it must be finite"),
     ({"cases": [{"parametrization": "ntp", "factor": 1, "power": 1, "form": "g"}]}, "a.yaml: cases 1: form is 'g': choose from rates, gains"),

@@ -80,9 +80,8 @@ def work_on(folder: Path) -> int:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     (folder / "process").write_text(str(os.getpid()))
-    while not stopped.wait(0.05):
-        pass
-    (folder / "stopped").write_text("")
+    if stopped.wait(120):
+        (folder / "stopped").write_text("")
     return 75
 
 
@@ -106,11 +105,13 @@ def test_a_run_saves_and_stops_when_its_study_is_killed(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     killed = subprocess.Popen([sys.executable, str(tmp_path / "study.py"), str(tmp_path)], env=environment)
     deadline = time.monotonic() + 100
-    while not (tmp_path / "process").exists():
-        assert killed.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    killed.kill()
-    killed.wait()
+    try:
+        while not (tmp_path / "process").exists():
+            assert killed.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        killed.kill()
+        killed.wait()
     while not (tmp_path / "stopped").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)

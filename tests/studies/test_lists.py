@@ -29,6 +29,8 @@ def test_a_list_replaces_the_values_of_an_axis(words):
 def test_values_keep_their_spelling_since_cells_are_named_by_it():
     tree = {"runs": {"grid": {"model.reservoir.leak_min": [0.0, 0.5], SIZE: [1, 2]}}}
     changed, _ = replace_lists(tree, ["--model.reservoir.leak_min", "[0, 0.5, 1]", f"--{SIZE}", "[4]"])
+    mixed, _ = replace_lists({"runs": {"grid": {"a.leak": [0.25, 1]}}}, ["--a.leak", "[1, 0.25, 0]"])
+    assert repr(mixed["runs"][0]["grid"]["a.leak"]) == "[1, 0.25, 0.0]"
     found = changed["runs"][0]["grid"]
     assert (repr(found["model.reservoir.leak_min"]), repr(found[SIZE])) == ("[0.0, 0.5, 1.0]", "[4]")
 

@@ -274,6 +274,17 @@ def test_no_trial_is_asked_for_where_all_fail(jobs, begun, fake, monkeypatch, tm
     assert study.run_study(file, out, jobs=jobs) == 0 and sorted(fake) == list(range(8))
 
 
+def test_trials_that_always_fail_do_not_stop_a_search(fake, monkeypatch, tmp_path, capsys):
+    """The same command takes them up again first, and goes on to new ones whatever they do."""
+    do, wrong = PoolHere.do, {"trial-0000", "trial-0001", "trial-0002"}
+    monkeypatch.setattr(PoolHere, "do", lambda pool, job: 5 if job.name in wrong else do(pool, job))
+    file, out = write(tmp_path, SEARCH.replace("trials: 3", "trials: 6")), tmp_path / "out"
+    assert study.run_study(file, out, jobs=1) == 5 and fake == []
+    assert "no further trial was begun after 3 failures in a row" in capsys.readouterr().err
+    assert study.run_study(file, out, jobs=1) == 5 and fake == [3, 4, 5]
+    assert "no further trial" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_trial_with_the_higher_losses_is_given_up_whichever_way_the_objective_goes(direction, optuna, tmp_path):
     text = SEARCH.replace("trials: 3", "trials: 9\npruner: median\nprune_by: train_nll")

@@ -425,7 +425,7 @@ def test_blocks_of_other_bases_have_cases_of_their_own(tmp_path):
     cases = "[{cases: {A: {seeds: 1}}, grid: {training.epochs: [1]}}, {cases: {A: {seeds: 2}}, grid: {training.epochs: [2]}}]"
     file = write(tmp_path, f"kind: grid\nbase: base.yaml\nruns: {cases}", "two")
     with pytest.raises(
-        InputError, match="two blocks with the case A sweep training.epochs beside different settings of the case"
+        InputError, match="two blocks with the case A sweep training.epochs with different settings of the case"
     ):
         grid.parse_grid(study.read_study(file), file)
     apart = blocks.replace("training.epochs: [3, 4]", "training.batch_size: [3, 4]")
