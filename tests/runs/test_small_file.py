@@ -62,7 +62,7 @@ def test_a_device_without_end_is_read_only_so_far():
         ("run/format.json", LARGEST, lambda folder: RunDirectory(folder / "run")),
         ("run/summary.json", LARGEST, lambda folder: RunDirectory(folder / "run").read_summary()),
         ("run/manifest.json", LARGEST, lambda folder: Manifest(folder / "run" / "manifest.json").read()),
-        ("report.json", LARGEST, lambda folder: blimp_report.read(folder / "report.json")),
+        ("report.json", blimp_report.LARGEST, lambda folder: blimp_report.read(folder / "report.json")),
         ("pairs.jsonl", 64 << 20, lambda folder: minimal_pairs.load(folder / "pairs.jsonl")),
         ("hf/config.json", 16 << 20, lambda folder: read_gpt2(folder / "hf")),
         ("small.yaml", LARGEST_FILE, lambda folder: config_io.read(folder / "small.yaml")),

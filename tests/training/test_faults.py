@@ -143,7 +143,11 @@ def test_a_model_whose_readout_is_zero_has_collapsed(trained, tmp_path, capsys):
     found = evaluate_run(run)
     assert found.result["status"] == "collapsed" and found.result["overall"]["accuracy"] is None
     pairs = tmp_path / "lengths.jsonl"
-    pairs.write_text('{"sentence_good": "The cats sleep.", "sentence_bad": "The cats that the dog likes sleep."}\n' * 3)
+    good, bad = "The {} sleep.", "The {} that the dog likes sleep."
+    rows = [
+        {"sentence_good": good.format(noun), "sentence_bad": bad.format(noun)} for noun in ("cats", "dogs", "kings")
+    ]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = evaluate_run(run, [pairs], out=tmp_path / "lengths.json")
     assert found.result["status"] == "collapsed"
     assert found.result["warnings"] == [
