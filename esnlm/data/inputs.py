@@ -116,8 +116,9 @@ def find_inputs(given: str | Path | Iterable[str | Path], text_field: str = FIEL
 
     Args:
         given: one such, or several: each a file; a folder, of which all files are taken in the order of their paths (hidden ones
-            not), also in folders that are links; a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or "hf:NAME", "hf:NAME:SPLIT" or
-            "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one (split: train).
+            not), also in folders that are links; a pattern such as "corpus/**/*.txt"; "-" for standard input, as plain text; or
+            "hf:NAME", "hf:NAME:SPLIT" or "hf:NAME:CONFIGURATION:SPLIT" for a dataset of the Hugging Face Hub or a folder of one
+            (split: train).
         text_field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
 
     Raises:

@@ -17,9 +17,16 @@ _ANYWHERE = re.compile(
 # A mark as a whole line: within a line these may be markup, or a part of the text.
 _AS_A_LINE = re.compile(r"</?s>|<(?:bos|eos|pad|sep|cls)>|\[(?:BOS|EOS|PAD|SEP|CLS)\]", re.IGNORECASE)
 
+# [ours] Of the characters, marks that NFC would join to the letters before them: so many may be single signs.
+FEW = 1e-4
 
-FEW = (
-    1e-4  # [ours] of the characters, marks that NFC would join to the letters before them: so many may be single signs
+# What to do about a mark, for a text that is prepared, one that is prepared across its lines, and one that is scored.
+OF_PREPARATION = "where it ends one, put an empty line in its place"
+OF_FILES = "where it ends one, put each document into a file of its own"
+OF_SCORING = "leave it out where it is no text"
+DECOMPOSED = (
+    "not in Unicode's form NFC, as where an é is an e and a mark behind it: its tokens are others than those of the same words in NFC;"
+    " write the text in NFC first"
 )
 
 
@@ -51,15 +58,6 @@ def count_markers(text: str) -> Counter[str]:
 def _line_of(text: str, found: re.Match[str]) -> str:
     end = text.find("\n", found.end())
     return text[text.rfind("\n", 0, found.start()) + 1 : len(text) if end < 0 else end]
-
-
-OF_PREPARATION = "where it ends one, put an empty line in its place"
-OF_FILES = "where it ends one, put each document into a file of its own"  # where sentences go on from line to line
-OF_SCORING = "leave it out where it is no text"
-DECOMPOSED = (
-    "not in Unicode's form NFC, as where an é is an e and a mark behind it: its tokens are others than those of the same words in NFC;"
-    " write the text in NFC first"
-)
 
 
 class Oddities:

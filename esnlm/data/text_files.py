@@ -93,8 +93,8 @@ def read_text(path: Path | None) -> str:
 def read_lines(path: Path | None, tells_of_marks: bool = True) -> list[str]:
     """Returns all lines of a text file, or of standard input for None, without white space at either end.
 
-    Blank lines are kept, so that line i of the outcome is line i of a plain file. Marks of other tools and text that is not in NFC are
-    told of, but where `tells_of_marks` is False.
+    Blank lines are kept, so that line i of the outcome is line i of a plain file. With `tells_of_marks`
+    it warns of marks of other tools and of text that is not in NFC.
 
     Raises InputError where the file cannot be read, is not UTF-8 text, or holds documents, which have no lines to count.
     """

@@ -21,6 +21,7 @@ from esnlm.data.tables import read_table
 from esnlm.data.text_files import is_compressed, read_lines
 from esnlm.errors import InputError, require
 from esnlm.evaluation.region_tests import RegionTest, read_suite
+from esnlm.runs.console import counted
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import read_small
 
@@ -128,7 +129,7 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
     oddities.note(
         "\n".join(sentence for item in items if isinstance(item, Pair) for sentence in (item.good, *wrong_of(item)))
     )
-    oddities.warn(", ".join(map(str, paths)))
+    oddities.warn(str(paths[0]) + f" and {counted(len(paths) - 1, 'more place')}" * (len(paths) > 1))
     return sorted(items, key=lambda item: item.uid)
 
 

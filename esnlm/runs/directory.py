@@ -15,7 +15,7 @@ from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
 from esnlm.runs.small_file import read_small
 
-ANOTHER = "choose another with --run"
+ANOTHER = "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, says something else
 FORMAT = 2  # of the run directories that this version writes and reads; those of format 1 did not name theirs
 
 

@@ -312,7 +312,8 @@ def _sequences(
     )
     require(u is not None or teacher is not None, "there is neither u nor teacher: nothing says how many steps to run")
     given = {name: _numbers(name, array) for name, array in (("u", u), ("teacher", teacher)) if array is not None}
-    given.setdefault("u", np.zeros((len(given.get("teacher", ())), 0)))
+    if "u" not in given:
+        given["u"] = np.zeros((len(given["teacher"]), 0))
     widths = {"u": network.w_in.shape[1], "teacher": network.outputs}
     columns = {array.shape[2] for array in given.values() if array.ndim == 3} | ({start.x.shape[1]} if start else set())
     wide = next(iter(columns), 1)

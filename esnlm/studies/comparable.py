@@ -53,5 +53,7 @@ def require_pairs(runs: Iterable[Path], digest: str, pairs: Path) -> None:
     for run in runs:
         scores = RunDirectory(run).evaluation / "blimp-paper.json"
         found = blimp_report.read(scores)["data"]["sha256"] if scores.exists() else digest
-        advice = f"give those, or score this run on these first (esnlm blimp --run {run} --data {pairs} --overwrite)"
+        advice = (
+            f"name the pairs of that report, or score the run again: esnlm blimp --run {run} --data {pairs} --overwrite"
+        )
         require(found == digest, f"{scores}: is of other minimal pairs than {pairs}: {advice}")

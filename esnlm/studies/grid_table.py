@@ -218,11 +218,10 @@ def _notes(grid: Grid, cells: list[dict[str, Any]]) -> list[str]:
                 beside.append(f"{title} {low if low == high else f'{low} .. {high}'}")
         if beside:
             found.append(f"Minimal pairs: the convention paper. On the same pairs, in percent: {', '.join(beside)}.")
+    # A validation text is known by its tokens: another tokenizer makes others of the same text.
     if _differ(runs, "tokenizer"):
         found.append("The cells are of different tokenizers: losses per token cannot be compared, only bits per byte.")
-    elif _differ(
-        runs, "validation"
-    ):  # Its hash is that of the tokens, which other tokenizers make other ones in any case.
+    elif _differ(runs, "validation"):
         found.append(
             "The cells are validated on different text, or cut it otherwise: their validation losses are not of the same sentences."
         )

@@ -93,9 +93,8 @@ class _Run:
         self.pruned: set[str] = set()
         self.failed: list[str] = []
         self.status = 0  # the largest of the trials that failed
-        self.asked_for: set[str] = (
-            set()
-        )  # trials that are new. One that failed before may always fail, and says nothing of others.
+        # The names of new trials. One that failed before may always fail, and says nothing of others.
+        self.asked_for: set[str] = set()
         self.in_a_row = 0  # new trials that failed one after the other, as on a full disk
         self.lost = False
 

@@ -20,7 +20,8 @@ from esnlm.training import batches, sharded_end_to_end, update
 from esnlm.training.batches import PackedTargets, Sentences
 from esnlm.training.update import CallResult, Updates
 
-FEWEST_SLOTS = 8  # of a batch, where so many fit: the last ones of an epoch, which are smaller, are padded to this and compiled once
+# Of a batch, where so many fit: the last ones of an epoch, which are smaller, are padded to this and compiled once.
+FEWEST_SLOTS = 8
 # Each size of a batch is compiled, which takes a GPU or TPU as long as hundreds of updates. So batches have fewer sizes there. The slots
 # are a multiple of 8, since more slots cost little there, and the rows for the readout have two sizes between a power of two and the next.
 SLOTS_MULTIPLE = {"cpu": 1, "gpu": 8, "tpu": 8}

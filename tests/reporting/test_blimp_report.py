@@ -176,3 +176,10 @@ def test_a_report_with_another_figure_is_refused(tmp_path):
 def test_names_are_shown_as_words():
     names = ["npi_licensing", "only_npi_scope", "principle_A_case_1"]
     assert [blimp_text.readable(name) for name in names] == ["NPI licensing", "only NPI scope", "principle A case 1"]
+
+
+def test_a_picture_has_room_for_so_many_rows():
+    """Groups of one item each would make a picture of a hundred thousand pixels."""
+    paradigms = dict.fromkeys(map(str, range(blimp_plot.MOST_ROWS + 1)), {"accuracy": 50.0})
+    result = {"overall": {"accuracy": 50.0}, "anchors": None, "paradigms": paradigms}
+    assert blimp_plot.plot(result) == (None, "no plot: 501 paradigms, and a picture has room for 500")

@@ -31,6 +31,12 @@ def test_the_lowest_loss_of_each_row_is_bold():
     ]
 
 
+def test_large_values_that_differ_have_different_columns():
+    sizes = [{"model.reservoir.state_size": size} for size in (1_048_576, 1_048_577)]
+    cells = [grid_cell(f"{case}-{i}", sizes[i], finished(5.0), case) for case in ("a", "b") for i in (0, 1)]
+    assert "|  | state size 1048576 | state size 1048577 |" in cross_tables(grid_of(), cells)
+
+
 def test_the_survivors_of_collapsed_seeds_are_no_best_ones():
     """A mean of fewer runs than others of its row may be that of the seeds that did well."""
     lines = [

@@ -85,7 +85,8 @@ def read_measures(run):
 def test_three_trials_are_ranked_and_the_best_settings_can_be_trained(optuna, tmp_path, capsys):
     file, out = write(tmp_path), tmp_path / "out"
     assert study.run_study(file, out, command="the command") == 0
-    assert capsys.readouterr().out == (out / "table.md").read_text()
+    printed = capsys.readouterr().out
+    assert printed == (out / "table.md").read_text() and printed.startswith("# find (out)\n"), "as a grid's"
     table = json.loads((out / "table.json").read_text())
     assert (table["study"], table["kind"], table["command"], table["note"]) == (
         "find",

@@ -16,6 +16,7 @@ from esnlm.errors import InputError
 from esnlm.runs import file_lock, sealed_folder
 from esnlm.runs.atomic import write_file, writing
 from esnlm.runs.console import say, tell, warn
+from esnlm.runs.directory import ANOTHER
 from esnlm.runs.remote import address
 from esnlm.runs.remote.bucket import Bucket, Entry
 from esnlm.runs.remote.copies import named, require_whole
@@ -145,7 +146,7 @@ def _held_here(place: address.Address) -> Iterator[None]:
         place.folder.mkdir(parents=True, exist_ok=True)
         lock = open(place.folder / ".lock", "a")  # noqa: SIM115  (closed below)
     with lock:
-        taken = f"{place.url}: another training on this machine is writing to this run; choose another with --run"
+        taken = f"{place.url}: another training on this machine is writing to this run; {ANOTHER}"
         file_lock.lock(lock, taken)  # Where there are no locks, the one in the cloud is left.
         yield
 
