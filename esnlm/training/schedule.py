@@ -24,7 +24,6 @@ class Call:
     log: bool  # a line of metrics is due
     permanent: bool  # a checkpoint is due, and is kept for good
     checkpoint: bool  # a checkpoint is due
-    ends_epoch: bool
     validate: bool  # a validation is due
 
     @property
@@ -91,7 +90,6 @@ class Schedule:
                         log=self._is_due(step, self.log_every) or validate,
                         permanent=permanent,
                         checkpoint=checkpoint or permanent,
-                        ends_epoch=self.ends_epoch(step),
                         validate=validate,
                     )
                     opens_window = validate

@@ -27,8 +27,8 @@ def test_a_call_is_a_window_where_nothing_else_is_due():
     assert bounds(found) == [(0, 0, 4), (0, 4, 9), (0, 9, 10), (1, 0, 5), (1, 5, 10)]
     assert [call.step for call in found] == [4, 9, 10, 15, 20]
     assert all(call.opens_window for call in found)
-    # The end of an epoch makes a line of metrics and a checkpoint due, whatever their own rhythm.
-    for what in ("ends_epoch", "log", "checkpoint"):
+    # The end of an epoch makes a validation, a line of metrics and a checkpoint due, whatever their own rhythm.
+    for what in ("validate", "log", "checkpoint"):
         assert steps_where(found, what) == [10, 20]
     assert steps_where(found, "permanent") == []
 
@@ -36,7 +36,7 @@ def test_a_call_is_a_window_where_nothing_else_is_due():
 def test_a_call_ends_where_it_is_asked_to_and_nothing_else_is_due_there():
     found = calls(ends_of_calls=(0, 6, 12))
     assert [call.step for call in found] == [4, 6, 9, 10, 12, 15, 20]
-    for what in ("ends_epoch", "log", "checkpoint"):
+    for what in ("validate", "log", "checkpoint"):
         assert steps_where(found, what) == [10, 20]
 
 
@@ -74,7 +74,7 @@ def test_a_resumed_run_is_scheduled_as_the_undisturbed_one(step, updates_per_cal
         done = call.step
         assert done == call.epoch * 10 + call.last
     assert done == 20
-    for what in ("log", "checkpoint", "permanent", "ends_epoch"):
+    for what in ("log", "checkpoint", "permanent", "validate"):
         undisturbed = steps_where(calls(updates_per_call=updates_per_call, **settings), what)
         assert steps_where(found, what) == [due for due in undisturbed if due > step]
 
@@ -131,7 +131,7 @@ def test_a_validation_makes_a_line_and_a_checkpoint_due_and_its_window_is_loaded
     due = [each for each in (6, 10, 12, 18, 20) if each > step]
     for what in ("validate", "log", "checkpoint"):
         assert steps_where(found, what) == due
-    assert [call.step for call in found if call.validate and not call.ends_epoch] == [each for each in due if each % 10]
+    assert [call.step for call in found if call.validate and call.step % 10] == [each for each in due if each % 10]
     for before, call in zip(found, found[1:], strict=False):
         assert call.opens_window == (before.validate or before.window != call.window or before.epoch != call.epoch)
     schedule = Schedule(TWO_EPOCHS, log_every=100, checkpoint_every=100, validate_every=6)
