@@ -58,6 +58,11 @@ class TrainingConfig:
     checkpoint_words: tuple[int, ...] = ()  # words of training text at which a checkpoint is kept for good
     keep_checkpoints: int = 2  # how many of the newest are kept, beside those kept for good
 
+    @property
+    def checkpoints_at_once(self) -> int:
+        """Checkpoints that exist at once at most: the newest, those kept for good, the best one, and one that is being saved."""
+        return self.keep_checkpoints + len(self.checkpoint_words) + (self.stop_after is not None) + 1
+
     def check(self) -> None:
         for name in ("epochs", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
@@ -162,6 +167,7 @@ class Experiment:
     def check_new(self) -> None:
         """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
         check_seed(self.seed)
+        self.model.check_new("model")
         # What has no gradient, such as the rows that pad a readout, would be 0 / 0 with an epsilon that float32 takes for 0.
         smallest = float(np.finfo(np.float32).tiny)
         epsilon = self.training.epsilon if isinstance(self.training, TrainingConfig) else smallest

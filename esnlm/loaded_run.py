@@ -27,7 +27,7 @@ import numpy as np
 
 from esnlm import config_io
 from esnlm.compute import backend, choose_compute, in_float32
-from esnlm.config import Experiment, flatten
+from esnlm.config import Experiment, TrainingConfig, flatten
 from esnlm.data.corpus import require_training_store
 from esnlm.data.encoded_text import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
@@ -45,12 +45,14 @@ from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, Shown
 from esnlm.runs.directory import RunDirectory
+from esnlm.runs.metrics import validation_at
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.copies import run_copy
 
 Step = int | Literal["best"] | None  # of a checkpoint
 
 MAX_STATE_BYTES = 8 << 30  # of one sequence: nothing else bounds the length of a sentence
+MAX_BYTES_AT_ONCE = 256 << 20  # of the states of sentences that are read together, unless one alone has more
 
 
 @dataclass(frozen=True)
@@ -288,10 +290,16 @@ class Run:
         Raises:
             InputError: a sentence is too long for the model or for the memory.
         """
-        found = []
-        for ids in encode(sentences, self.tokenizer, "paper"):
-            self._require_readable([ids], reads_last=True)  # EOS, which scoring only predicts
-            found.append(np.asarray(self._features_of(ids))[:, : self.config.model.states_in_features])
+        sequences = encode(sentences, self.tokenizer, "paper")
+        self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
+        model, compute = self.config.model, self.config.compute
+        assert compute.window_tokens is not None  # `load` has chosen it for this machine
+        # With half a window the last sentence, which reaches beyond it, still has room in the buffer of the stream.
+        most = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))  # tokens
+        windows = np.cumsum([0, *map(len, sequences)])[:-1] // most
+        found: list[np.ndarray] = []
+        for number in np.unique(windows):
+            found += self._states_of([sequences[i] for i in np.flatnonzero(windows == number)])
         return found
 
     @in_float32
@@ -339,8 +347,8 @@ class Run:
         return [self.tokenizer.decode(ids) for ids in found]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns every weight by name, such as "readout.a", "reservoir.leak" and "reservoir.recurrent.values"."""
-        return {name: np.asarray(array) for name, array in flatten(self.model.arrays()).items()}
+        """Returns a copy of every weight by name, such as "readout.a", "reservoir.leak" and "reservoir.recurrent.values"."""
+        return {name: np.array(array) for name, array in flatten(self.model.arrays()).items()}
 
     def unigram(self) -> UnigramModel | None:
         """Returns the unigram model of the training corpus, to score beside this one; None where the model was imported.
@@ -405,6 +413,17 @@ class Run:
         buffer, rows = self._stream.read([ids])
         found = buffer[rows[0]]
         return found if self._placement is None else self._placement.without_padding(found)
+
+    def _states_of(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
+        """Returns what `states` does of ids that are read together."""
+        buffer, rows = self._stream.read(sequences)
+        every = np.concatenate(rows)
+        total = len(every)
+        size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
+        states = buffer[np.pad(every, (0, size - total))]
+        states = states if self._placement is None else self._placement.without_padding(states)
+        host = np.asarray(states)[:total, : self.config.model.states_in_features]
+        return [each.copy() for each in np.split(host, np.cumsum([len(each) for each in rows])[:-1])]
 
     @cached_property
     def _readout(self) -> dict:
@@ -480,8 +499,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         if step == "best":
             with run_copy(run, untrained=True) as folder:
                 ended = RunDirectory(folder).read_summary() is not None
-            with run_copy(run, untrained=ended) as folder:  # While it goes on, its newest checkpoint knows.
-                step = _best_step(RunDirectory(folder))
+            # While it goes on, its newest checkpoint knows, and its metrics how the validation there went.
+            with run_copy(run, untrained=ended, results=not ended) as folder:
+                step = _best_step(RunDirectory(folder), config_io.read_begun(RunDirectory(folder).config))
         with run_copy(run, step, untrained) as folder:
             return load(folder, step, untrained, averaged)
     directory = RunDirectory(Path(run))
@@ -510,7 +530,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
             model = model.with_params(checkpoint.restore(directory.initial)[0]["params"])
         return Run(directory.path, experiment, 0, model, tokenizer)
     if step == "best":
-        step = _best_step(directory)
+        step = _best_step(directory, experiment)
     if step is None:
         newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
         if newest is None:
@@ -526,17 +546,22 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
 
 
-def _best_step(directory: RunDirectory) -> int:
-    """Returns the step of the best validation of a run, as its summary says, or its newest checkpoint while it goes on.
+def _best_step(directory: RunDirectory, experiment: Experiment) -> int:
+    """Returns the step of the best validation of a run: as its summary says, or while it goes on as it knows itself so far.
 
     Raises:
-        InputError: it kept none.
+        InputError: it kept none, or the metadata of its newest checkpoint is damaged.
     """
     known = directory.read_summary(lambda line: warnings.warn(line, stacklevel=4))
-    if known is None:
-        steps = checkpoint.all_steps(directory.checkpoints)
-        known = checkpoint.metadata(directory.checkpoints / str(steps[-1])) if steps else {}
-    step = known.get("best_step")
+    steps, training = checkpoint.all_steps(directory.checkpoints), experiment.training
+    if known is None and steps:
+        known = checkpoint.metadata(directory.checkpoints / str(steps[-1]))
+        if isinstance(training, TrainingConfig) and training.stop_after is not None:
+            # A checkpoint is saved before the validation that is due with it, so that it does not know how that one went.
+            nll, best = validation_at(directory.metrics, steps[-1]), known.get("best_val_nll")
+            if nll is not None and (best is None or nll < best - training.stop_margin):
+                return steps[-1]
+    step = (known or {}).get("best_step")
     if not isinstance(step, int):
         raise InputError(f"{directory.path}: no best checkpoint was kept, as training.stop_after asks for; name a step")
     return step

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from esnlm import background, compilation_cache
 from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
-from esnlm.distributed.channel import ProcessEnded
+from esnlm.distributed.channel import STOPPED, ProcessEnded
 from esnlm.errors import InputError
 from esnlm.runs.atomic import ADVICE, refusal
 from esnlm.runs.console import end_status, warn
@@ -112,6 +112,8 @@ def _fault(error: Exception) -> int:
         traceback.print_exception(error)
         return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])
     end_status()
+    if isinstance(cause, KeyboardInterrupt):
+        return _end(STOPPED, "stopped")
     print(f"error: {cause}", file=sys.stderr)
     return _end(getattr(cause, "status", 2), str(cause))
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from esnlm.errors import require
+from esnlm.errors import require, whole_number
 from esnlm.library.parts import has_own_density
 from esnlm.library.reservoir import Reservoir
 from esnlm.regression.solvers import solve_centred
@@ -87,12 +87,21 @@ class _ReservoirEstimator(BaseEstimator):
 
     def _fit(self, sequences: Sequences, targets: Sequences) -> None:
         """Draws the reservoir and fits the readout to targets (T, L), or (1, L) of a whole sequence."""
+        whole_number("state_size", self.state_size)
+        whole_number("washout", self.washout, "give a whole number of time steps")
+        for name in ("mean_degree", "input_scale", "bias_scale", "ridge"):
+            value = getattr(self, name)
+            number = np.asarray(value).dtype.kind in "fiub" or (value is None and name == "mean_degree")
+            require(number, f"{name} is {value!r}: give a number")
         require(self.ridge >= 0, f"ridge is {self.ridge}: it must not be negative")
         require(self.washout >= 0, f"washout is {self.washout}: it must not be negative")
         idle = "of a whole sequence the last state alone is read; leave it out, or choose predicts='steps'"
         require(self.predicts == "steps" or not self.washout, f"washout is {self.washout}: {idle}")
         apart = "each sequence begins with the state 0; leave it out, or choose predicts='steps'"
         require(self.predicts == "steps" or not self.carry_state, f"carry_state is {self.carry_state}: {apart}")
+        longest = max(len(each) for each in sequences)
+        too_long = f"washout is {self.washout}: it must leave some of the {longest} steps"
+        require(self.predicts != "steps" or self.washout < longest, too_long)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
@@ -113,11 +122,6 @@ class _ReservoirEstimator(BaseEstimator):
         self._end = None
         states = self._states(sequences)
         kept = slice(self.washout, None) if self.predicts == "steps" else slice(-1, None)
-        longest = max(len(each) for each in sequences)
-        require(
-            self.predicts != "steps" or self.washout < longest,
-            f"washout is {self.washout}: it must leave some of the {longest} steps",
-        )
         x = [np.hstack([u, state])[kept] for u, state in zip(sequences, states, strict=True)]
         y = [each[kept] if self.predicts == "steps" else each for each in targets]
         self.coef_, self.intercept_ = solve_centred(np.concatenate(x), np.concatenate(y), self.ridge)
@@ -143,9 +147,7 @@ class _ReservoirEstimator(BaseEstimator):
         several = isinstance(found, list)
         if self.predicts != "steps" or not (several or skipped):
             return y, found, sample_weight
-        if several:
-            _require_as_many(y, found)
-        found, y = (found, list(y)) if several else ([found], [y])
+        found, y = (found, list(_of_each(y, found))) if several else ([found], [y])
         lengths = [len(each) for each in found]
         fits = [np.shape(each)[:1] for each in y] == [(length,) for length in lengths]
         require(fits, "y must have a target for each step of each sequence of X")
@@ -185,6 +187,7 @@ class _ReservoirEstimator(BaseEstimator):
             require(finite, "X holds a number that is not finite")
             if reset:
                 self.n_features_in_ = lone
+                vars(self).pop("feature_names_in_", None)  # of an earlier fit to one table, whose columns had names
             self._require_width(lone, reset)
             return sequences, False
         flat = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 1
@@ -236,7 +239,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         predicts: "steps": a target belongs to each step. X (n, D) is one sequence of n steps in the order of time, and y is
             (n,) or (n, L). "sequences": a target belongs to each sequence, and is predicted from its last state. X (n, T)
             is n sequences of T steps of one number, and y is (n,) or (n, L). In both cases X may also be (n, T, D) or a
-            list of n arrays (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
+            list of n arrays or tables (T, D); for "steps" y is then a list of n arrays (T,) or (T, L).
         carry_state: whether predictions go on from the state in which the last sequence of the fit ended, as where a series
             is cut into a part to learn from and a part to predict; otherwise each sequence begins with the state 0. It is for
             "steps" alone.
@@ -301,8 +304,7 @@ class ReservoirRegressor(RegressorMixin, _ReservoirEstimator):
         return float(r2_score(y, found, sample_weight=sample_weight))
 
     def _targets(self, y: Any, sequences: Sequences) -> Sequences:
-        _require_as_many(y, sequences)
-        arrays = [np.asarray(each, np.float64) for each in y]
+        arrays = [np.asarray(each, np.float64) for each in _of_each(y, sequences)]
         require(all(np.isfinite(each).all() for each in arrays), "y holds a number that is not finite")
         steps = self.predicts == "steps"
         self._flat = arrays[0].ndim == (1 if steps else 0)
@@ -374,7 +376,7 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
         ends: Any = []  # of the steps of each sequence but the last
         if _is_several(X):
             sequences, _ = self._sequences(X, reset=True)
-            _require_as_many(y, sequences)
+            y = _of_each(y, sequences)
             steps = self.predicts == "steps"
             fits = not steps or all(np.shape(each) == (len(u),) for u, each in zip(sequences, y, strict=True))
             require(
@@ -428,15 +430,17 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 def _is_several(X: Any) -> bool:
     """Returns whether X is several sequences of vectors, and not one array of two axes."""
     if isinstance(X, list | tuple):
-        return len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 2
+        return len(X) > 0 and np.ndim(X[0]) == 2
     return isinstance(X, np.ndarray) and X.ndim == 3
 
 
-def _require_as_many(y: Any, sequences: Sequences) -> None:
+def _of_each(y: Any, sequences: Sequences) -> Any:
+    """Returns y, whose entry i belongs to sequence i. Of a table these are the rows; whoever iterates it gets its columns."""
     require(
         y is not None and len(y) == len(sequences),
         f"y must have a target for each of the {len(sequences)} sequences of X",
     )
+    return y.to_numpy() if hasattr(y, "to_numpy") else y
 
 
 def _with_bias(u: np.ndarray) -> np.ndarray:

@@ -139,7 +139,9 @@ def test_a_report_names_no_file_elsewhere(good, tmp_path, name):
     tree["pairs_file"]["name"] = name
     tree["sha256"] = blimp_report.seal(tree)
     (tmp_path / "blimp-paper.json").write_text(json.dumps(tree))
-    with pytest.raises(InputError, match="blimp-paper.json: damaged, not as it was written: score the run again$"):
+    with pytest.raises(
+        InputError, match="blimp-paper.json: damaged, not as it was written: score the run again with --overwrite$"
+    ):
         hostile.TARGETS["report"].call(tmp_path)
 
 

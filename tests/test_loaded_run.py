@@ -8,6 +8,8 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import Experiment
 from esnlm.data.store import npy_header
 from esnlm.errors import InputError
+from esnlm.evaluation.sequences import encode
+from tests.evaluation.small_run import small_run
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,27 @@ def test_arrays_of_another_configuration_are_named(readout, line):
 
 def test_arrays_of_this_configuration_pass():
     loaded_run._require_same_shapes({"readout": {"a": np.zeros((2, 3))}}, {"readout": {"a": np.ones((2, 3))}}, "run")
+
+
+def test_the_states_of_many_sentences_are_those_of_each_alone(monkeypatch):
+    run = small_run()  # 32 tokens are half of its window
+    texts = ["The cats sleep", "The", "", "The cat that run that sleep that cats", "cats"] * 7
+    alone = {text: np.asarray(run._features_of(encode([text], run.tokenizer, "paper")[0])) for text in set(texts)}
+    reads, read = [], run._stream.read
+    monkeypatch.setattr(run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences))
+    for text, states in zip(texts, run.states(texts), strict=True):
+        np.testing.assert_array_equal(states, alone[text])
+    assert sum(reads) == len(texts) and 1 < len(reads) < 10
+    assert run.states([]) == []
+
+
+def test_arrays_that_are_edited_leave_the_model_as_it_was():
+    run = small_run()
+    before = run.log_probs(["The cats sleep"])
+    for array in run.arrays().values():
+        array[...] = 0
+    np.testing.assert_array_equal(run.log_probs(["The cats sleep"]), before)
+    assert all(array.any() for array in run.arrays().values())
 
 
 @pytest.mark.parametrize("counts", [[1, 2, 3], [1, -2], [1, (1 << 48) + 1], None])

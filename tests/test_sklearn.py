@@ -160,6 +160,72 @@ def test_a_topology_with_a_density_of_its_own_does_not_read_mean_degree():
         assert network.reservoir_.w_rec.nnz == entries
 
 
+def test_every_setting_of_the_reservoir_reaches_it():
+    def reservoir(**settings):
+        return ReservoirRegressor(100, random_state=0, **settings).fit(U[:60], Y[:60]).reservoir_
+
+    def nonzeros(drawn):
+        return np.count_nonzero(esnlm.sklearn._dense(drawn.w_rec))
+
+    plain = reservoir()
+    assert (plain.settings.activation, plain.settings.update_rule) == ("tanh", "leaky_output")
+    assert plain.measured_radius() == pytest.approx(0.9, rel=1e-5)
+    assert nonzeros(plain) == pytest.approx(1000, rel=0.15)  # a number drawn at random, to within 32 or so
+    # Of 100 weights the standard deviation is that to within a tenth or so; the same random_state draws the same ones.
+    assert plain.w_in.std(axis=0) == pytest.approx([0.5, 0.2], rel=0.3)
+
+    scaled = reservoir(input_scale=1.5, bias_scale=0.1).w_in
+    np.testing.assert_allclose(scaled, plain.w_in * [3, 0.5], rtol=1e-6)
+    assert reservoir(spectral_radius=0.4).measured_radius() == pytest.approx(0.4, rel=1e-5)
+    assert nonzeros(reservoir(mean_degree=5)) == pytest.approx(500, rel=0.2)
+    assert reservoir(activation="relu").settings.activation == "relu"
+    assert reservoir(update_rule="leaky_membrane").settings.update_rule == "leaky_membrane"
+
+
+class Table:
+    """What the estimators read of a DataFrame: iterated, it gives the names of its columns."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.ndim = array, array.shape, array.ndim
+
+    def __len__(self):
+        return len(self.array)
+
+    def __iter__(self):
+        return iter(range(self.shape[1]))
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.array, dtype)
+
+    def to_numpy(self):
+        return self.array
+
+
+def test_targets_may_be_a_table():
+    """It has as many columns as there are sequences, so that their names would pass for targets."""
+    cut, targets = U.reshape(6, 200, 1), np.random.default_rng(0).normal(size=(6, 6))
+    network = ReservoirRegressor(20, predicts="sequences", random_state=0)
+    expected = network.fit(cut, targets).predict(cut)
+    np.testing.assert_array_equal(network.fit(cut, Table(targets)).predict(cut), expected)
+    by_step = ReservoirRegressor(20, random_state=0).fit(cut[:, :6], targets)
+    assert by_step.score(cut[:, :6], Table(targets)) == by_step.score(cut[:, :6], targets)
+    rising = targets > 0
+    classes = ReservoirClassifier(20, predicts="steps", random_state=0)
+    np.testing.assert_array_equal(
+        classes.fit(cut[:, :6], Table(rising)).predict(cut[:, :6]), classes.fit(cut[:, :6], rising).predict(cut[:, :6])
+    )
+
+
+def test_sequences_may_be_lists_and_tables():
+    cut, targets = U.reshape(6, 200, 1)[:, :30], np.arange(6.0)
+    network = ReservoirRegressor(20, predicts="sequences", random_state=0)
+    expected = network.fit(cut, targets).predict(cut)
+    network.feature_names_in_ = np.array(["load"])  # as of an earlier fit to one table
+    for given in ([Table(each) for each in cut], cut.tolist()):
+        np.testing.assert_array_equal(network.fit(given, targets).predict(given), expected)
+    assert not hasattr(network, "feature_names_in_")
+
+
 def test_it_is_kept_in_a_pickle():
     network = ReservoirRegressor(30, topology="ring", random_state=0).fit(U[:200], Y[:200])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(network)).predict(U), network.predict(U))
@@ -185,6 +251,16 @@ def test_it_is_kept_in_a_pickle():
             "y must have a target for each step of each sequence of X",
         ),
         (lambda: ReservoirRegressor(ridge=-1.0).fit(U, Y), "ridge is -1.0: it must not be negative"),
+        (lambda: ReservoirRegressor(ridge=None).fit(U, Y), "ridge is None: give a number"),
+        (lambda: ReservoirRegressor(input_scale="1").fit(U, Y), "input_scale is '1': give a number"),
+        (lambda: ReservoirRegressor(state_size=None).fit(U, Y), "state_size is None: give a whole number"),
+        *(
+            (
+                lambda washout=washout: ReservoirRegressor(washout=washout).fit(U, Y),
+                f"washout is {washout}: give a whole number of time steps",
+            )
+            for washout in (2.5, None)
+        ),
         (lambda: ReservoirRegressor(predicts="all").fit(U, Y), "predicts is 'all': choose steps, sequences"),
         (lambda: ReservoirRegressor().fit([U, U], [Y]), "y must have a target for each of the 2 sequences of X"),
         (

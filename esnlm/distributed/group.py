@@ -124,16 +124,16 @@ def fail(status: int, line: str) -> bool:
     return True
 
 
-def reason() -> ProcessEnded | InputError | None:
+def reason() -> ProcessEnded | InputError | KeyboardInterrupt | None:
     """Returns the end of another process, which may be behind an error of JAX; None where all live on.
 
-    It may be known a little later than the error, and is waited for.
+    It may be known a little later than the error, and is waited for. A KeyboardInterrupt says that the other one was asked to stop.
     """
     if _channel is None:
         return None
     try:
         _channel.require_all_there(patience=5.0)
-    except (ProcessEnded, InputError) as ended:
+    except (ProcessEnded, InputError, KeyboardInterrupt) as ended:
         return ended
     return None
 

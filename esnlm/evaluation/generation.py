@@ -65,6 +65,7 @@ def generate_each(
     temperature: float,
     top_k: int | None,
     seed: int,
+    numbers: Sequence[int],
     precision: str,
     is_finished: Callable[[list[int]], bool],
 ) -> list[list[int]]:
@@ -78,7 +79,9 @@ def generate_each(
         prompts: B arrays of ids to begin with, each with at least one.
         eos: the id that ends a continuation.
         length, temperature, top_k: as in `Run.generate`.
-        seed: of the choices. Those of a slot depend on nothing but the seed and the number of the slot.
+        seed: of the choices.
+        numbers: B numbers that tell the prompts apart, those of other calls too. The choices of a slot have a random stream of
+            (seed, its number), so that they do not depend on which others stand beside it.
         precision: of the products.
         is_finished: asked after each token whether the ids chosen so far need no further one.
 
@@ -88,7 +91,7 @@ def generate_each(
     Raises:
         InputError: a logit is not a number, so that nothing can be chosen.
     """
-    rngs = [np.random.default_rng((seed, slot)) for slot in range(len(prompts))]
+    rngs = [np.random.default_rng((seed, number)) for number in numbers]
     read = [prompt.tolist() for prompt in prompts]  # what each slot reads: its prompt, and then its own choices
     chosen: list[list[int]] = [[] for _ in prompts]
     going, time = set(range(len(prompts))), 0

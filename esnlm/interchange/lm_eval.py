@@ -29,6 +29,12 @@ from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 SLOTS = 64  # continuations that are generated side by side
 SAMPLING = {"do_sample", "temperature", "top_k"}  # the settings of a choice that are known here
+OF_SAMPLES = {"top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed"}  # greedy decoding is without them
+OF_BEAMS = {"length_penalty", "early_stopping"}  # and one beam is without these
+# Settings that are not known here, each with the value that asks for nothing.
+NEUTRAL = dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "top_p"), 1)
+NEUTRAL |= dict.fromkeys(("min_p", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty"), 0)
+NEUTRAL |= dict.fromkeys(("min_length", "min_new_tokens"), 0)
 
 
 @register_model("esnlm")
@@ -149,7 +155,10 @@ class EsnLM(TemplateLM):
         return sum_log_probs(np.concatenate(part) for part in parts).tolist()
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
-        """Returns a continuation of each context: up to EOS, to one of the texts `until`, or to `max_gen_toks` tokens."""
+        """Returns a continuation of each context: up to EOS, to one of the texts `until`, or to `max_gen_toks` tokens.
+
+        Where a task samples, the choices of a request depend on the seed and on its number among all requests.
+        """
         found = [""] * len(requests)
         alike: dict[str, list[int]] = {}  # requests with the same settings are continued together
         for number, request in enumerate(requests):
@@ -160,7 +169,8 @@ class EsnLM(TemplateLM):
             by_length = sorted(numbers, key=lambda number: len(contexts[number]))
             for first in range(0, len(by_length), SLOTS):
                 some = by_length[first : first + SLOTS]
-                for number, text in zip(some, self._continue([contexts[n] for n in some], **settings), strict=True):
+                texts = self._continue([contexts[n] for n in some], some, **settings)
+                for number, text in zip(some, texts, strict=True):
                     found[number] = text
         return found
 
@@ -174,12 +184,13 @@ class EsnLM(TemplateLM):
             InputError: a run cannot generate so.
         """
         settings = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
-        most = settings["max_gen_toks"]
-        if settings.get("do_sample"):
-            unknown = sorted(settings.keys() - SAMPLING - {"until", "max_gen_toks"})
-            require(
-                not unknown, f"a task samples with {', '.join(unknown)}: a run knows {', '.join(sorted(SAMPLING))} only"
-            )
+        most, samples = settings["max_gen_toks"], settings.get("do_sample")
+        known = {"until", "max_gen_toks", "use_cache", "pad_token_id", *SAMPLING, *OF_BEAMS}
+        known |= set() if samples else OF_SAMPLES
+        unknown = sorted(name for name in settings.keys() - known if settings[name] not in (None, NEUTRAL.get(name)))
+        line = f"a task {'samples' if samples else 'generates'} with {', '.join(unknown)}"
+        require(not unknown, f"{line}: a run knows {', '.join(sorted(SAMPLING))} only")
+        if samples:
             require(
                 bool(settings.get("temperature")),
                 "a task samples without a temperature: a run needs one above 0 for it",
@@ -190,8 +201,10 @@ class EsnLM(TemplateLM):
         )
         return settings
 
-    def _continue(self, contexts: list[str], until: list[str], max_gen_toks: int, **sampling: Any) -> list[str]:
-        """Continues contexts that have the same settings."""
+    def _continue(
+        self, contexts: list[str], numbers: list[int], until: list[str], max_gen_toks: int, **sampling: Any
+    ) -> list[str]:
+        """Continues contexts that have the same settings. `numbers` are those of their requests."""
         run, temperature, top_k = self.run, sampling.get("temperature", 0.0), sampling.get("top_k") or None
         stops = [stop for stop in handle_stop_sequences(list(until), None) if stop]
         prompts = [
@@ -209,6 +222,7 @@ class EsnLM(TemplateLM):
             temperature=temperature,
             top_k=top_k,
             seed=self.seed,
+            numbers=numbers,
             precision=compute.precision,
             is_finished=lambda chosen: any(stop in run.tokenizer.decode(chosen) for stop in stops),
         )

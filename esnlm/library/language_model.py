@@ -1,6 +1,6 @@
 """A language model on a reservoir in the hand: fit, predict and score, and saved as a run.
 
-`fit` trains a run in a folder that goes away with the object, by the functions that train any other run: the same arrays,
+`fit` trains a run in a folder that goes away with that run, by the functions that train any other run: the same arrays,
 settings and seed give the same bits as `esnlm train`. `save` keeps that folder.
 
 Example:
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,8 @@ class LanguageModel:
         compute: ComputeConfig | None = None,
         **settings: Any,
     ) -> None:
+        line = f"reservoir is {reservoir!r}: give one that was made, such as esnlm.Reservoir.draw(512, vocabulary=tokenizer)"
+        require(isinstance(reservoir, Reservoir), line)
         require(reservoir.reads_tokens, "this reservoir reads numbers: draw one with vocabulary=...")
         line = f"tokenizer is {tokenizer!r}: give one that was made, such as esnlm.tokenizer('words', sentences)"
         require(isinstance(tokenizer, Tokenizer), line)
@@ -88,7 +90,14 @@ class LanguageModel:
         named = isinstance(readout, str)
         require(named or not settings, f"{', '.join(settings)}: the readout is given with its settings; set them there")
         training = training_rule(readout, settings) if isinstance(readout, str) else readout
-        compute = compute or ComputeConfig()
+        line = (
+            f"readout is {readout!r}: name its rule, adamw, ridge, rls or lms, with the settings after it, such as"
+            " LanguageModel(reservoir, tokenizer, 'adamw', rank=64)"
+        )
+        require(isinstance(training, TrainingConfig | Fitter), line)
+        compute = ComputeConfig() if compute is None else compute
+        line = f"compute is {compute!r}: give an esnlm.compute.ComputeConfig, such as ComputeConfig(precision='bf16')"
+        require(isinstance(compute, ComputeConfig), line)
         # The folder is named in `fit`, and again in `save`.
         self.experiment = Experiment("-", seed, GivenData(), model, training, compute)
         self.experiment.check()
@@ -120,6 +129,7 @@ class LanguageModel:
         Example:
             model.fit(sentences, callbacks=[lambda step, metrics: print(step, metrics)])
         """
+        text.require_list(sentences)
         heard = callbacks if progress else _aloud(callbacks)
         folder = Path(tempfile.mkdtemp(prefix="esnlm-"))
         cleaner = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -139,6 +149,9 @@ class LanguageModel:
         summary = RunDirectory(run.directory).read_summary()
         if summary is not None and summary["status"] == "diverged":
             warnings.warn("the training diverged: the model is of no use; fit with a lower learning_rate", stacklevel=2)
+        # The run reads from the folder, and may be kept for longer than this object.
+        cleaner.detach()
+        weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
         self._run = run
         return self
 
@@ -155,6 +168,7 @@ class LanguageModel:
 
     def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
         """Returns log p of each sentence, (n,) float64 in nats; see `Run.log_probs`."""
+        text.require_list(sentences)
         return self.run.log_probs(sentences, scoring)
 
     @in_float32
@@ -167,6 +181,7 @@ class LanguageModel:
         Example:
             tokenizer.decode(model.predict(["The cats"]))
         """
+        text.require_list(beginnings)
         run, found = self.run, []
         readout = run._readout_here
         for ids in encode(list_texts(beginnings), self.tokenizer, "no-eos"):
@@ -184,6 +199,7 @@ class LanguageModel:
         Raises:
             InputError: the model is not fitted yet, or there is no sentence.
         """
+        text.require_list(sentences)
         return -self.run.likelihood(list_texts(sentences)).nll
 
     def prefers(self, pairs: Sequence[tuple[str, str]], scoring: str = "paper") -> np.ndarray:
@@ -192,10 +208,12 @@ class LanguageModel:
         Example:
             model.prefers([("The cats sleep.", "The cats sleeps.")]).mean()     # the accuracy
         """
+        require(isinstance(pairs, Iterable), f"pairs is {pairs!r}: give [(good, bad), ...]")
         each = list(pairs)
-        wrong = next((pair for pair in each if isinstance(pair, str) or len(pair) != 2), None)
         require(bool(each), "there are no pairs: give at least one")
-        require(wrong is None, f"{wrong!r} is no pair of texts: give [(good, bad), ...]")
+        for pair in each:
+            two = isinstance(pair, Sized) and not isinstance(pair, str) and len(pair) == 2
+            require(two, f"{pair!r} is no pair of texts: give [(good, bad), ...]")
         good, bad = zip(*each, strict=True)
         found = self.run.log_probs([*good, *bad], scoring)
         return found[: len(good)] > found[len(good) :]

@@ -19,7 +19,7 @@ import numpy as np
 from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.config import TRAINING, TrainingConfig
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError, require, whole_number
 from esnlm.library import readout_fits
 from esnlm.regression.base import Fitter
 from esnlm.rng import check_seed
@@ -37,7 +37,8 @@ class Readout:
     Args:
         kind: "ridge", "rls", "lms" or "adamw".
         rank: r, for ids with ridge or adamw; None: full rank.
-        classes: V, how many ids there are; None: one more than the largest that is given to `fit`.
+        classes: V, how many ids there are; None: one more than the largest that is given to `fit`. It says that the targets
+            are ids, so that `fit` then refuses numbers.
         seed: of the rows or sequences that are held out, and of adamw's first weights and order.
         settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), epochs=3, ... A batch of
             adamw or lms is batch_size rows, or batch_size sequences where a list of sequences is given. What is about
@@ -66,8 +67,10 @@ class Readout:
         stops = isinstance(self.rule, TrainingConfig) and self.rule.on_nonfinite == "stop"
         require(not stops, "on_nonfinite is 'stop': a readout in memory cannot be stopped; choose continue or skip")
         low = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
-        wrong = f"rank is {rank}: {kind} makes a readout of full rank; leave it out"
-        require(rank is None or (low and rank >= 1), wrong)
+        require(rank is None or low, f"rank is {rank}: {kind} makes a readout of full rank; leave it out")
+        for name, value in (("rank", rank), ("classes", classes)):
+            if value is not None:
+                require(whole_number(name, value) >= 1, f"{name} is {value}: it must be at least 1")
         check_seed(seed)
         self.rank, self.classes, self.seed = rank, classes, seed
         self.arrays: dict[str, np.ndarray] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
@@ -90,7 +93,8 @@ class Readout:
             targets: ids (n,) of int, or numbers (n,) or (n, L) of float; a list of such where states are a list.
 
         Raises:
-            InputError: the shapes do not fit, an entry is not finite, or the fit diverged, so that a weight is not finite.
+            InputError: the shapes do not fit, the targets are numbers where `classes` says that they are ids, an entry is not
+                finite, or the fit diverged, so that a weight is not finite.
 
         Example:
             esnlm.Readout("rls").fit(reservoir.states(u), y)
@@ -105,6 +109,10 @@ class Readout:
             fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, classes, self.rank, self.seed)
         else:
             require(y.dtype.kind == "f" and y.ndim <= 2, f"targets are of type {y.dtype}: give ids or numbers")
+            as_ids = (
+                f"classes is {self.classes} and targets are {y.dtype}: give ids as whole numbers, such as y.astype(int)"
+            )
+            require(self.classes is None, as_ids)
             require(bool(np.isfinite(y).all()), "targets hold a number that is not finite")
             require(self.rank is None, f"rank is {self.rank}: a readout of numbers has full rank; leave it out")
             fitted = readout_fits.fit_numbers(

@@ -113,10 +113,11 @@ class Reservoir:
         reads_tokens = inputs is None
         given: Any = inputs if vocabulary is None else vocabulary
         size = given.vocab_size if isinstance(given, Tokenizer) else given
-        require(
-            bool(isinstance(size, int | np.integer) and size >= 1),
-            f"{'vocabulary' if reads_tokens else 'inputs'} is {size}: it must be at least 1",
+        name, or_else = (
+            ("vocabulary", " or a tokenizer, such as esnlm.tokenizer('gpt2')") if reads_tokens else ("inputs", "")
         )
+        size = whole_number(name, size, f"it must be a whole number{or_else}")
+        require(size >= 1, f"{name} is {size}: it must be at least 1")
         twice = mean_degree is not None and connectivity is not None
         require(not twice, f"give mean_degree, {mean_degree}, or connectivity, {connectivity}, and not both")
         require(reads_tokens or embedding is None, f"embedding is {embedding}: only tokens are embedded; leave it out")
@@ -158,7 +159,7 @@ class Reservoir:
             )
             config.check("reservoir")
             check_seed(seed)
-            cell = weights.initialize_reservoir(config, int(size), seed).reservoir
+            cell = weights.initialize_reservoir(config, size, seed).reservoir
         finally:
             if is_anonymous:
                 TOPOLOGIES.pop(chosen.kind)
@@ -343,8 +344,9 @@ class Reservoir:
         """Returns the states after each time step of one or more sequences, each from the state 0.
 
         Args:
-            inputs: for tokens an int array (T,) of ids, or a list of such. For numbers an array (T, D), or a list of
-                such, or one array (n, T, D).
+            inputs: for tokens an int array (T,) of ids, or a list of such. `tokenizer.encode` returns a list of ids: give
+                np.array(ids), or [ids] for a list of one. For numbers an array (T, D), or a list of such, or one array
+                (n, T, D).
             washout: time steps that are left out at the beginning of each sequence.
 
         Returns:
@@ -483,9 +485,12 @@ class Reservoir:
             except ValueError:
                 array = np.empty((0, 0, 0, 0))
             if self.reads_tokens:
+                # As `tokenizer.encode` returns ids. It is not taken as one sequence: what is returned for a list is a list.
+                in_list = array.ndim == 0 and array.dtype.kind in "iu"
                 require(
                     array.ndim == 1 and array.dtype.kind in "iu",
-                    f"sequence {i} has the shape {array.shape} and the type {array.dtype}: it must be (T,) of token ids",
+                    f"sequence {i} has the shape {array.shape} and the type {array.dtype}: it must be (T,) of token ids"
+                    + ("; give np.array(ids) for one sequence, or [ids]" if in_list else ""),
                 )
                 inside = len(array) == 0 or (array.min() >= 0 and array.max() < self.input_size)
                 require(inside, f"sequence {i} has an id outside 0 .. {self.input_size - 1}")

@@ -28,7 +28,7 @@ def train(
     *,
     sentences: Sequence[str] | None = None,
     validation: Sequence[str] | None = None,
-    tokenizer: str | Path | Tokenizer = "words",
+    tokenizer: str | Path | Tokenizer | None = None,
     allow_change: Sequence[str] = (),
 ) -> Run:
     """Trains a run, or what is left of it, in its run directory, and returns it. It is what `esnlm train` does.
@@ -43,7 +43,8 @@ def train(
             What one raises ends the call, and the run can be resumed from its last checkpoint.
         sentences: texts to train on, instead of the experiment's data. The run directory keeps them as token ids.
         validation: texts to validate on, where there are `sentences`.
-        tokenizer: of the sentences: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`.
+        tokenizer: of the `sentences`: "words", "train:8192", "gpt2", a folder or a tokenizer; see `esnlm.tokenizer`. None:
+            "words".
         allow_change: settings that may differ from those that the run was begun with, as `--allow-change` names them.
 
     Returns:
@@ -62,6 +63,8 @@ def train(
     """
     tree = as_dict(experiment) if isinstance(experiment, Experiment) else experiment
     require(validation is None or sentences is not None, "validation is given without sentences: give both")
+    alone = "tokenizer is given without sentences: the data of an experiment have their own; leave it out, or give both"
+    require(tokenizer is None or sentences is not None, alone)
     if sentences is not None:
         tree = as_dict(config_io.read(tree)) if isinstance(tree, str | Path) else dict(tree)
         tree["data"] = {"kind": "given"}
@@ -72,7 +75,8 @@ def train(
         text.require_folder(read.run)
         lines = text.require_sentences(sentences)
         held = None if validation is None else text.require_sentences(validation)
-        put_sentences(RunDirectory(Path(read.run)), lines, held, text.tokenizer(tokenizer, lines))
+        chosen = text.tokenizer("words" if tokenizer is None else tokenizer, lines)
+        put_sentences(RunDirectory(Path(read.run)), lines, held, chosen)
     stopped = False
 
     def tell(values: dict[str, Any]) -> bool:

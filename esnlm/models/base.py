@@ -58,6 +58,9 @@ class ModelConfig(ABC):
     def check(self, name: str) -> None:
         """Raises InputError, naming the field below `name`, where a setting cannot be built."""
 
+    def check_new(self, name: str) -> None:  # noqa: B027  (most models have nothing to refuse)
+        """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
+
     @property
     @abstractmethod
     def title(self) -> str:
@@ -97,7 +100,10 @@ class ModelConfig(ABC):
         return self.ahead_size
 
     def trunk_size(self, vocab_size: int) -> int:
-        """Returns about how many numbers of a token an update holds at once, beside its logits; 0 where there is no trunk."""
+        """Returns about how many numbers of a token an update holds at once, beside its logits; 0 where they are few.
+
+        They are those of a trunk, or of all layers where these are trained.
+        """
         return 0
 
     @property

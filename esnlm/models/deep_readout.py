@@ -70,6 +70,10 @@ class DeepReadoutConfig(ModelConfig):
             f" {name}.attention.heads, or leave it out",
         )
 
+    def check_new(self, name: str) -> None:
+        if self.reservoirs:
+            self.reservoir.check_new(f"{name}.reservoir")
+
     @property
     def title(self) -> str:
         cells = [f"ESN {self.reservoir.layers * self.reservoir.state_size:,}"] * (self.reservoirs > 0)

@@ -46,6 +46,9 @@ class EchoStateConfig(ModelConfig):
                 " W_in cannot be trained; leave one of them out"
             )
 
+    def check_new(self, name: str) -> None:
+        self.reservoir.check_new(f"{name}.reservoir")
+
     @property
     def title(self) -> str:
         rank, reservoir = self.readout.rank, self.reservoir

@@ -66,6 +66,9 @@ class JaegerConfig(ModelConfig):
         line = f"{name}.feedback_scale is {self.feedback_scale}: it must be above 0; without feedback choose family esn"
         require(self.feedback_scale > 0, line)
 
+    def check_new(self, name: str) -> None:
+        self.reservoir.check_new(f"{name}.reservoir")
+
     @property
     def without_feedback(self) -> EchoStateConfig:
         """The echo state network that is left where nothing is fed back, and nothing but x is read."""

@@ -35,6 +35,7 @@ class Fitter(ABC):
 
     description: ClassVar[str]  # how the readout is made, in a few words
     makes_low_rank: ClassVar[bool] = False  # whether `solve` makes readouts of a rank
+    computed_by_host: ClassVar[bool] = True  # in float64; False: by the device, like the states
 
     @property
     def epochs(self) -> int:
@@ -54,6 +55,10 @@ class Fitter(ABC):
     @abstractmethod
     def start(self, features: int, vocab_size: int) -> Accumulators:
         """Returns the accumulators of no text, for F features and V tokens."""
+
+    @abstractmethod
+    def sums_size(self, features: int, vocab_size: int) -> int:
+        """Returns the bytes of what `start` returns, and of what is saved under way."""
 
     @abstractmethod
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:

@@ -37,6 +37,7 @@ import numpy as np
 from scipy import optimize
 
 RULES = ("calibrated", "softmax")
+PRIOR_MEAN, PRIOR_DEVIATION = (0.0, 0.7), (2.0, 0.5)  # of log beta and gamma
 CHUNK = 512  # predictions whose logits are worked on at once
 
 
@@ -95,6 +96,9 @@ def linear_scores(w: np.ndarray, intercept: np.ndarray, sums: np.ndarray, counts
 def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, gamma_too: bool = True) -> Rule:
     """Fits beta and gamma to held-out text, starting from those of `rule`.
 
+    log beta and gamma have a normal prior [ours], of PRIOR_MEAN and PRIOR_DEVIATION, which weighs about as much as a token of that text.
+    Without it they would grow without bound where the scores name the target of every held-out token, as they may where these are few.
+
     Args:
         scores: of the regression.
         held_out: text to fit to.
@@ -128,14 +132,20 @@ def fit_rule(scores: Scores, held_out: HeldOut, log_p: np.ndarray, rule: Rule, g
     if not np.isfinite(mean_nll(begin)[0]):
         return replace(rule, nll=np.nan)
     free = slice(0, 2 if gamma_too else 1)
+    mean, deviation = np.array(PRIOR_MEAN)[free], np.array(PRIOR_DEVIATION)[free]
+
+    def penalty(numbers: np.ndarray) -> float:
+        """Returns -log of the prior's density, but for a constant, over the tokens."""
+        return float(np.sum(((numbers - mean) / deviation) ** 2)) / 2 / len(held_out.targets)
 
     def of_free(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         loss, gradient = mean_nll([*numbers, *begin[len(numbers) :]])
-        return loss, gradient[free]
+        slope = (numbers - mean) / deviation**2 / len(held_out.targets)
+        return loss + penalty(numbers), gradient[free] + slope
 
     found = optimize.minimize(of_free, begin[free], jac=True, method="L-BFGS-B", options={"maxiter": 30, "ftol": 1e-7})
     log_beta, gamma = np.concatenate([found.x, begin[len(found.x) :]])
-    return Rule("calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun))
+    return Rule("calibrated", float(np.exp(log_beta)), float(gamma), float(found.fun - penalty(found.x)))
 
 
 def calibrate(kind: str, scores: Scores, held_out: HeldOut, log_p: np.ndarray) -> tuple[dict[str, np.ndarray], dict]:

@@ -40,6 +40,7 @@ class LeastMeanSquares(Fitter):
     checkpoint_every: int = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by least mean squares"
+    computed_by_host: ClassVar[bool] = False
 
     def check(self) -> None:
         self.require_at_least_one("epochs", "batch_size")
@@ -59,6 +60,9 @@ class LeastMeanSquares(Fitter):
         return (
             weights | sums | {"waiting": np.zeros((0, features), np.float32), "waiting_for": np.zeros((0, 3), np.int32)}
         )
+
+    def sums_size(self, features: int, vocab_size: int) -> int:
+        return (4 + 8) * vocab_size * (features + 1)
 
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
         """Updates W_out with sentences, once a time step, up to the step in which a sentence of the next window begins."""

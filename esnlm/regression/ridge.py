@@ -53,6 +53,9 @@ class Ridge(Fitter):
             "counts": np.zeros(vocab_size),
         }
 
+    def sums_size(self, features: int, vocab_size: int) -> int:
+        return 8 * (features * features + vocab_size * features + vocab_size)
+
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
         """Adds tokens to the sums, in one update."""
         features, rows, targets = np.asarray(window.features), np.concatenate(window.rows), window.targets
@@ -155,6 +158,11 @@ class Spectrum(NamedTuple):
             InputError: the normal equations have no inverse in float64.
         """
         found = self.values + regularization * self.values.sum() / len(self.values)
+        require(
+            not self.values[-1] <= 0,
+            "training.kind is ridge: all states are equal, so that they tell nothing of the next token; look at leak_max, input_scale and"
+            " spectral_radius of model.reservoir",
+        )
         if not found[0] > len(found) * np.finfo(np.float64).eps * found[-1]:
             raise InputError(
                 f"training.regularizations: at {regularization:g} the normal equations are singular, since states depend on each"

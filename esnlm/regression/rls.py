@@ -25,6 +25,8 @@ from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut, calibrate, linear_scores
 from esnlm.regression.sums import add_by_target
 
+SMALLEST_FADED = 1e-100  # of what float64 holds, which goes down to 1e-308
+
 
 @dataclass(frozen=True)
 class RecursiveLeastSquares(Fitter):
@@ -52,6 +54,9 @@ class RecursiveLeastSquares(Fitter):
         """Returns {"p": P(0) (F + 1, F + 1), "z": Z(0) = 0 (V, F + 1)}."""
         return {"p": np.eye(features + 1) / self.delta, "z": np.zeros((vocab_size, features + 1))}
 
+    def sums_size(self, features: int, vocab_size: int) -> int:
+        return 8 * (features + 1) * (features + 1 + vocab_size)
+
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:
         """Takes tokens into P and Z in their order, one update a block. The last block may be smaller.
 
@@ -63,14 +68,19 @@ class RecursiveLeastSquares(Fitter):
         if self.forgetting < 1:  # P grows by f^-k before it shrinks: not so far that digits are lost
             size = min(size, max(1, int(np.log(0.5) / np.log(self.forgetting))))
         starts = range(0, len(targets), size)
+        z, faded = accumulators["z"], 1.0  # Z is faded * z: to scale all of z in each block would take longest
         for first in starts:
             x = features[rows[first : first + size]].astype(np.float64)
             x = np.hstack([x, np.ones((len(x), 1))])  # (k, F + 1)
             weights = self.forgetting ** np.arange(len(x) - 1, -1, -1.0)  # D (k,)
             accumulators["p"] = _shrink(accumulators["p"] / self.forgetting ** len(x), x, weights)
-            if self.forgetting < 1:
-                accumulators["z"] *= self.forgetting ** len(x)
-            add_by_target(accumulators["z"], x * weights[:, None], targets[first : first + size])
+            faded *= self.forgetting ** len(x)
+            if faded < SMALLEST_FADED:
+                z *= faded
+                faded = 1.0
+            add_by_target(z, x * (weights / faded)[:, None], targets[first : first + size])
+        if faded < 1:
+            z *= faded
         return len(starts)
 
     def solve(

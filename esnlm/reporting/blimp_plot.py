@@ -81,6 +81,6 @@ def plot(result: dict) -> tuple[bytes | None, str | None]:
     axes.spines[:].set_visible(False)
     title = f"{result['run']}, step {result['step']}, {result['scoring']['name']} scoring"
     title = f"{'BLiMP' if result['anchors'] else 'Minimal pairs'}: {title}"
-    figure.suptitle(title, x=0.02, ha="left", color=INK, parse_math=False)
+    figure.suptitle(title, x=0.02, ha="left", color=INK)
     figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=INK, handletextpad=0.3)
     return plots.png(figure), None

@@ -84,9 +84,11 @@ def _checked(path: str | Path, result: Any) -> dict:
         raise InputError(f"{path}: not a report of minimal pairs")
     if result.get("format_version") != FORMAT_VERSION:
         version = result.get("format_version")
-        raise InputError(f"{path}: format version {version}, this library reads {FORMAT_VERSION}: score the run again")
+        raise InputError(
+            f"{path}: format version {version}, this library reads {FORMAT_VERSION}: score the run again with --overwrite"
+        )
     if result.get("sha256") != seal(result) or not _is_complete(result):
-        raise InputError(f"{path}: damaged, not as it was written: score the run again")
+        raise InputError(f"{path}: damaged, not as it was written: score the run again with --overwrite")
     return result
 
 

@@ -54,7 +54,7 @@ def plot_loss(directory: RunDirectory, references: dict[str, float]) -> str:
     if training[:, 1].max() > 1000:  # a run that diverged
         axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.legend(frameon=False, loc="upper right")
+    axes.legend(frameon=False, loc="best")
     file = directory.plots / "loss.png"
     plots.save_png(figure, file)
     return str(file)

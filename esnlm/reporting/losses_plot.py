@@ -1,5 +1,6 @@
 """The losses of several runs in one picture: by words read, and by minutes of training."""
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -11,8 +12,8 @@ from esnlm.errors import InputError, require
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.reporting.run_groups import group_by_seed, identify, machine, name_group, tell_apart
-from esnlm.reporting.run_notes import of_different_tokenizers
+from esnlm.reporting.run_groups import group_by_seed, identify, name_group, tell_apart
+from esnlm.reporting.run_notes import devices_of, of_different_tokenizers, on_different_sentences
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))  # of the first runs, and of those that share a colour with an earlier one
-# [ours] nats: the picture is not made as high as a run whose last loss is higher than this, so that the others can be told apart.
+# [ours] nats: the picture is not made as high as a last loss that is higher than this, so that the others can be told apart.
 FAR = 30.0
 ABOVE = 1.5  # nats above the worst last loss up to which the picture goes: the first updates are far higher
 LETTER = 0.085  # inches: what a letter of the legend takes, rather too much than too little
@@ -35,15 +36,15 @@ class Curves(NamedTuple):
     validation: dict[str, np.ndarray]  # by axis: (m, 2)
 
     @property
-    def last(self) -> float:
-        """The last training loss."""
-        return float(self.training["tokens"][-1, 1])
+    def last(self) -> list[float]:
+        """The last training loss and, where there is one, the last validation loss."""
+        return [float(losses["tokens"][-1, 1]) for losses in self if len(losses["tokens"])]
 
 
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite: bool = False) -> str:
     """Draws the training and the validation losses of runs, by words read and by minutes of training.
 
-    Minutes are those of training with its compilation: validation, checkpoints and pauses are left out. They compare models only where the
+    Minutes are those of training with its compilation and its checkpoints: validation and pauses are left out. They compare models only where the
     runs had the same machine, and the same share of it. There are none where two runs had devices of different kinds.
 
     Args:
@@ -68,7 +69,7 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     curves = {found["run"]: read_curves(run) for found, run in zip(rows, runs, strict=True)}
     groups = group_by_seed(rows, runs) if seeds else [[found] for found in rows]
     read = "words" if all("words" in each.training for each in curves.values()) else "tokens"
-    devices = _devices(rows)
+    devices = devices_of(found for found in rows if found["summary"] is not None)
     shown = [read] if len(devices) > 1 else [read, "minutes"]
     width, (lowest, highest) = 1.5 + 4.75 * len(shown), _limits(curves.values())
     made = plots.figure(width, 4.6, columns=len(shown), sharey=True)
@@ -87,11 +88,16 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     columns = max(1, int(width / (0.6 + LETTER * max(map(len, labels)))))
     style: dict[str, Any] = {"ncols": min(3, columns), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(handles, labels, loc="outside lower center", **style)
-    of_tokenizers = of_different_tokenizers(rows)
-    title = "\n".join(["lines: training. dots: validation", *of_tokenizers])  # a picture is passed on without our lines
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10, color=INK)
+    notes = [
+        *of_different_tokenizers(rows),
+        *on_different_sentences(found for found in rows if found["summary"] is not None),
+    ]
+    # A picture is passed on without our lines.
+    title = [
+        line for note in ["lines: training. dots: validation", *notes] for line in textwrap.wrap(note, int(13 * width))
+    ]
+    figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
-    notes = [*of_tokenizers]
     if len(devices) > 1:
         notes += [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
     elif len(rows) > 1 and any(found["summary"] is None for found in rows):
@@ -119,7 +125,7 @@ def read_curves(run: Path) -> Curves:
         if goes_on:  # It may have written half of its last line.
             text = text[: text.rfind(b"\n") + 1]
         lines = [parse_json(line) for line in text.splitlines()]
-        # A readout that is solved for has its one loss in a line without words and speed: those of the line before are as true.
+        # A readout that is solved for has its one loss in a line without words: those of the line before are as true.
         logged = list(accumulate((line for line in lines if "tokens" in line), lambda before, line: before | line))
         places = {"tokens": {line["step"]: line["tokens"] / 1e6 for line in logged}}
         places["minutes"] = {line["step"]: line["tokens"] / line["tokens_per_second"] / 60 for line in logged}
@@ -133,18 +139,12 @@ def read_curves(run: Path) -> Curves:
     return Curves({axis: averaged(found) for axis, found in training.items()}, validation)
 
 
-def _devices(rows: Iterable[dict]) -> list[str]:
-    """Returns the devices of finished runs, each once. Where a run is not finished, its device is not known."""
-    devices = [found["summary"].get("device") for found in rows if found["summary"] is not None]
-    return list(dict.fromkeys(machine(device) for device in devices if isinstance(device, dict)))
-
-
 def _label(group: Sequence[dict], curves: Sequence[Curves], highest: float) -> str:
     """Returns the name of a run, or of runs of several seeds, in the legend, and what does not show in the picture."""
     label = name_group(group)
     if any(found["summary"] is None for found in group):
         label += ", not finished"
-    above = [each.last for each in curves if each.last > highest]
+    above = [last for each in curves for last in each.last if last > highest]
     return label + (f", above the picture ({', '.join(f'{last:.3g}' for last in above)})" if above else "")
 
 
@@ -188,5 +188,7 @@ def _limits(curves: Iterable[Curves]) -> tuple[float, float]:
     """
     found = list(curves)
     every = np.concatenate([nll for each in found for nll in (each.training["tokens"], each.validation["tokens"])])
-    last = max((each.last for each in found if each.last <= FAR), default=max(each.last for each in found))
+    of_training = [each.last[0] for each in found]
+    near = [end for each in found if each.last[0] <= FAR for end in each.last if end <= FAR]
+    last = max(near or of_training)
     return float(every[:, 1].min()) - 0.1, float(min(last + ABOVE, every[:, 1].max() + 0.1))

@@ -50,9 +50,19 @@ def figure(
 
 def png(figure: "Figure") -> bytes:
     """Returns the figure as the content of a PNG file."""
+    _take_as_written(figure)
     content = io.BytesIO()
     figure.savefig(content, dpi=DPI, format="png")
     return content.getvalue()
+
+
+def _take_as_written(figure: "Figure") -> None:
+    """Keeps Matplotlib from reading what stands between two $ of a name as mathematics. Numbers on a logarithmic axis are."""
+    from matplotlib.text import Text
+
+    of_axes = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}
+    for text in set(figure.findobj(Text)) - of_axes:
+        text.set_parse_math(False)
 
 
 def save_png(figure: "Figure", path: Path) -> None:

@@ -166,6 +166,12 @@ def name_group(group: Sequence[dict]) -> str:
     return f"{names[0]} and {counted(len(names) - 1, 'more seed')}"
 
 
+def devices_in(summary: Mapping[str, Any]) -> list[str]:
+    """Returns the devices that a run was trained on, in their order: more than one where it was resumed on another one."""
+    devices = [*summary.get("earlier_devices", []), summary.get("device")]
+    return [machine(device) for device in devices if isinstance(device, dict)]
+
+
 def machine(device: Mapping[str, Any]) -> str:
     """Returns the device of a summary as a text.
 

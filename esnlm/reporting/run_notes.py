@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from esnlm.evaluation.statistics import LEVEL
-from esnlm.reporting.run_groups import name_group
+from esnlm.reporting.run_groups import devices_in, name_group
 
 SEEDS_NOTE = "a ± b: the mean over runs that differ in their seed, and their standard deviation (n - 1)"
 INTERVAL_NOTE = f"{LEVEL:.0%}: of one run, other sentences of the same kind; of several runs, other seeds (Student's t)"
@@ -25,7 +25,8 @@ def notes_on(groups: Sequence[list[dict]], losses: bool = True) -> list[str]:
     lines += [*_diverged(groups), *_on_different_pairs(rows), *_by_different_conventions(groups)]
     lines += [*_of_other_steps(rows), *_of_other_configurations(rows)]
     if losses:
-        lines += [*of_different_tokenizers(rows), *_on_different_sentences(rows), *_continued(rows)]
+        lines += [*of_different_tokenizers(rows), *on_different_sentences(rows), *_on_different_devices(rows)]
+        lines += [*_continued(rows), *_changed(rows)]
         lines += [*_of_unfinished_epochs(rows), *_of_missing_reports(groups)]
     return lines
 
@@ -111,7 +112,7 @@ def of_different_tokenizers(rows: Iterable[dict]) -> list[str]:
     return ["the runs are of different tokenizers: only bits per byte and nats per word compare their losses"]
 
 
-def _on_different_sentences(rows: Iterable[dict]) -> list[str]:
+def on_different_sentences(rows: Iterable[dict]) -> list[str]:
     """Returns a line where not all runs were validated on the same sentences of a text, by how long their words are.
 
     That is so where their texts differ, and also where their tokenizers do: a sentence may be too short for one of them only. Bits per
@@ -132,6 +133,19 @@ def _on_different_sentences(rows: Iterable[dict]) -> list[str]:
     ]
 
 
+def _on_different_devices(rows: Iterable[dict]) -> list[str]:
+    """Returns a line where runs had different devices, so that their times compare these and not the models."""
+    devices = devices_of(rows)
+    if len(devices) < 2:
+        return []
+    return [f"the runs had different devices, {' and '.join(devices)}: minutes and tokens/s do not compare the models"]
+
+
+def devices_of(rows: Iterable[dict]) -> list[str]:
+    """Returns the devices of finished runs, each once: of a run that went from one device to another, both."""
+    return list(dict.fromkeys(device for row in rows for device in devices_in(row["summary"])))
+
+
 def _is_positive(figure: object) -> bool:
     return isinstance(figure, int | float) and 0 < figure < np.inf
 
@@ -140,6 +154,15 @@ def _continued(rows: Iterable[dict]) -> list[str]:
     """Returns a line for each run that goes on from another one: its words are not all that its arrays have seen."""
     return [
         f"{row['run']} goes on from {row['parent']}: its words are those since then" for row in rows if row["parent"]
+    ]
+
+
+def _changed(rows: Iterable[dict]) -> list[str]:
+    """Returns a line for each run whose settings were changed under way (--allow-change): the figures of its row are of both."""
+    return [
+        f"{row['run']}: its settings were changed under way, {', then '.join(changes)}"
+        for row in rows
+        if (changes := row["summary"].get("changes"))
     ]
 
 

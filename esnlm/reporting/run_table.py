@@ -285,9 +285,11 @@ def _csv(groups: list[list[dict]]) -> str:
         header += [column.title, f"{column.title}, sd"]
     lines = []
     for group in groups:
-        line = [name_group(group), group[0]["model"], len(group)]
+        line, without_mean = [name_group(group), group[0]["model"], len(group)], scored_differently(group)
         for column in columns:
-            line += _mean_and_deviation([column.of(row) for row in group])
+            line += (
+                [None, None] if column.title in without_mean else _mean_and_deviation([column.of(row) for row in group])
+            )
         lines.append(line)
     return csv_table(header, lines)
 

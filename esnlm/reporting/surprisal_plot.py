@@ -45,7 +45,7 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
             axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
             axis.text(middle, height + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
             style = {"family": "monospace", "fontsize": 10, "color": INK if word != END else END_BAR}
-            axis.text(middle, -0.05 * top, word, ha="center", va="top", parse_math=False, **style)
+            axis.text(middle, -0.05 * top, word, ha="center", va="top", **style)
         axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])
         axis.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
         axis.set_axisbelow(True)
@@ -53,7 +53,7 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
         axis.spines["bottom"].set_color(FAINT)
         axis.tick_params(length=0, labelsize=8, labelcolor=INK)
         axis.set_ylabel(unit, fontsize=8, color=INK)
-    figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK, parse_math=False)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK)
     drawn = sum(map(len, shown))
     note = None if drawn == len(words) else f"the first {drawn:,} of {len(words):,} {by}s are drawn"
     with warnings.catch_warnings():

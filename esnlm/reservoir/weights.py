@@ -209,6 +209,20 @@ class ReservoirConfig:
         must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
         must(self.layers >= 1, "layers", "it must be at least 1")
 
+    def check_new(self, field: str) -> None:
+        """Raises InputError for settings under which no unit moves, or which nothing reads."""
+
+        def must(condition: bool, name: str, rule: str) -> None:
+            require(condition, f"{field}.{name} is {getattr(self, name)}: {rule}")
+
+        must(self.leak_max > 0, "leak_max", "at 0 no unit ever moves; give a number above 0")
+        for name, default in (("leak_min", 0), ("leak_max", 1)):
+            line = f"in continuous time step / time_constant is the leak; leave {field}.continuous or {name} out"
+            must(self.continuous is None or getattr(self, name) == default, name, line)
+        is_read = self.update_rule == "euler_state" or self.diffusion == ReservoirConfig.diffusion
+        line = f"{field}.update_rule {self.update_rule} does not read it; leave it out, or choose euler_state"
+        must(is_read, "diffusion", line)
+
 
 def _check_numbers(field: str, topology: Topology) -> None:
     """Raises InputError where a topology that was made in Python has a setting that is no number, or no whole one.

@@ -166,9 +166,19 @@ def prune(checkpoints: Path, keep: int = 2, spared: int | None = None) -> None:
 
 
 def metadata(folder: Path) -> dict[str, Any]:
-    """Returns the metadata of a checkpoint, not verified, or {} where there is none."""
+    """Returns the metadata of a checkpoint, not verified, or {} where there is none.
+
+    Raises:
+        InputError: It is no JSON object.
+    """
     file = Path(folder) / METADATA
-    return json.loads(file.read_bytes()) if file.exists() else {}
+    try:
+        found = parse_json(file.read_bytes()) if file.exists() else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"{file}: damaged; restore it from a copy of the run")
+    return found
 
 
 def digest(arrays: Arrays) -> str:

@@ -132,7 +132,8 @@ class Progress:
         self.terminal = is_terminal(sys.stderr)
         self._spell_speed = spell_speed or (lambda speed: f"{speed:,.0f} {unit}/s")
         self._recent = RecentSpeed()
-        self._aside = 0.0  # seconds of what comes again
+        self._skipped = 0.0  # seconds in `aside`
+        self._recurring = 0.0  # of these, what comes again
 
     def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
         """Shows the line if it is due.
@@ -152,7 +153,7 @@ class Progress:
         if not final and now - self.printed < due:
             return
         self.printed = now
-        mean = (done - self.first) / max(now - self.began, 1e-9)
+        mean = (done - self.first) / max(now - self.began - self._skipped, 1e-9)
         speed = mean if final else self._recent.speed(mean)
         left = f"{clock(self._seconds_left(done, speed))} left"
         parts = [text, self._spell_speed(speed), left]
@@ -173,11 +174,12 @@ class Progress:
         yield
         spent = time.monotonic() - since
         self._recent.skip(spent)
-        self._aside += spent if recurs else 0
+        self._skipped += spent
+        self._recurring += spent if recurs else 0
 
     def _seconds_left(self, done: int, speed: float) -> float:
         rest = self.total - done
-        aside = self._aside / (done - self.first) if done > self.first else 0.0
+        aside = self._recurring / (done - self.first) if done > self.first else 0.0
         return rest / speed + aside * rest if speed else 0.0
 
 

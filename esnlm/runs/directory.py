@@ -129,7 +129,7 @@ class RunDirectory:
         if not group.writes():
             yield
             return
-        begun = self.config.exists()
+        begun = any(each.exists() for each in (self.config, self.checkpoints, self.sums))
         self.claim()
         try:
             yield

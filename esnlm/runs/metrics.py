@@ -69,6 +69,15 @@ class Metrics:
             tell(values)
 
 
+def validation_at(file: Path, step: int) -> float | None:
+    """Returns the NLL of the validation after a step, in nats per token; None where there is none, or it is not finite."""
+    for line in reversed(file.read_text(errors="replace").splitlines() if file.exists() else []):
+        if _order(line) == (step, True):
+            nll = parse_json(line)["val_nll"]
+            return nll if isinstance(nll, float) else None
+    return None
+
+
 def _order(line: str) -> tuple[float, bool]:
     """Returns what sorts a line: its step, and whether it is of a validation, which comes after the updates."""
     try:

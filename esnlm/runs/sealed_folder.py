@@ -72,6 +72,8 @@ def _find_difference(folder: Path) -> str | None:
 
 def _walk(folder: Path | str, prefix: str = "") -> Iterator[tuple[str, int]]:
     for entry in os.scandir(folder):
+        if entry.name == ".DS_Store" or entry.name.startswith("._"):
+            continue  # macOS leaves these in folders that somebody looks at. Nothing here opens them.
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, f"{prefix}{entry.name}/")
         else:

@@ -52,7 +52,7 @@ def plot_dots(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
         panel.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
         panel.set_axisbelow(True)
     axes[0, 0].set_yticks(range(len(rows)), rows, fontsize=9, parse_math=False)
-    figure.suptitle(f"{grid.title}: {describe(cells)}", x=0.02, ha="left", color=INK, parse_math=False)
+    figure.suptitle(f"{grid.title}: {describe(cells)}", x=0.02, ha="left", color=INK)
     if key is not None and values:
         for value in values:
             label = f"{short_names([key])[key].replace('_', ' ')} {value:.10g}"

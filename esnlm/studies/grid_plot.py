@@ -63,7 +63,7 @@ def plot_grid(grid: Grid, cells: list[dict[str, Any]]) -> bytes | None:
     shown = {
         label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.suptitle(f"{grid.title}: {describe(cells)}", x=0.02, ha="left", color=INK, parse_math=False)
+    figure.suptitle(f"{grid.title}: {describe(cells)}", x=0.02, ha="left", color=INK)
     style: dict[str, Any] = {"ncols": 2 * len(panels), "frameon": False, "fontsize": 9, "labelcolor": INK}
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", **style)
     return plots.png(figure)

@@ -57,7 +57,7 @@ def plot_search(search: Search, trials: Sequence[Trial]) -> bytes | None:
         for axes in all_axes[:panels]:
             axes.set_yscale("log")
     title = f"{search.title}: {counted(len(shown), 'finished trial')}, the best is {search.directory(best.number).name}"
-    figure.suptitle(title, x=0.02, ha="left", color=INK, parse_math=False)
+    figure.suptitle(title, x=0.02, ha="left", color=INK)
     return plots.png(figure)
 
 

@@ -61,7 +61,9 @@ class EndToEndUpdates(Updates):
     def run(
         self, params: dict, optimizer_state: optax.OptState, first: int, last: int
     ) -> tuple[dict, optax.OptState, CallResult]:
-        losses, applied = [jnp.float32(0)] * len(self.window), [jnp.bool(False)] * len(self.window)
+        # Windows differ in their updates, and each size compiles: a power of two has few.
+        size = 1 << (len(self.window) - 1).bit_length()
+        losses, applied = [jnp.float32(0)] * size, [jnp.bool(False)] * size
         record = update.nothing_nonfinite(params)
         for u in range(first, last):
             whole = batches.read_sentences(self.store, self.window[u])

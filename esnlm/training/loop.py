@@ -65,7 +65,7 @@ def open_training(experiment: Experiment, corpus: Corpus, directory: RunDirector
     moments = initial.get("optimizer")
     if experiment.parent.keep_optimizer:
         moments = moments or {}  # of an imported model
-    return model, open_state(model.params, optimizer, directory, training.keep_checkpoints, placement, moments)
+    return model, open_state(model.params, optimizer, directory, training, placement, moments)
 
 
 def train(
@@ -77,7 +77,7 @@ def train(
     directory: RunDirectory,
     interruption: Interruption,
     profile: Profile,
-) -> Likelihood | None:
+) -> tuple[Likelihood | None, bool]:
     """Trains what is left of a run: by gradients, or by one of the regressions.
 
     Args:
@@ -87,7 +87,8 @@ def train(
         profile: traces some of the updates; a regression has none.
 
     Returns:
-        The last validation; None where it was interrupted, or where there is no validation text.
+        (validation, ended): the last validation, None where it was interrupted or there is no validation text, and whether the run
+        came to its end, the last validation included.
     """
     training, compute = experiment.training, experiment.compute
     detail(f"computing on {jax.devices()[0].device_kind}: {_spell(compute)}")
@@ -112,11 +113,11 @@ def train(
         chunk_tokens=compute.chunk_tokens,
     ).run(state, metrics, directory, interruption)
     if interruption:
-        return None
+        return None, False
     params = state.params if placement is None else placement.place(state.params)
     validation = _validate(experiment, ready, stream, params, corpus.validation, interruption)
     _log_validation(metrics, state.step, training.epochs, validation)
-    return validation
+    return validation, _is_measured(validation, corpus)
 
 
 def _spell(compute: ComputeConfig) -> str:
@@ -134,8 +135,8 @@ def _train_by_gradients(
     directory: RunDirectory,
     interruption: Interruption,
     profile: Profile,
-) -> Likelihood | None:
-    """Runs the updates that are left, and returns the last validation, as `train` does."""
+) -> tuple[Likelihood | None, bool]:
+    """Runs the updates that are left, and returns the last validation and whether the run came to its end, as `train` does."""
     text, window_tokens = corpus.train, experiment.compute.window_tokens
     assert window_tokens is not None  # `resolve` has chosen it for the device.
     stop_on_nonfinite = training.on_nonfinite == "stop"
@@ -188,10 +189,11 @@ def _train_by_gradients(
     stopped = stop_on_nonfinite and state.skipped > 0
     if stopped or schedule.validates(state.step):
         validation = validate()
-        if interruption:
-            return validation
-        if take_up(validation) or stopped:
-            return validation
+        if not _is_measured(validation, corpus):
+            return None, False
+        ends = take_up(validation) or stopped or state.step == schedule.updates
+        if ends or interruption:
+            return validation, ends
 
     predictions = sum(int(epoch.predictions.sum()) for epoch in epochs)
     usage = usage_of(experiment, corpus.tokenizer.vocab_size)
@@ -233,17 +235,18 @@ def _train_by_gradients(
         if call.checkpoint or interrupted or stopped:
             save_state(trimmed(), directory, training.keep_checkpoints, call.permanent)
         if interrupted:
-            return None
+            return None, False
 
         # 6. Validation, every so many updates and at the end of each epoch, or of a run that stops here.
         if call.validate or stopped:
             with log.paused(recurs=True):
                 validation = validate()
-            if interruption:
-                return validation
-            if take_up(validation) or stopped:
-                return validation
-    return validation
+            if not _is_measured(validation, corpus):
+                return None, False
+            ends = take_up(validation) or stopped or state.step == schedule.updates
+            if ends or interruption:  # which a listener may have asked for, when it was told of the validation
+                return validation, ends
+    return validation, True
 
 
 def _first_call(updates: Updates, state: State, call: Call) -> tuple[dict, Any, CallResult]:
@@ -336,6 +339,11 @@ def _validate(
 
     readout = model.readout_arrays(params)
     return likelihood.of_model(stream, readout, store, experiment.compute, on_progress)
+
+
+def _is_measured(validation: Likelihood | None, corpus: Corpus) -> bool:
+    """Tells whether a validation came to its end, and was not interrupted."""
+    return validation is not None or corpus.validation is None
 
 
 def _log_validation(metrics: Metrics, step: int, epoch: int, validation: Likelihood | None) -> None:

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -66,8 +67,7 @@ def show(experiment: Experiment, on: str | None = None) -> int:
             "memory": _describe(needed, fit.name),
             **({} if shape.devices == 1 else {"memory of each": _describe(each, fit.name)}),
             "disk": _disk(needed, fit),
-            "time at best": f"{clock(flops(experiment) / matmul_speed(compute.precision))} on this"
-            f" {jax.default_backend()}, by the speed of its matrix products alone; expect half as much again",
+            "time at best": _time(experiment, compute.precision),
             "compilation": _compilation(experiment),
         }
     else:
@@ -174,6 +174,15 @@ def _describe(needed: Memory, optimizer: str) -> str:
     )
 
 
+def _time(experiment: Experiment, precision: str) -> str:
+    """Returns how long the matrix products of a training take here."""
+    training, where, speed = experiment.training, f"this {jax.default_backend()}", matmul_speed(precision)
+    if isinstance(training, Fitter) and training.computed_by_host:
+        where, speed = "this host, in float64", host_speed()
+    what = "by the speed of its matrix products alone; expect half as much again"
+    return f"{clock(flops(experiment) / speed)} on {where}, {what}"
+
+
 def _disk(needed: Memory, fit: "_Fit") -> str:
     return (
         f"{_bytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
@@ -277,16 +286,27 @@ def flops(experiment: Experiment) -> int:
 
 @cache
 def matmul_speed(precision: str) -> float:
-    """Returns the floating-point operations per second of one matrix product, the best of five."""
+    """Returns the floating-point operations per second of one matrix product on JAX's device, the best of five."""
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1024, 1024)), jnp.float32)
     multiply = jax.jit(lambda x: matmul(x, x, (1, 1), precision))
     multiply(x).block_until_ready()
+    return 2 * 1024**3 / _least_seconds(lambda: multiply(x).block_until_ready())
+
+
+@cache
+def host_speed() -> float:
+    """Returns the floating-point operations per second of one matrix product in float64 by NumPy, the best of five."""
+    x = np.random.default_rng(0).normal(size=(1024, 1024))
+    return 2 * 1024**3 / _least_seconds(lambda: x @ x)
+
+
+def _least_seconds(work: Callable[[], object]) -> float:
     times = []
     for _ in range(5):
         began = time.perf_counter()
-        multiply(x).block_until_ready()
+        work()
         times.append(time.perf_counter() - began)
-    return 2 * 1024**3 / min(times)
+    return min(times)
 
 
 class _Fit(NamedTuple):
@@ -306,7 +326,8 @@ def _fit(experiment: Experiment, vocab_size: int, platform: str) -> _Fit:
         memory = _sums(training, model, vocab_size)
         if platform != "cpu":
             memory = training.memory_on_device(model.feature_size, vocab_size)
-        return _Fit(training.kind, memory, 1, 4 * trainable)
+        # Its sums, and at the end its readout; the old ones go when the new ones are there.
+        return _Fit(training.kind, memory, 2, training.sums_size(model.feature_size, vocab_size) + 4 * trainable)
     return _gradient_fit(training, trainable)
 
 
@@ -321,8 +342,7 @@ def _gradient_fit(training: TrainingConfig, trainable: int) -> _Fit:
     params = jax.ShapeDtypeStruct((trainable,), jnp.float32)
     state = jax.tree.leaves(jax.eval_shape(make_optimizer(training).init, params))
     saved = 4 * (trainable + sum(array.size for array in state if array.ndim))
-    checkpoints = training.keep_checkpoints + len(training.checkpoint_words) + 1 + (training.stop_after is not None)
-    return _Fit(name, saved + 4 * trainable, checkpoints, saved)
+    return _Fit(name, saved + 4 * trainable, training.checkpoints_at_once, saved)
 
 
 def _bytes(size: float) -> str:

@@ -127,7 +127,9 @@ class ReadoutRegression:
         state.step += 1
         state.train_nll_sum, state.train_nll_count = self._sampled_nll(readout, learned)
         state.seconds = time.monotonic() - began
-        metrics.write(step=state.step, tokens=state.tokens, train_nll=state.train_nll, **state.regression)
+        speed = state.tokens / state.seconds  # so that the time on this line has the making of the readout, too
+        figures = {"train_nll": state.train_nll, "tokens_per_second": speed} | state.regression
+        metrics.write(step=state.step, tokens=state.tokens, **figures)
         state.metrics_sha256 = metrics.sha256
         state.note_memory()
         save_state(state, directory, keep=1, permanent=False)
@@ -212,6 +214,11 @@ class ReadoutRegression:
         """Computes the features of sentences, by number; the next call overwrites them."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
+        require(
+            bool(jax.numpy.isfinite(features).all()),
+            f"training.kind is {self.fitter.kind}: the states of some sentences are not finite, and it has no answer for them; lower"
+            " model.reservoir.spectral_radius or input_scale, or choose adamw",
+        )
         if group.count() > 1:  # every process fits all of the readout
             features = jax.numpy.asarray(meshes.fetch(features))
         if self.stream.placement is not None and self.stream.placement.units > 1:

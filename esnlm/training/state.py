@@ -13,6 +13,7 @@ import jax
 import optax
 from flax import serialization
 
+from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.errors import InputError
@@ -42,6 +43,7 @@ class Counters:
     unlogged: list[float] = field(default_factory=list)  # batch losses since the last line of metrics
     metrics_sha256: str | None = None  # of the lines of metrics.jsonl so far
     changes: list[str] = field(default_factory=list)  # of the settings since the run was begun
+    devices: list[dict[str, Any]] = field(default_factory=list)  # that it was trained on, in their order
     regression: dict[str, Any] = field(default_factory=dict)  # how the readout was fitted; empty until it is
     best_step: int | None = None  # of the best validation so far, where training.stop_after asks for it
     best_val_nll: float | None = None  # of that validation, in nats per token
@@ -138,7 +140,7 @@ def open_state(
     params: dict[str, Any],
     optimizer: optax.GradientTransformation,
     directory: RunDirectory,
-    keep_checkpoints: int,
+    training: TrainingConfig,
     placement: Placement | None = None,
     moments: dict[str, Any] | None = None,
 ) -> State:
@@ -146,7 +148,7 @@ def open_state(
 
     Args:
         params: the trained arrays as they are before the first update.
-        keep_checkpoints: how many of the newest to keep, beside the permanent ones and the best one.
+        training: says how many checkpoints there will be.
         placement: of the arrays on a mesh of devices; None: there is one device.
         moments: the saved state of the optimizer whose moments a fresh one begins with; None: they begin at 0.
 
@@ -159,7 +161,7 @@ def open_state(
     newest = restore_newest(directory.checkpoints)
     if newest is None:
         size = sum(array.nbytes for array in jax.tree.leaves((params, fresh)))
-        checkpoint.require_free_space(directory.path, size * (keep_checkpoints + 1))
+        checkpoint.require_free_space(directory.path, size * training.checkpoints_at_once)
         if moments is not None:
             fresh = jax.tree.map(jax.numpy.asarray, with_moments(fresh, moments, str(directory.initial)))
         if placement is not None:
@@ -170,7 +172,7 @@ def open_state(
     to_devices = placement.place if placement is not None else partial(jax.tree.map, jax.numpy.asarray)
     counters = counters_of(metadata)
     if group.writes():  # A kill may have cut the last pruning short.
-        checkpoint.prune(directory.checkpoints, keep_checkpoints, counters.get("best_step"))
+        checkpoint.prune(directory.checkpoints, training.keep_checkpoints, counters.get("best_step"))
     average = {"average": arrays["average"]} if "average" in arrays else {}
     optimizer_state = to_devices(serialization.from_state_dict(fresh, arrays["optimizer"] | average))
     params = to_devices(arrays["params"])
@@ -223,6 +225,12 @@ def note_changes(state: State, changes: Sequence[str]) -> None:
         state.changes.append(f"from update {state.step}: {'; '.join(changes)}")
     elif state.changes and not state.changes[-1].endswith(_AS_BEGUN):
         state.changes.append(f"from update {state.step}: {_AS_BEGUN}")
+
+
+def note_device(state: State, device: dict[str, Any]) -> None:
+    """Remembers what a run is trained on from here, so that its summary tells that its time is of several devices."""
+    if state.devices[-1:] != [device]:
+        state.devices.append(device)
 
 
 def warn_of_damage(directory: RunDirectory, step: int) -> None:

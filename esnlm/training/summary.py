@@ -62,7 +62,7 @@ def summarize(
         "total_params": counts.total,
         "total_entries": counts.entries,
         "tokens_per_second": tokens_per_second,
-        "mfu": None if tokens_per_second is None else usage.mfu(tokens_per_second),
+        "mfu": None if tokens_per_second is None or len(state.devices) > 1 else usage.mfu(tokens_per_second),
         "peak_memory_bytes": state.peak_memory_bytes,
         "seconds": state.seconds,
         "precision": experiment.compute.precision,
@@ -91,6 +91,8 @@ def _where_there_is_one(experiment: Experiment, state: State, sentences: int) ->
     training, found = experiment.training, dict[str, Any]()
     if (of_what := epochs_made(training, sentences, state.step)[1]) is not None:
         found["train_nll_of"] = of_what
+    if len(state.devices) > 1:
+        found["earlier_devices"] = state.devices[:-1]
     if state.regression:
         found["regression"] = state.regression
     if isinstance(training, TrainingConfig) and training.stop_after is not None:

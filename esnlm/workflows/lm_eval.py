@@ -18,7 +18,7 @@ from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.atomic import write_files, writing
-from esnlm.runs.console import warn, working
+from esnlm.runs.console import counted, warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.remote.results import uploads_results
@@ -27,7 +27,7 @@ from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
 FORMAT_VERSION = 1
-FEW_TASKS = 20  # up to so many tasks of a group are printed too
+FEW_TASKS = 20  # up to so many tasks of a group are printed too, and so many names of tasks stand in a line
 # The harness's own defaults. Some tasks shuffle their answers as they are loaded.
 SEEDS = {"random": 0, "numpy": 1234, "fewshot": 1234}
 LONGEST_NAME = 100
@@ -56,7 +56,7 @@ def evaluate_with_lm_eval(
         out: the JSON file; None: RUN/evaluation/lm-eval/TASKS.json, with -untrained or -step-N where one was asked for.
         step: the checkpoint of this step; None: the newest.
         untrained: whether to take the model as it was before its first update.
-        num_fewshot: examples before each question; None: as the task says.
+        num_fewshot: examples before each question; None: as the task says. A task that says 0 itself, as BLiMP's do, keeps it.
         limit: documents of a task at most, for a trial.
         add_bos_token: whether BOS stands before contexts that are not empty, too.
         overwrite: whether to replace results of another run, step or task.
@@ -66,7 +66,8 @@ def evaluate_with_lm_eval(
         What was written.
 
     Raises:
-        InputError: lm-evaluation-harness is not installed, or the run, the tasks, the data or the place is not usable.
+        InputError: lm-evaluation-harness is not installed, the run, the tasks, the data or the place is not usable, or
+            `num_fewshot` has no effect.
     """
     require(limit is None or limit >= 1, f"limit is {limit}: it must be at least 1")
     require(num_fewshot is None or num_fewshot >= 0, f"num_fewshot is {num_fewshot}: it must be at least 0")
@@ -98,7 +99,12 @@ def evaluate_with_lm_eval(
         random.seed(SEEDS["random"])
         np.random.seed(SEEDS["numpy"])
         task_dict = load_tasks(tasks, pairs)
+    without = _tasks_without_examples(task_dict["tasks"], num_fewshot)
+    line = f"num_fewshot is {num_fewshot}, which has no effect on {_listed(without)}: the harness keeps the 0 of a task's own file"
+    require(not without or len(without) < len(task_dict["tasks"]), f"{line}; leave --num-fewshot out")
     _require_place(path, asked, overwrite)
+    if without:
+        warn(line)
     model = EsnLM(loaded, add_bos_token=add_bos_token, progress=True)
     for name, task in task_dict["tasks"].items():
         _set_fewshot(task, num_fewshot)
@@ -172,6 +178,16 @@ def _require_place(path: Path, asked: dict, overwrite: bool) -> None:
         )
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _tasks_without_examples(tasks: dict[str, Any], num_fewshot: int | None) -> list[str]:
+    """Returns the names of the tasks that keep their own number of examples, which is 0, where another one is asked for."""
+    return [name for name, task in tasks.items() if num_fewshot and task.get_config("num_fewshot") == 0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {counted(len(names) - FEW_TASKS, 'more task')}" * (len(names) > FEW_TASKS)
+    return ", ".join(names[:FEW_TASKS]) + more
 
 
 def _set_fewshot(task: Any, num_fewshot: int | None) -> None:

@@ -29,8 +29,8 @@ from esnlm.training.interruption import Interruption, interruptible
 from esnlm.training.plan import count_updates
 from esnlm.training.profile import Profile, Span
 from esnlm.training.settings import require_same, require_validation, resolve
-from esnlm.training.state import note_changes, warn_of_damage
-from esnlm.training.summary import summarize
+from esnlm.training.state import note_changes, note_device, warn_of_damage
+from esnlm.training.summary import describe_device, summarize
 
 INTERRUPTED = STOPPED  # the exit status of a run that was stopped and can be resumed
 
@@ -126,6 +126,7 @@ def _train_run(
             frozen_sha256 = checkpoint.metadata(directory.frozen).get("sha256")
             directory.manifest.add(*directory.initial_files, frozen_sha256=frozen_sha256)
     note_changes(state, changes)
+    note_device(state, describe_device())
     profile.warn_if_done(state.step)
     with (
         Metrics(directory.metrics if group.writes() else None, state.step, state.metrics_sha256) as metrics,
@@ -136,8 +137,8 @@ def _train_run(
 
         # 3. Train. From here on there is something to save when the process is asked to stop.
         with interruption.awaited(), profile:
-            validation = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
-        if interruption:
+            validation, ended = loop.train(experiment, corpus, model, state, metrics, directory, interruption, profile)
+        if not ended:
             if group.writes():
                 write_json(directory.summary, {"status": "interrupted", "step": state.step})
             tell(f"stopped at update {state.step} and saved; the same command resumes")

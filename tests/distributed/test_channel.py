@@ -11,7 +11,7 @@ import pytest
 
 from esnlm import background, process
 from esnlm.distributed import channel, group
-from esnlm.distributed.channel import PROCESS_LOST, Channel, ProcessEnded
+from esnlm.distributed.channel import PROCESS_LOST, STOPPED, Channel, ProcessEnded
 from esnlm.errors import InputError
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import write_file
@@ -172,6 +172,17 @@ def test_a_fault_that_a_lost_process_has_caused_is_told_as_what_it_is(first_of_t
     assert process._run(collective) == PROCESS_LOST
     said = capsys.readouterr().err
     assert said.startswith("error: process 1 of 3 was lost: ") and said.count("\n") == 1
+
+
+def test_a_fault_that_a_stopped_process_has_caused_is_a_stop(first_of_three, left, capsys):
+    """One that is asked to stop before the first update is compiled leaves at once, and a sum over all processes fails."""
+    first_of_three[1].fail(STOPPED, "stopped")
+
+    def collective():
+        raise ValueError("Gloo all-reduce failed")
+
+    assert process._run(collective) == STOPPED
+    assert "error" not in capsys.readouterr().err
 
 
 def test_only_process_0_writes_and_speaks(three, monkeypatch, tmp_path, capsys):

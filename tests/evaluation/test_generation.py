@@ -124,7 +124,9 @@ def test_prompts_of_several_lengths_are_continued_as_each_would_be_alone(name):
     prompts = [np.array(ids, np.int32) for ids in ([EOS, 3, 5], [EOS], [EOS, 7, 2, 9, 11], [4, 4])]
     features, readout = sources(name, len(prompts))
     settings = {"length": 6, "temperature": 0, "top_k": None, "seed": 0, "precision": "float32"}
-    together = generate_each(features, readout, prompts, EOS, is_finished=lambda ids: False, **settings)
+    together = generate_each(
+        features, readout, prompts, EOS, numbers=range(4), is_finished=lambda ids: False, **settings
+    )
     for prompt, ids in zip(prompts, together, strict=True):
         features, readout = sources(name, 1)
         (alone,) = generate(features, readout, prompt, EOS, count=1, **settings)
@@ -135,5 +137,7 @@ def test_a_continuation_ends_where_it_is_said_to_be_finished():
     features, readout = sources("esn", 2)
     settings = {"length": 9, "temperature": 3.0, "top_k": None, "seed": 1, "precision": "float32"}
     prompts = [np.array([EOS], np.int32)] * 2
-    found = generate_each(features, readout, prompts, EOS, is_finished=lambda ids: len(ids) == 2, **settings)
+    found = generate_each(
+        features, readout, prompts, EOS, numbers=range(2), is_finished=lambda ids: len(ids) == 2, **settings
+    )
     assert all(len(ids) <= 2 for ids in found) and found[0] != found[1], "each slot has choices of its own"

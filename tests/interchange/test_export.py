@@ -158,6 +158,12 @@ def test_checkpoints_at_word_counts_are_named_as_babylm_names_branches(run, tmp_
     assert np.array_equal(third, same) and not np.array_equal(third, last)
 
 
+def test_a_folder_may_be_named_by_a_text(run, tmp_path):
+    export(str(run), str(tmp_path / "one"))
+    export_all(str(run), str(tmp_path / "all"))
+    assert (tmp_path / "one" / "config.json").exists() and (tmp_path / "all" / "main" / "config.json").exists()
+
+
 # ---- what is refused ----
 
 

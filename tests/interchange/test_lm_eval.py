@@ -137,6 +137,39 @@ def test_sampling_without_a_temperature_is_refused(run):
         EsnLM(run).generate_until(requests(("the", {"do_sample": True, "until": ["."]})))
 
 
+def test_a_request_that_samples_has_the_choices_of_its_number(run, monkeypatch):
+    """Repeats of one context are samples of their own, however few are generated side by side."""
+    from esnlm.interchange import lm_eval as adapter_module
+
+    settings = {"do_sample": True, "temperature": 2.0, "max_gen_toks": 8, "until": []}
+    ask = requests(*[("the", settings)] * 6)
+    together = adapter_module.EsnLM(run).generate_until(ask)
+    monkeypatch.setattr(adapter_module, "SLOTS", 2)
+    assert adapter_module.EsnLM(run).generate_until(ask) == together
+    assert len(set(together)) == 6
+
+
+@pytest.mark.parametrize(
+    "asked, unknown",
+    [
+        ({"num_beams": 10}, "num_beams"),
+        ({"repetition_penalty": 1.3, "no_repeat_ngram_size": 2}, "no_repeat_ngram_size, repetition_penalty"),
+        ({"do_sample": False, "bad_words_ids": [[1]], "top_p": 0.9}, "bad_words_ids"),
+    ],
+)
+def test_a_greedy_task_that_would_choose_other_tokens_is_refused(adapter, asked, unknown):
+    with pytest.raises(InputError) as caught:
+        adapter.generation_settings({"until": ["."], **asked})
+    assert str(caught.value) == f"a task generates with {unknown}: a run knows do_sample, temperature, top_k only"
+
+
+def test_settings_without_effect_are_taken(adapter):
+    greedy = {"do_sample": False, "temperature": 0.7, "top_k": 50, "top_p": 0.9, "num_beams": 1, "min_length": None}
+    assert adapter.generation_settings({"until": ["."], "max_new_tokens": 7, **greedy})["max_gen_toks"] == 7
+    sampled = {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "num_beams": 1, "length_penalty": 0.5}
+    assert adapter.generation_settings({"until": ["."], **sampled})["temperature"] == 0.7
+
+
 def test_a_short_model_generates_as_much_as_it_can_read(run):
     from esnlm.interchange.lm_eval import EsnLM
 

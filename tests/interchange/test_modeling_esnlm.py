@@ -307,6 +307,45 @@ def test_what_is_frozen_is_a_buffer_and_the_rest_learns(name, exported, tmp_path
     assert all(torch.equal(value, again[key]) for key, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_what_the_mask_leaves_out_is_no_target_whatever_token_pads(side, exported):
+    _, _, model, fast = exported("one layer")
+    batch = batch_of(fast, side)
+    expected = model(**batch, labels=batch["input_ids"]).loss.item()
+    ids = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, fast.eos_token_id)
+    assert model(ids, attention_mask=batch["attention_mask"], labels=ids).loss.item() == expected
+
+
+def test_the_size_that_the_vocabulary_has_is_taken_and_no_other(exported):
+    _, _, model, fast = exported("one layer")
+    before = model.config.vocab_size
+    model.resize_token_embeddings(len(fast))
+    model.resize_token_embeddings(len(fast), mean_resizing=False)
+    model.resize_token_embeddings()
+    for size, multiple, asked in (
+        (before + 1, None, f"{before + 1} tokens are asked for"),
+        (before, 1000, f"{before} tokens are asked for, to be padded to a multiple of 1000"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            model.resize_token_embeddings(size, pad_to_multiple_of=multiple)
+        assert str(caught.value) == (
+            f"{asked}: this model has {before}, those of its own tokenizer, and cannot have others; add no token to the"
+            " tokenizer"
+        )
+    assert model.config.vocab_size == before
+
+
+def test_no_token_is_refused_in_one_line(exported):
+    import torch
+
+    _, _, model, _ = exported("one layer")
+    with pytest.raises(ValueError) as caught:
+        model(torch.zeros(1, 0, dtype=torch.long))
+    assert str(caught.value) == (
+        "input_ids has the shape (1, 0): there is no token to read; give one at least, such as BOS"
+    )
+
+
 @pytest.mark.parametrize("name", ["two layers", "ESN+i", *LEARNING])
 @pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
 def test_other_types_are_near(name, kind, exported):

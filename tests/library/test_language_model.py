@@ -1,5 +1,7 @@
 """A language model in the hand is the run that a training makes, and is saved as one."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,16 @@ def test_a_saved_model_is_a_run(tmp_path, ridge):
     assert esnlm.train(loaded.config).step == loaded.step  # it is finished, and nothing is left to do
 
 
+def test_the_run_of_a_model_that_is_gone_has_its_folder(tokenizer, reservoir):
+    run = esnlm.LanguageModel(reservoir, tokenizer, "ridge", regularizations=(1e-4,)).fit(SENTENCES[:40]).run
+    gc.collect()
+    folder = run.directory
+    assert run.unigram() is not None and run.training_store() is not None
+    del run
+    gc.collect()
+    assert not folder.exists()
+
+
 @pytest.mark.slow
 def test_a_reservoir_of_ones_own_is_saved_with_its_matrices(tmp_path, tokenizer, reservoir):
     own = reservoir.replace(w_rec=np.eye(40, k=-1), activation=lambda x: x / (1 + abs(x)))
@@ -128,6 +140,17 @@ def test_what_cannot_be_is_refused_in_one_line(tokenizer, reservoir):
         "model.readout.rank is 3: training.kind rls"
     )
     assert refused(lambda: new(reservoir, tokenizer).fit([])) == "there are no sentences: give at least one"
+    line = "reservoir is 'mine': give one that was made, such as esnlm.Reservoir.draw(512, vocabulary=tokenizer)"
+    assert refused(lambda: new("mine", tokenizer)) == line
+    for readout in (esnlm.Readout("ridge"), None):
+        line = f"readout is {readout}: name its rule, adamw, ridge, rls or lms, with the settings after it, such as"
+        assert refused(lambda: new(reservoir, tokenizer, readout)).startswith(line)  # noqa: B023
+    line = "compute is {'precision': 'float32'}: give an esnlm.compute.ComputeConfig, such as"
+    assert refused(lambda: new(reservoir, tokenizer, compute={"precision": "float32"})).startswith(line)
+    model = new(reservoir, tokenizer)
+    for call in (model.fit, model.log_probs, model.score, model.predict):
+        assert refused(lambda: call(None)) == "sentences is None: give a list of texts"  # noqa: B023
+    assert refused(lambda: model.prefers(None)) == "pairs is None: give [(good, bad), ...]"
 
 
 def test_one_text_is_no_list_of_texts(ridge):
@@ -136,7 +159,7 @@ def test_one_text_is_no_list_of_texts(ridge):
             call("The cats sleep .")
     with pytest.raises(InputError, match="^there are no pairs: give at least one$"):
         ridge.prefers([])
-    for pairs in (["ab", "cd"], [("a", "b", "c")]):
+    for pairs in (["ab", "cd"], [("a", "b", "c")], [None]):
         with pytest.raises(InputError, match=r" is no pair of texts: give \[\(good, bad\), \.\.\.\]$"):
             ridge.prefers(pairs)
 

@@ -202,6 +202,14 @@ def fitted(targets):
         (lambda: esnlm.Readout("lms", epochs=2.5), "readout lms: training.epochs is 2.5: it must be a whole number"),
         (lambda: esnlm.Readout("rls", block=None), "readout rls: training.block is null: it must be a whole number"),
         (lambda: esnlm.Readout("rls", rank=3), "rank is 3: rls makes a readout of full rank; leave it out"),
+        (lambda: esnlm.Readout("adamw", rank=2.0), "rank is 2.0: give a whole number"),
+        (lambda: esnlm.Readout("adamw", rank=0), "rank is 0: it must be at least 1"),
+        (lambda: esnlm.Readout(classes=4.0), "classes is 4.0: give a whole number"),
+        (lambda: esnlm.Readout(classes=0), "classes is 0: it must be at least 1"),
+        (
+            lambda: esnlm.Readout(classes=4).fit(H, IDS.astype(float)),
+            "classes is 4 and targets are float64: give ids as whole numbers, such as y.astype(int)",
+        ),
         (
             lambda: esnlm.Readout("lms", learning_rate=1000.0, epochs=5).fit(H, IDS),
             "the fit diverged: readout lms has weights that are not finite; lower learning_rate",

@@ -315,6 +315,11 @@ def states(inputs, **options):
     [
         (draw(vocabulary=5), "give vocabulary, for tokens, or inputs, for numbers, and not both"),
         (draw(inputs=0), "inputs is 0: it must be at least 1"),
+        (draw(inputs=1.0), "inputs is 1.0: it must be a whole number"),
+        (
+            draw(inputs=None, vocabulary="gpt2"),
+            "vocabulary is 'gpt2': it must be a whole number or a tokenizer, such as esnlm.tokenizer('gpt2')",
+        ),
         (draw(embedding=4), "embedding is 4: only tokens are embedded; leave it out"),
         (draw(leak=1.5), "leak is 1.5: it must lie within 0 .. 1, the lower end first"),
         (draw(leak=(0.9, 0.1)), "leak is (0.9, 0.1): it must lie within 0 .. 1, the lower end first"),
@@ -442,6 +447,10 @@ def test_ids_outside_the_vocabulary_are_refused():
         drawn.states(np.array([3, 12]))
     with pytest.raises(InputError, match=r"^sequence 0 has the shape \(2,\) and the type float64: it must be \(T,\)"):
         drawn.states(np.array([0.5, 1]))
+    with pytest.raises(
+        InputError, match=r"it must be \(T,\) of token ids; give np.array\(ids\) for one sequence, or \[ids\]$"
+    ):
+        drawn.states([3, 1])  # as `tokenizer.encode` returns them
     with pytest.raises(InputError, match="^this reservoir reads tokens: call states$"):
         drawn.run(np.array([1]))
 

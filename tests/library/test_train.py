@@ -68,6 +68,23 @@ def test_what_a_function_raises_is_raised(tmp_path):
         esnlm.train(experiment(tmp_path), [lambda step, metrics: 1 // 0], sentences=SENTENCES)
 
 
+def test_a_function_that_stops_a_run_at_its_last_validation_leaves_a_finished_one(tmp_path):
+    """All is done, so that there is nothing left that the same call could do."""
+    given = {"sentences": SENTENCES[:64], "validation": OTHERS}
+    run = esnlm.train(experiment(tmp_path, epochs=1), [lambda step, metrics: "val_nll" in metrics], **given)
+    summary = RunDirectory(tmp_path / "run").read_summary()
+    assert summary["status"] == "finished" and run.step == summary["step"] == 2
+
+
+def test_a_function_that_stops_a_run_at_a_validation_gets_what_was_validated(tmp_path):
+    given = {"sentences": SENTENCES[:320], "validation": OTHERS}
+    seen = {}
+    stop = [lambda step, metrics: "val_nll" in metrics and seen.update({step: metrics["val_nll"]}) is None]
+    run = esnlm.train(experiment(tmp_path, epochs=1, validate_every=4), stop, **given)
+    assert run.step == 4 and seen == {4: pytest.approx(run.likelihood(OTHERS).nll, rel=1e-5)}
+    assert esnlm.train(experiment(tmp_path, epochs=1, validate_every=4), **given).step == 10
+
+
 @pytest.mark.slow
 def test_a_thread_can_train(tmp_path):
     """Only a main thread can handle signals."""
@@ -126,6 +143,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path):
             {"model": {"reservoir": {"activation": "relo"}}}
         ),
         "validation is given without sentences: give both": lambda: esnlm.train({}, validation=OTHERS),
+        "tokenizer is given without sentences: the data of": lambda: esnlm.train({}, tokenizer="gpt2"),
         "sentences is one text: give a list of texts": lambda: esnlm.train({}, sentences="a text"),
         "sentence 1 is int: give a text": lambda: esnlm.train({}, sentences=["a", 3]),
         f"{store}/train: the run was begun with other sentences; give": lambda: esnlm.train(begun, sentences=OTHERS),

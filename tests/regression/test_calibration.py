@@ -54,6 +54,26 @@ def test_beta_and_gamma_are_the_best_for_held_out_text():
     assert record.nll < nll(0.0, 0.0) - 0.3
 
 
+def test_held_out_text_that_is_all_right_makes_no_log_probability_absurd():
+    """Two classes of which the scores name the right one for each held-out row: the NLL falls as long as beta grows."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2000, 4)).astype(np.float32)
+    y = (x[:, 0] + 0.1 * rng.standard_normal(len(x)) > 0).astype(int)
+    right = np.flatnonzero((x[:200, 0] > 0) == y[:200])[:20]
+    solved = np.linalg.lstsq(np.c_[x[:200], np.ones(200)], np.eye(2)[y[:200]])[0].T  # (2, 5)
+    w, intercept = solved[:, :-1], solved[:, -1]
+    counts = np.bincount(y[:200])
+    found = linear_scores(w, intercept, np.eye(2)[y[:200]].T @ x[:200].astype(np.float64), counts)
+    log_p = np.log(counts / counts.sum())
+    readout, record = calibration.calibrate("calibrated", found, HeldOut(x[right], y[right]), log_p)
+    o = oracle.logits(readout, x[200:].astype(np.float64))
+    fresh = -oracle.log_softmax(o)[np.arange(len(o)), y[200:]].mean()
+    assert fresh < 0.25 < -log_p.mean() and record["beta"] < 100
+    held = oracle.logits(readout, x[right].astype(np.float64))
+    nll = -oracle.log_softmax(held)[np.arange(len(held)), y[right]].mean()
+    assert record["held_out"] == pytest.approx(nll, abs=1e-6), "without the prior"
+
+
 def test_at_one_and_one_it_is_linear_discriminant_analysis():
     """With the total covariance: the difference of two tokens' logits is that of two Gaussian densities and their priors."""
     w, intercept = least_squares(FEATURES, TARGETS, np.zeros(N + 1))

@@ -5,6 +5,7 @@ import pytest
 
 from esnlm.errors import InputError
 from esnlm.regression import ridge
+from esnlm.regression.base import Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.regression.ridge import Ridge
 from tests.regression.regression_problem import TOKENS, N, V, least_squares, problem, window
@@ -95,6 +96,15 @@ def test_a_reduced_rank_is_the_best_of_that_rank(rank, rule):
     fitted = (u[:, :rank] * s[:rank]) @ vt[:rank]
     expected = beta * np.linalg.lstsq(stacked, fitted, rcond=None)[0].T
     np.testing.assert_allclose(readout["a"] @ readout["b"], expected, atol=2e-6 * np.abs(expected).max())
+
+
+def test_states_that_never_change_are_told_as_what_they_are():
+    still = Ridge(regularizations=(1.0,))
+    sums = still.start(N, V)
+    still.accumulate(sums, Window(np.zeros((50, N), np.float32), [np.arange(50)], np.arange(50) % V), "float32")
+    held_out = HeldOut(np.zeros((5, N), np.float32), np.arange(5))
+    with pytest.raises(InputError, match="^training.kind is ridge: all states are equal, so that they tell nothing"):
+        still.solve(sums, None, held_out, np.full(V, -np.log(V)))
 
 
 def test_a_rank_that_is_full_changes_nothing():

@@ -21,9 +21,11 @@ def taken_in(config, features, targets):
     return sums
 
 
+@pytest.mark.parametrize("smallest", [1e-100, 0.5])
 @pytest.mark.parametrize("block", [3, 64, 1000])
 @pytest.mark.parametrize("forgetting", [1.0, 0.99, 0.95])
-def test_it_is_the_weighted_least_squares_solution(forgetting, block):
+def test_it_is_the_weighted_least_squares_solution(forgetting, block, smallest, monkeypatch):
+    monkeypatch.setattr(rls, "SMALLEST_FADED", smallest)
     features, targets = problem()
     delta = 0.1
     found = rls.solution(

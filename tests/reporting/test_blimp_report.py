@@ -148,7 +148,7 @@ def test_what_is_no_report_is_refused(tmp_path):
         ("[]", "not a report of minimal pairs"),
         (
             json.dumps({"format": "esnlm minimal pairs", "format_version": 9}),
-            "format version 9, this library reads 1: score the run again",
+            "format version 9, this library reads 1: score the run again with --overwrite",
         ),
     ]:
         if content is not None:
@@ -170,7 +170,7 @@ def test_a_report_with_another_figure_is_refused(tmp_path):
     path.write_text(path.read_text().replace('"accuracy": 50.0', '"accuracy": 90.0'))
     with pytest.raises(InputError) as error:
         blimp_report.read(path)
-    assert str(error.value) == f"{path}: damaged, not as it was written: score the run again"
+    assert str(error.value) == f"{path}: damaged, not as it was written: score the run again with --overwrite"
 
 
 def test_names_are_shown_as_words():

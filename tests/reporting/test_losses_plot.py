@@ -97,6 +97,29 @@ def test_a_run_that_has_diverged_is_named_and_hides_no_other(make_logged, figure
     assert figure[1].axes[0].get_ylim()[1] > 1e6, "alone it is drawn"
 
 
+def validated(run, nll):
+    """The run with another NLL of its validation."""
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"val_nll": 5.5', f'"val_nll": {nll}'))
+    return run
+
+
+def test_an_overfitted_run_shows_its_validation(make_logged, figure, tmp_path):
+    """It lies far above its training loss, and without it the run would look best."""
+    runs = [make_logged("fine", losses=(8.0, 5.2)), validated(make_logged("over", losses=(8.0, 1.5)), 8.2)]
+    plot_losses(runs, tmp_path / "losses.png")
+    assert figure[0].axes[0].get_ylim()[1] > 8.2
+    plot_losses([runs[0], validated(make_logged("gone"), 1e6)], tmp_path / "more.png")
+    names = [text.get_text() for text in figure[1].legends[0].get_texts()]
+    assert names == ["fine", "gone, above the picture (1e+06)"] and figure[1].axes[0].get_ylim()[1] == 7.5
+
+
+def test_a_name_with_two_dollars_is_no_mathematics(make_logged, tmp_path, rendered):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "losses.png"
+    assert plot_losses([make_logged("cost$5_and_$6"), make_logged("$a_b_c$", seed=1)], out) == f"written: {out}"
+
+
 def test_long_names_stand_below_each_other(make_logged, figure, tmp_path):
     runs = [make_logged(letter * 70, seed=i) for i, letter in enumerate("abc")]
     plot_losses(runs, tmp_path / "long.png")
@@ -149,6 +172,18 @@ def test_losses_of_other_tokens_are_told_of_in_the_picture_too(make_logged, figu
     assert line in plot_losses([going, other], tmp_path / "losses.png").splitlines()
     assert line not in plot_losses([going, same], tmp_path / "more.png")
     assert [line in each.get_suptitle() for each in figure] == [True, False]
+
+
+def test_validation_on_other_sentences_is_told_of_in_the_picture_too(make_logged, figure, tmp_path):
+    runs = [make_logged("a", text="t"), make_logged("b", text="t", seed=1)]
+    for run, bits in zip(runs, (2.0, 2.1), strict=True):
+        file = run / "summary.json"
+        file.write_text(
+            json.dumps(json.loads(file.read_text()) | {"val_bits_per_byte": bits, "val_nats_per_word": 7.0})
+        )
+    line = "not all runs were validated on the same sentences"
+    assert line in plot_losses(runs, tmp_path / "losses.png")
+    assert line in figure[0].get_suptitle()
 
 
 def test_tokens_stand_in_for_words_that_one_run_did_not_count(make_logged, figure, tmp_path):

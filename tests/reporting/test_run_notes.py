@@ -1,5 +1,6 @@
 """What stands below a table of runs, so that no figure is taken for what it is not."""
 
+import csv
 import json
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_other_pairs_are_not_passed_over(make_run):
     assert run_table.report(runs).endswith("\n\nblimp-paper: not all runs were scored on the same pairs\n")
 
 
-def test_other_conventions_are_not_passed_over(make_run):
+def test_other_conventions_are_not_passed_over(make_run, tmp_path):
     """A report may have any name, so that one name does not say that two were scored alike."""
     runs = [make_run("a-seed0"), make_run("a-seed1", seed=1, scoring="lm-eval"), make_run("b", learning_rate=3e-3)]
     line = "\n\nblimp-paper: not all runs were scored by the same convention"
@@ -48,10 +49,38 @@ def test_other_conventions_are_not_passed_over(make_run):
     table = run_table.report(runs, seeds=True)
     assert f"{line}; there is no mean of it over a (2 seeds)\n" in table
     assert "| b | blimp-paper |" in table and "| a (2 seeds) | blimp-paper |" not in table
+    run_table.report(runs, tmp_path / "table.csv", seeds=True)
+    a, b = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert (a["blimp-paper"], a["blimp-paper, sd"], b["blimp-paper"]) == ("", "", "100.0")
     with pytest.raises(
         InputError, match=r"^a \(2 seeds\): its runs' reports evaluation/blimp-paper.json were scored by different"
     ):
         run_table.report(runs, seeds=True, by="phenomenon")
+
+
+def change_summary(run, **figures):
+    file = run / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | figures))
+    return run
+
+
+def test_times_on_other_devices_are_not_passed_over(make_run):
+    cpu = {"platform": "cpu", "kind": "cpu", "count": 1, "cores": 2}
+    gpu = {"platform": "gpu", "kind": "NVIDIA H200", "count": 1, "cores": 16}
+    same = [change_summary(make_run(name, seed=i), device=cpu) for i, name in enumerate("ab")]
+    assert "devices" not in run_table.report(same)
+    line = "the runs had different devices, cpu x 1, 2 cores and NVIDIA H200 x 1, 16 cores: minutes and tokens/s do not compare the models"
+    other = change_summary(make_run("c"), device=gpu)
+    assert run_table.report([*same, other]).endswith(f"\n\n{line}\n")
+    moved = change_summary(make_run("d"), device=gpu, earlier_devices=[cpu])
+    assert run_table.report([moved]).endswith(f"\n\n{line}\n"), "one run, resumed on another machine"
+
+
+def test_settings_that_were_changed_under_way_are_told_of(make_run):
+    changes = ["from update 7: compute.precision float32 -> bf16", "from update 9: as begun"]
+    run = change_summary(make_run("a"), changes=changes)
+    line = "a: its settings were changed under way, from update 7: compute.precision float32 -> bf16, then from update 9: as begun"
+    assert run_table.report([run, make_run("b")]).endswith(f"\n\n{line}\n")
 
 
 def test_losses_on_other_sentences_are_not_passed_over(make_run):

@@ -6,8 +6,11 @@ import jax
 import numpy as np
 import pytest
 
+from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
+from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir import weights
 from esnlm.reservoir.cell import Reservoir, from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
@@ -380,6 +383,38 @@ def test_settings_that_no_reservoir_can_have(settings, line):
     with pytest.raises(InputError) as caught:
         ReservoirConfig(**settings).check("model.reservoir")
     assert str(caught.value) == line
+
+
+@pytest.mark.parametrize(
+    "settings, line",
+    [
+        ({"leak_max": 0.0}, "model.reservoir.leak_max is 0.0: at 0 no unit ever moves; give a number above 0"),
+        (
+            {"leak_min": 0.3, "continuous": ContinuousTime()},
+            "model.reservoir.leak_min is 0.3: in continuous time step / time_constant is the leak; leave model.reservoir.continuous or"
+            " leak_min out",
+        ),
+        (
+            {"leak_max": 0.4, "continuous": ContinuousTime()},
+            "model.reservoir.leak_max is 0.4: in continuous time step / time_constant is the leak; leave model.reservoir.continuous or"
+            " leak_max out",
+        ),
+        (
+            {"diffusion": 0.5},
+            "model.reservoir.diffusion is 0.5: model.reservoir.update_rule leaky_output does not read it; leave it out, or choose"
+            " euler_state",
+        ),
+    ],
+)
+def test_what_a_new_run_is_refused_and_an_old_one_may_have(settings, line):
+    config = ReservoirConfig(**settings)
+    config.check("model.reservoir")
+    for family in (EchoStateConfig, JaegerConfig, DeepReadoutConfig):
+        with pytest.raises(InputError) as caught:
+            Experiment(model=family(reservoir=config)).check_new()
+        assert str(caught.value) == line
+    ReservoirConfig(diffusion=0.5, update_rule="euler_state").check_new("model.reservoir")
+    Experiment(model=DeepReadoutConfig(reservoirs=0, reservoir=config)).check_new()
 
 
 def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():

@@ -27,6 +27,7 @@ from esnlm.errors import InputError
 from esnlm.runs.checkpoint import (
     all_steps,
     latest_step,
+    metadata,
     prune,
     require_free_space,
     restore,
@@ -283,6 +284,19 @@ def test_flipped_bits_all_over_the_manifest_are_noticed(checkpoints):
 def test_an_extra_file(checkpoints, extra):
     (checkpoints / "200" / extra).write_text("")
     assert verify(checkpoints / "200") == f"{extra}: not part of this checkpoint"
+
+
+def test_what_macos_leaves_in_a_folder_that_is_looked_at_is_no_damage(checkpoints):
+    for name in (".DS_Store", "arrays/.DS_Store", "arrays/._d"):
+        (checkpoints / "200" / name).write_text("of Finder")
+    assert verify(checkpoints / "200") is None
+
+
+def test_metadata_that_is_damaged_is_one_line(checkpoints):
+    for content in ('{"step"', "[]"):
+        (checkpoints / "200" / "metadata.json").write_text(content)
+        with pytest.raises(InputError, match=r"200/metadata.json: damaged; restore it from a copy of the run$"):
+            metadata(checkpoints / "200")
 
 
 def test_extra_links_and_pipes_are_not_opened(checkpoints):

@@ -54,6 +54,18 @@ def test_a_brief_progress_says_nothing_of_what_is_soon_done(capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_the_speed_of_the_whole_work_leaves_out_what_was_done_aside(monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    progress = Progress(100)
+    clock[0] = 10
+    with progress.aside():
+        clock[0] = 40
+    clock[0] = 50
+    progress.show(100, "done", final=True)
+    assert capfd.readouterr().err == "done  5 tokens/s  0:00 left\n"
+
+
 @pytest.mark.parametrize("columns", [40, 80])
 def test_the_line_of_progress_fits_and_makes_way_for_others(columns):
     text = in_terminal(python("-c", PROGRAM), columns)

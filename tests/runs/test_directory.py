@@ -35,6 +35,16 @@ def test_a_run_has_a_number_from_the_start(tmp_path):
     assert json.loads(RunDirectory(begun(tmp_path / "run")).format.read_text()) == {"format": FORMAT}
 
 
+def test_what_a_run_without_its_configuration_has_stays_where_a_command_fails(tmp_path):
+    directory = RunDirectory(begun(tmp_path / "run"))
+    for folder in (directory.frozen, directory.checkpoints / "7"):
+        folder.mkdir(parents=True)
+    directory.config.unlink()
+    with pytest.raises(InputError, match="bad input"), directory.begin():
+        raise InputError("bad input")
+    assert directory.frozen.exists() and directory.checkpoints.exists() and directory.format.exists()
+
+
 @pytest.mark.parametrize(
     "name", ["stores/train/tokens.bin", "tokenizer/tokenizer.json", "manifest.json", "metrics.jsonl"]
 )

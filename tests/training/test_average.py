@@ -9,6 +9,7 @@ import pytest
 from esnlm.config import TrainingConfig
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
+from esnlm.training import plan
 from esnlm.training.average import Averaged, evaluated
 from esnlm.training.learning_rate import learning_rates
 from esnlm.training.state import open_state
@@ -63,12 +64,20 @@ def test_evaluation_reads_the_average_where_there_is_one():
 
 
 @pytest.mark.parametrize(
-    ("config", "arrays"), [(TrainingConfig(), 3), (TrainingConfig(ema=0.9), 4), (TrainingConfig(optimizer="sgd"), 2)]
+    ("config", "arrays", "checkpoints"),
+    [
+        (TrainingConfig(), 3, 3),
+        (TrainingConfig(ema=0.9), 4, 3),
+        (TrainingConfig(optimizer="sgd"), 2, 3),
+        (TrainingConfig(checkpoint_words=(10, 20, 30), stop_after=2, keep_checkpoints=1), 3, 6),
+    ],
 )
-def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, tmp_path, monkeypatch):
+def test_the_disk_must_have_room_for_all_that_is_saved(config, arrays, checkpoints, tmp_path, monkeypatch):
     """What is trained, its moments and its average, in one checkpoint more than are kept; some counters beside them."""
     asked = []
     monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
     params = {"readout": {"w": jnp.zeros((500, 30))}}
-    open_state(params, make_optimizer(config), RunDirectory(tmp_path), keep_checkpoints=2)
-    assert 0 <= asked[0] - 3 * arrays * 4 * 500 * 30 < 100
+    open_state(params, make_optimizer(config), RunDirectory(tmp_path), config)
+    assert 0 <= asked[0] - checkpoints * arrays * 4 * 500 * 30 < 200
+    fit = plan._gradient_fit(config, 500 * 30)
+    assert asked[0] == pytest.approx(fit.checkpoints * fit.checkpoint_size, abs=200), "as the plan says"

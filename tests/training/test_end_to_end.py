@@ -124,6 +124,16 @@ def note_sizes(updates):
     return sizes
 
 
+def test_windows_of_other_lengths_are_few_sizes_of_results():
+    """Each size is compiled anew."""
+    updates, (params, state), _ = prepare("LSTM", store(LENGTHS))
+    for length in (3, 4):
+        updates.load(0, range(length))
+        params, state, outcome = updates.run(params, state, 0, 1)
+        assert outcome.losses.shape == outcome.applied.shape == (4,)
+        assert outcome.applied.tolist() == [True, False, False, False] and outcome.losses[0] > 0
+
+
 def test_batches_of_a_gpu_come_in_fewer_sizes(monkeypatch):
     """Slots in eights, and two numbers of rows a doubling in place of four: the numbers are the same but for rounding."""
     text = store(LENGTHS)

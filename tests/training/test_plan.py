@@ -1,20 +1,30 @@
 """What a run needs is known before it is begun."""
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import esnlm
 from esnlm import config_io
 from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
+from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.gpt2 import GPT2Config
 from esnlm.readout import linear
+from esnlm.regression.base import Fitter
+from esnlm.regression.lms import LeastMeanSquares
+from esnlm.regression.ridge import Ridge
+from esnlm.regression.rls import RecursiveLeastSquares
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.training import plan
+from esnlm.runs import checkpoint
+from esnlm.runs.directory import RunDirectory
+from esnlm.training import batches, end_to_end, plan, readout_regression
 from esnlm.trunk.gated_mlp import GatedMlpConfig
 from esnlm.trunk.recent_tokens import RecentTokensConfig
 from esnlm.trunk.trunk import TrunkConfig
@@ -87,6 +97,48 @@ def test_the_plan_names_the_optimizer_and_counts_its_state(optimizer, name, arra
     assert (averaged.memory - fit.memory, averaged.checkpoint_size - fit.checkpoint_size) == (4000, 4000)
 
 
+@pytest.mark.parametrize("kind", ["ridge", "rls", "lms"])
+def test_the_disk_of_a_regression_has_room_for_its_sums_twice(kind, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(checkpoint, "require_free_space", lambda _, size: asked.append(size))
+    experiment = config_io.from_dict(
+        {
+            "training": {"kind": kind},
+            "model": {"reservoir": {"state_size": 40, "mean_degree": 4}, "readout": {"rank": None}},
+        }
+    )
+    assert isinstance(experiment.training, Fitter)
+    sums = experiment.training.start(40, 30)
+    assert experiment.training.sums_size(40, 30) == sum(array.nbytes for array in sums.values())
+    params = experiment.model.initialize(30, 0, experiment.model.initialize_frozen(30, 0)[0]).params
+    readout_regression.open_state(experiment.training, params, 40, 30, RunDirectory(tmp_path))
+    fit = plan._fit(experiment, 30, "cpu")
+    assert fit.checkpoints * fit.checkpoint_size == asked[0]
+
+
+def test_the_time_of_a_regression_is_that_of_the_processor_that_computes_it(monkeypatch):
+    """In float64, by NumPy; only lms runs on the device, as the states do."""
+    monkeypatch.setattr(plan, "host_speed", lambda: 1e9)
+    monkeypatch.setattr(plan, "matmul_speed", lambda precision: 1e12)
+    monkeypatch.setattr(plan, "flops", lambda experiment: 60e9)
+    for kind, line in (
+        ("ridge", "1:00 on this host, in float64, "),
+        ("lms", "0:00 on this cpu, "),
+        ("adamw", "0:00 on this cpu, "),
+    ):
+        experiment = config_io.from_dict({"training": {"kind": kind}, "model": {"readout": {"rank": None}}})
+        assert plan._time(experiment, "float32").startswith(line)
+
+
+def test_the_operations_of_a_regression():
+    """A product of (a, b) with (b, c) has 2 a b c, and half of them where one triangle is enough."""
+    f, v, n = 40, 30, 1000
+    ridge, rls, lms = (Fitter_of() for Fitter_of in (Ridge, RecursiveLeastSquares, LeastMeanSquares))
+    assert ridge.flops(f, v, n) == f * f * n + 9 * f**3 + 2 * (2 * v * f * f)
+    assert rls.flops(f, v, n) == 2 * (2 * n * f * f) + 2 * v * f * f
+    assert lms.flops(f, v, n) == 2 * (2 * n * f * v)
+
+
 def test_the_memory_of_each_device_is_that_of_the_arrays_that_it_holds():
     told = on_eight_devices("tests.training.bytes_on_a_device")
     assert len(told) == 18
@@ -128,3 +180,20 @@ def test_the_memory_of_a_trunk_is_near_what_the_compiler_takes(readout):
     taken = compiled.memory_analysis().temp_size_in_bytes / 4 / rows  # numbers of a token
     planned = config.trunk_size(vocab_size) + 2 * vocab_size  # that of the trunk, and of the logits
     assert planned / 2 < taken < 1.1 * planned
+
+
+def test_the_memory_of_a_gpt2_counts_what_its_layers_keep_for_the_gradient():
+    """Its activations, 24 numbers a unit and layer: a narrow one also has attention weights, which the plan leaves out."""
+    vocab_size, sentences, length = 500, 32, 32
+    config = GPT2Config(layers=4, heads=2, width=128, positions=64)
+    model = config.initialize(vocab_size, 0, {})
+    graphdef, *(_, frozen) = nnx.split(model, nnx.Param, ...)
+    given = [np.zeros(length, np.int32)] * sentences
+    whole = batches.Sentences(given, given, [np.arange(length, dtype=np.uint32)] * sentences)
+    batch, rows = pack_batch(whole.inputs, whole.corpus_positions, sentences, 1)
+    packed = batches.pack_targets(whole, rows, sentences * length, whole.predictions())
+    gradient = jax.jit(partial(end_to_end.loss_and_gradient, graphdef))
+    compiled = gradient.lower(frozen, model.params, batch, packed, jax.random.key(0)).compile()
+    taken = compiled.memory_analysis().temp_size_in_bytes / 4 / (sentences * length)  # numbers of a token
+    planned = config.trunk_size(vocab_size) + 2 * vocab_size
+    assert planned / 2 < taken < 2 * planned

@@ -61,6 +61,8 @@ def test_a_run_is_an_ordinary_one(finished, name):
     assert {path.name for path in run.directory.iterdir()} & {"sums"} == set()
     lines = metrics(finished[name])
     assert "val_nll" in lines[-1] and lines[-2]["train_nll"] == summary["train_nll"]
+    whole = json.loads((finished[name] / "metrics.jsonl").read_text().splitlines()[-2])
+    assert whole["tokens_per_second"] == summary["tokens_per_second"], "with the making of the readout"
     assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
 
 

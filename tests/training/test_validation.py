@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
+from esnlm.runs.json_file import add_seal, remove_seal
 from esnlm.training import learning_rate, loop
 from esnlm.training.state import State
 from esnlm.workflows.train import train_run
@@ -149,6 +151,24 @@ def test_the_best_checkpoint_is_kept_and_loads_by_name(stopped_early):
     store = open_store(stopped_early / "stores" / "validation")
     found = validations(stopped_early)[best.step]
     assert best.likelihood(store).nll == pytest.approx(found, rel=1e-9)
+
+
+def test_the_best_checkpoint_of_a_run_that_was_cut_short_may_be_its_newest(stopped_early, tmp_path):
+    """It is saved before the validation that is due with it, so that only metrics.jsonl knows how that went."""
+    run = shutil.copytree(stopped_early, tmp_path / "cut")
+    (run / "summary.json").unlink()
+    manifest = remove_seal((run / "manifest.json").read_bytes())
+    for name in ("summary.json", "metrics.jsonl"):  # which are added at the end of a run
+        del manifest["files"][name]
+    (run / "manifest.json").write_bytes(add_seal(manifest))
+    newest = checkpoint.all_steps(run / "checkpoints")[-1]
+    assert esnlm.load(run, step="best").step < newest
+    lines = metrics(run)
+    best = min(line["val_nll"] for line in lines if "val_nll" in line)
+    for nll, is_best in ((best - 2 * MARGIN, True), (best - MARGIN / 2, False), ("nan", False)):
+        changed = [line | ({"val_nll": nll} if line["step"] == newest and "val_nll" in line else {}) for line in lines]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in changed))
+        assert (esnlm.load(run, step="best").step == newest) == is_best
 
 
 def test_a_run_without_a_best_checkpoint_says_so(plain):

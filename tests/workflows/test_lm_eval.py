@@ -121,6 +121,24 @@ def test_ties_and_what_cannot_be_generated_are_told(run, tmp_path, capsys, own_t
     assert [line["filter"] for line in read_lines("found.samples.jsonl")] == ["none", "none"]
 
 
+def test_tasks_that_take_no_examples_are_named(run, tmp_path, capsys, own_tasks_only):
+    """The harness keeps the 0 of a task's own file, and says so in a line that is hidden here."""
+    rows = [json.dumps({"question": "the cats", "answer": answer}) + "\n" for answer in ("sleep", "see", "run")]
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    shared = "dataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"
+    shared += "fewshot_split: test\noutput_type: loglikelihood\ndoc_to_text: question\ndoc_to_target: answer\n"
+    shared += "metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]\n"
+    (tmp_path / "fixed.yaml").write_text(f"task: fixed\nnum_fewshot: 0\n{shared}")
+    (tmp_path / "free.yaml").write_text(f"task: free\n{shared}")
+    words = ["lm-eval", "--run", "run", "--out", "found.json", "--num-fewshot", "1", "--tasks"]
+    line = "num_fewshot is 1, which has no effect on fixed: the harness keeps the 0 of a task's own file"
+    assert commands.main([*words, "fixed.yaml"]) == 2
+    assert f"error: {line}; leave --num-fewshot out\n" in capsys.readouterr().err and not Path("found.json").exists()
+    assert commands.main([*words, "fixed.yaml", "free.yaml"]) == 0
+    assert f"warning: {line}\n" in capsys.readouterr().err
+    assert json.loads(Path("found.json").read_text())["n-shot"] == {"fixed": 0, "free": 1}
+
+
 def test_pairs_that_no_task_reads_are_refused(run, tmp_path, capsys):
     (tmp_path / "pairs").mkdir()
     generated_pairs(tmp_path / "pairs")

@@ -43,7 +43,7 @@ FILES = {
 LAST = "main"  # the name of the newest checkpoint beside those at word counts, as of a repository's branch
 
 
-def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = False) -> Run:
+def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool = False) -> Run:
     """Writes the folder of one checkpoint, whole or not at all, and returns the run that it was made of.
 
     Args:
@@ -56,6 +56,7 @@ def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = Fals
         InputError: the run cannot be loaded or exported, or `out` is taken.
     """
     _require_packages()
+    out = Path(out)
     _require_free(out, overwrite)
     results_copy(run)  # the model card has the scores of a run in the cloud, too
     with working(f"loading {run}"):
@@ -66,7 +67,7 @@ def export(run: str | Path, out: Path, step: Step = None, overwrite: bool = Fals
     return loaded
 
 
-def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str, int]:
+def export_all(run: str | Path, out: str | Path, overwrite: bool = False) -> dict[str, int]:
     """Writes a folder for each checkpoint that was kept for good, named as BabyLM names branches, and one for the newest.
 
     Returns:
@@ -77,6 +78,7 @@ def export_all(run: str | Path, out: Path, overwrite: bool = False) -> dict[str,
         InputError: the run cannot be loaded or exported, no checkpoint was kept for good, or `out` is taken.
     """
     _require_packages()
+    out = Path(out)
     _require_free(out, overwrite)
     results_copy(run)
     fetch_every_step(run)

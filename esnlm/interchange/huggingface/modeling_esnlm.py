@@ -355,6 +355,23 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Leaves the weights as they are: they come from an export."""
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> Any:
+        """Takes the size that the vocabulary has, which training scripts ask for, and changes nothing.
+
+        Raises:
+            ValueError: another size is asked for.
+        """
+        size = self.config.vocab_size
+        asked = size if new_num_tokens is None else new_num_tokens
+        if asked != size or size % (pad_to_multiple_of or 1):
+            multiple = f", to be padded to a multiple of {pad_to_multiple_of}" if pad_to_multiple_of else ""
+            raise ValueError(
+                f"{asked} tokens are asked for{multiple}: this model has {size}, those of its own tokenizer, and cannot have"
+                " others; add no token to the tokenizer"
+            )
+
 
 class EsnlmModel(EsnlmPreTrainedModel):
     """The recurrent network. It holds the readout too, which the family jaeger needs to go on."""
@@ -388,7 +405,7 @@ class EsnlmModel(EsnlmPreTrainedModel):
         """Reads tokens.
 
         Args:
-            input_ids: (B, T); those that follow what `past_key_values` has read.
+            input_ids: (B, T), T at least 1; those that follow what `past_key_values` has read.
             attention_mask: (B, T) or longer, of which the last T count: 0 where a token pads, on either side. A mask (B, T, T) is
                 taken where it says the same, each token seeing those up to it.
             past_key_values: the CarriedState that an earlier call returned; None: the state before any token.
@@ -400,7 +417,14 @@ class EsnlmModel(EsnlmPreTrainedModel):
 
         Returns:
             `last_hidden_state` (B, T, F), the CarriedState by the name that transformers has for it, and `hidden_states`.
+
+        Raises:
+            ValueError: there is no token to read.
         """
+        if input_ids.shape[1] == 0:
+            raise ValueError(
+                f"input_ids has the shape {tuple(input_ids.shape)}: there is no token to read; give one at least, such as BOS"
+            )
         tokens, reads = input_ids.masked_fill(self._pads(input_ids), 0), self.mask_of(input_ids, attention_mask)
         mask = None if bool(reads.all()) else reads
         cache = past_key_values if cache is None else cache
@@ -469,8 +493,9 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
 
         Args:
             input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, return_dict, cache: as in EsnlmModel.
-            labels: (B, T), the tokens again; -100, or the token that pads, where nothing is to be predicted. What follows padding,
-                as the first token after padding on the left, is no prediction either.
+            labels: (B, T), the tokens again; -100, or the token that pads, where nothing is to be predicted. Where
+                `attention_mask` is 0 nothing is to be predicted either, nor is what follows padding, as the first token after
+                padding on the left.
             logits_to_keep: the logits of how many of the last tokens to compute; 0: of all.
 
         Returns:
@@ -507,7 +532,7 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         return False
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, :-1]
+        pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
         targets = labels[:, 1:].masked_fill(pads, -100)
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
 

@@ -85,10 +85,13 @@ class Mirror:
         if not self._begun():
             return
         manifest = (self._folder / MANIFEST).read_bytes()
+        saved = (
+            self._local()
+        )  # before the metrics are read: one that is saved meanwhile has lines that would not be there
         self._push_plain_files()
         if (self._folder / FROZEN / MANIFEST).is_file() and FROZEN not in self._sealed:
             self._push_sealed(FROZEN)
-        for each in sorted(self._local() - self._sealed, key=_newest_first):
+        for each in sorted(saved - self._sealed, key=_newest_first):
             self._push_sealed(each)
         if manifest != self._manifest:
             self._bucket.write(MANIFEST, manifest)

@@ -159,6 +159,7 @@ def test_the_best_step_of_a_run_that_goes_on_is_known_to_its_newest_checkpoint(r
     metadata = checkpoint.metadata
     monkeypatch.setattr(checkpoint, "metadata", lambda place: metadata(place) | {"best_step": 10})
     assert esnlm.load(run_there.url(), step="best").step == 10
+    assert "metrics.jsonl" in fetched, "which has the validation after it"
 
 
 def test_a_store_is_fetched_once_and_verified(run_there, trained, fetched, capsys):
@@ -173,6 +174,17 @@ def test_a_store_is_fetched_once_and_verified(run_there, trained, fetched, capsy
     # It was prepared again.
     run_there.files.put(str(trained / "stores" / "validation") + "/", f"{run_there.name}/stores/train/", recursive=True)
     assert len(open_store(url)) == 10 and "tokens.bin" in fetched
+
+
+def test_a_copy_of_a_store_that_was_damaged_here_is_fetched_again(run_there, trained, capsys):
+    run_there.files.put(str(trained / "stores" / "train"), f"{run_there.name}/stores/", recursive=True)
+    url = run_there.url("stores/train")
+    file = open_store(url).folder / "tokens.bin"
+    content = file.read_bytes()
+    for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:10]):
+        file.write_bytes(damaged)
+        open_store(url)
+        assert file.read_bytes() == content and "this copy is damaged" in capsys.readouterr().err
 
 
 def test_a_damaged_store_is_refused_and_not_kept(run_there, trained):

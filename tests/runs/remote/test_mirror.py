@@ -220,6 +220,26 @@ def test_a_checkpoint_that_is_deleted_while_it_goes_up_arrives_or_is_passed_over
     assert not mirror_module._link(folder / "checkpoints" / "2", tmp_path / "outgoing" / "2")
 
 
+def test_a_checkpoint_that_is_saved_meanwhile_waits_for_its_lines_of_metrics(tmp_path):
+    bucket, folder = InMemory(), tmp_path / "run"
+    begin(folder)
+    mirror = Mirror(bucket, folder, tmp_path / "outgoing")
+    mirror.push()
+    go_on(folder, 2)
+    saved = []
+
+    def save_another():
+        if not saved and "metrics.jsonl" in bucket.objects and b"2" in bucket.objects["metrics.jsonl"]:
+            saved.append(go_on(folder, 4))
+        require_resumable(bucket)
+
+    bucket.watch = save_another
+    mirror.push()
+    assert saved and require_resumable(bucket) == 2
+    mirror.push()
+    assert require_resumable(bucket) == 4
+
+
 def test_the_sums_of_a_regression_go_when_its_readout_is_there(tmp_path):
     bucket, folder = InMemory(), tmp_path / "run"
     mirror = Mirror(bucket, folder, tmp_path / "outgoing")
