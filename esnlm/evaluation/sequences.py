@@ -16,8 +16,9 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     """Returns a list of texts. Warns where one ends in a line end, as lines that were read from a file do.
 
     Raises:
-        InputError: it is one text, of which each character would be a sentence, or one of them is no text.
+        InputError: it is no list, or one text, of which each character would be a sentence, or one of them is no text.
     """
+    require(isinstance(sentences, Iterable), f"sentences is {sentences!r}: give a list of texts")
     require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
     texts = list(sentences)
     for i, text in enumerate(texts):

@@ -129,7 +129,7 @@ class LanguageModel:
         Example:
             model.fit(sentences, callbacks=[lambda step, metrics: print(step, metrics)])
         """
-        text.require_list(sentences)
+        require(sentences is not None, "sentences is None: give a list of texts")
         heard = callbacks if progress else _aloud(callbacks)
         folder = Path(tempfile.mkdtemp(prefix="esnlm-"))
         cleaner = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -168,7 +168,6 @@ class LanguageModel:
 
     def log_probs(self, sentences: list[str], scoring: str = "paper") -> np.ndarray:
         """Returns log p of each sentence, (n,) float64 in nats; see `Run.log_probs`."""
-        text.require_list(sentences)
         return self.run.log_probs(sentences, scoring)
 
     @in_float32
@@ -181,7 +180,6 @@ class LanguageModel:
         Example:
             tokenizer.decode(model.predict(["The cats"]))
         """
-        text.require_list(beginnings)
         run, found = self.run, []
         readout = run._readout_here
         for ids in encode(list_texts(beginnings), self.tokenizer, "no-eos"):
@@ -199,7 +197,6 @@ class LanguageModel:
         Raises:
             InputError: the model is not fitted yet, or there is no sentence.
         """
-        text.require_list(sentences)
         return -self.run.likelihood(list_texts(sentences)).nll
 
     def prefers(self, pairs: Sequence[tuple[str, str]], scoring: str = "paper") -> np.ndarray:

@@ -1,9 +1,8 @@
 """Sentences in Python: a tokenizer for them, and token stores of them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from esnlm.data.encoded_text import write_sentences
 from esnlm.data.store import TokenStore
@@ -84,18 +83,12 @@ def require_folder(place: str | Path) -> None:
     )
 
 
-def require_list(sentences: Any) -> None:
-    """Raises InputError for what cannot be a list of texts, such as None. The texts themselves are not looked at."""
-    require(isinstance(sentences, Iterable), f"sentences is {sentences!r}: give a list of texts")
-
-
 def require_sentences(sentences: Sequence[str]) -> list[str]:
     """Returns a list of texts.
 
     Raises:
         InputError: one of them is no text, or there are none.
     """
-    require_list(sentences)
     lines = list_texts(sentences)
     require(len(lines) > 0, "there are no sentences: give at least one")
     return lines

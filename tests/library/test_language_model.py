@@ -147,18 +147,20 @@ def test_what_cannot_be_is_refused_in_one_line(tokenizer, reservoir):
         assert refused(lambda: new(reservoir, tokenizer, readout)).startswith(line)  # noqa: B023
     line = "compute is {'precision': 'float32'}: give an esnlm.compute.ComputeConfig, such as"
     assert refused(lambda: new(reservoir, tokenizer, compute={"precision": "float32"})).startswith(line)
-    model = new(reservoir, tokenizer)
-    for call in (model.fit, model.log_probs, model.score, model.predict):
-        assert refused(lambda: call(None)) == "sentences is None: give a list of texts"  # noqa: B023
-    assert refused(lambda: model.prefers(None)) == "pairs is None: give [(good, bad), ...]"
+    assert refused(lambda: new(reservoir, tokenizer).fit(None)) == "sentences is None: give a list of texts"
 
 
 def test_one_text_is_no_list_of_texts(ridge):
     for call in (ridge.score, ridge.predict):
         with pytest.raises(InputError, match=r"^sentences is one text: give a list of texts$"):
             call("The cats sleep .")
+    for call in (ridge.score, ridge.predict, ridge.log_probs, ridge.run.token_log_probs):
+        with pytest.raises(InputError, match="^sentences is None: give a list of texts$"):
+            call(None)
     with pytest.raises(InputError, match="^there are no pairs: give at least one$"):
         ridge.prefers([])
+    with pytest.raises(InputError, match=r"^pairs is None: give \[\(good, bad\), \.\.\.\]$"):
+        ridge.prefers(None)
     for pairs in (["ab", "cd"], [("a", "b", "c")], [None]):
         with pytest.raises(InputError, match=r" is no pair of texts: give \[\(good, bad\), \.\.\.\]$"):
             ridge.prefers(pairs)
