@@ -187,7 +187,7 @@ class _ReservoirEstimator(BaseEstimator):
             require(finite, "X holds a number that is not finite")
             if reset:
                 self.n_features_in_ = lone
-                vars(self).pop("feature_names_in_", None)  # of an earlier fit to one table, whose columns had names
+                self.__dict__.pop("feature_names_in_", None)  # of an earlier fit to one table, whose columns had names
             self._require_width(lone, reset)
             return sequences, False
         flat = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], np.ndarray) and X[0].ndim == 1
