@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
 from esnlm.runs.atomic import NewFolder, require_folders_above, writing
+from esnlm.runs.console import say
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.manifest import file_sha256
 from esnlm.runs.remote.address import is_url
@@ -102,7 +103,18 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     Sizes are always checked against the manifest; with `verify` so is the sha256 of every file (about a second for
     100 million words). Raises InputError naming the file that is missing, truncated or changed.
     """
-    folder = store_copy(folder) if is_url(folder) else Path(folder)
+    if not is_url(folder):
+        return _open(Path(folder), verify)
+    copy = store_copy(folder)
+    try:
+        return _open(copy, verify)
+    except InputError as error:
+        say(f"{error}; this is a copy, and is fetched again")
+        return _open(store_copy(folder, anew=True), verify)
+
+
+def _open(folder: Path, verify: bool) -> TokenStore:
+    """Opens a token store of this machine, as `open_store` does."""
     manifest = _read_manifest(folder / "manifest.json", verify)
     counts = manifest["counts"]
     _require_few(folder, counts["sentences"])

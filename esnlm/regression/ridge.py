@@ -158,11 +158,6 @@ class Spectrum(NamedTuple):
             InputError: the normal equations have no inverse in float64.
         """
         found = self.values + regularization * self.values.sum() / len(self.values)
-        require(
-            not self.values[-1] <= 0,
-            "training.kind is ridge: all states are equal, so that they tell nothing of the next token; look at leak_max, input_scale and"
-            " spectral_radius of model.reservoir",
-        )
         if not found[0] > len(found) * np.finfo(np.float64).eps * found[-1]:
             raise InputError(
                 f"training.regularizations: at {regularization:g} the normal equations are singular, since states depend on each"
@@ -172,7 +167,11 @@ class Spectrum(NamedTuple):
 
 
 def decompose(accumulators: Accumulators) -> Spectrum:
-    """Diagonalizes the normal equations in the memory of the sums, which are lost."""
+    """Diagonalizes the normal equations in the memory of the sums, which are lost.
+
+    Raises:
+        InputError: there is no state but one.
+    """
     gram, cross, counts = accumulators["gram"], accumulators["cross"], accumulators["counts"]
     tokens, total = counts.sum(), cross.sum(0)
     mean, share = total / tokens, counts / tokens
@@ -180,6 +179,8 @@ def decompose(accumulators: Accumulators) -> Spectrum:
         gram[rows] -= np.outer(total[rows], mean)
     # "evr" needs one more F x F, "evd" three, and it overflows its 32-bit sizes at F = 32,768.
     values, vectors = scipy.linalg.eigh(gram.T, lower=True, overwrite_a=True, check_finite=False, driver="evr")
+    line = "all states are equal, so that ridge has nothing to learn from; look at the settings of the reservoir, such as its leaks"
+    require(not values[-1] <= 0, line)
     for rows in row_blocks(len(cross), len(gram)):
         cross[rows] = (cross[rows] - np.outer(counts[rows], mean)) @ vectors
     return Spectrum(values, vectors, cross, mean, share)

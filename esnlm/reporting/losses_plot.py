@@ -144,7 +144,7 @@ def _label(group: Sequence[dict], curves: Sequence[Curves], highest: float) -> s
     label = name_group(group)
     if any(found["summary"] is None for found in group):
         label += ", not finished"
-    above = [last for each in curves for last in each.last if last > highest]
+    above = [max(each.last) for each in curves if max(each.last) > highest]
     return label + (f", above the picture ({', '.join(f'{last:.3g}' for last in above)})" if above else "")
 
 

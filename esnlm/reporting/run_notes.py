@@ -134,11 +134,11 @@ def on_different_sentences(rows: Iterable[dict]) -> list[str]:
 
 
 def _on_different_devices(rows: Iterable[dict]) -> list[str]:
-    """Returns a line where runs had different devices, so that their times compare these and not the models."""
+    """Returns a line where runs, or the parts of one, had different devices, so that times compare these and not the models."""
     devices = devices_of(rows)
     if len(devices) < 2:
         return []
-    return [f"the runs had different devices, {' and '.join(devices)}: minutes and tokens/s do not compare the models"]
+    return [f"times are of different devices, {' and '.join(devices)}: minutes and tokens/s do not compare the models"]
 
 
 def devices_of(rows: Iterable[dict]) -> list[str]:

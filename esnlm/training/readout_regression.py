@@ -214,8 +214,9 @@ class ReadoutRegression:
         """Computes the features of sentences, by number; the next call overwrites them."""
         given = batches.read_sentences(self.store, sentences)
         features, rows = self.stream.read(given.inputs)
+        # The delta rule, which the device computes, diverges on these like any training by gradients.
         require(
-            bool(jax.numpy.isfinite(features).all()),
+            not self.fitter.computed_by_host or bool(jax.numpy.isfinite(features).all()),
             f"training.kind is {self.fitter.kind}: the states of some sentences are not finite, and it has no answer for them; lower"
             " model.reservoir.spectral_radius or input_scale, or choose adamw",
         )

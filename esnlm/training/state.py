@@ -228,8 +228,15 @@ def note_changes(state: State, changes: Sequence[str]) -> None:
 
 
 def note_device(state: State, device: dict[str, Any]) -> None:
-    """Remembers what a run is trained on from here, so that its summary tells that its time is of several devices."""
-    if state.devices[-1:] != [device]:
+    """Remembers what a run is trained on from here, so that its summary tells that its time is of several devices.
+
+    Beside an accelerator the number of the host's cores is of no account.
+    """
+
+    def counts(one: dict[str, Any]) -> list[Any]:
+        return [value for name, value in one.items() if name != "cores" or one["platform"] == "cpu"]
+
+    if not state.devices or counts(state.devices[-1]) != counts(device):
         state.devices.append(device)
 
 

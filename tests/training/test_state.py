@@ -16,9 +16,11 @@ CPU, GPU = ({"platform": name, "kind": name, "count": 1, "cores": 2} for name in
 
 def test_each_device_is_remembered_in_its_turn():
     state = State(params={})
-    for device in (CPU, CPU, GPU, CPU):
+    for device in (CPU, CPU, GPU, GPU | {"cores": 8}, CPU):
         note_device(state, device)
     assert state.devices == [CPU, GPU, CPU]
+    note_device(state, CPU | {"cores": 8})
+    assert len(state.devices) == 4, "which a CPU's time depends on"
 
 
 def test_a_run_that_went_on_elsewhere_says_where_it_was_before(tmp_path, monkeypatch):

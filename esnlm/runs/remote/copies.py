@@ -106,8 +106,12 @@ def fetch_every_step(place: str | Path) -> None:
         pass
 
 
-def store_copy(url: str | Path) -> Path:
+def store_copy(url: str | Path, anew: bool = False) -> Path:
     """Returns a folder on this machine with a token store of the cloud, fetched where it is not there as it is now.
+
+    Args:
+        url: the store.
+        anew: whether to fetch it in any case, since the copy that is there is damaged.
 
     Raises:
         InputError: there is no store, or it is damaged.
@@ -119,15 +123,13 @@ def store_copy(url: str | Path) -> Path:
     if manifest is None:
         raise InputError(f"{place.url}/{MANIFEST}: missing; not a token store: make one with python -m esnlm prepare")
     with named(place.copy, place.url), _held(place):
+        here = place.copy / MANIFEST
+        if not anew and here.is_file() and here.read_bytes() == manifest:
+            return place.copy
         try:
             sums = dict(parse_json(manifest)["sha256"])
         except (ValueError, KeyError, TypeError):
             sums = {}  # The line for this is that of every store: whoever opens it tells.
-        here = place.copy / MANIFEST
-        if here.is_file() and here.read_bytes() == manifest:
-            if all(_has_digest(place.copy / name, digest) for name, digest in sums.items()):
-                return place.copy
-            say(f"{place.copy}: this copy is damaged")
         _require_writer(url)
         files = [name for name in entries if name in sums or name.startswith("tokenizer/")]
         size = sum(entries[name].size for name in files)
@@ -138,7 +140,7 @@ def store_copy(url: str | Path) -> Path:
             bucket.download({name: new.path / name for name in files if name != MANIFEST})
             for name in sorted(sums.keys() - {MANIFEST}):
                 file = new.path / name
-                if not _has_digest(file, sums[name]):
+                if not file.is_file() or file_sha256(file) != sums[name]:
                     wrong = "its sha256 differs" if file.is_file() else "missing"
                     raise InputError(
                         f"{place.url}/{name}: not as it was made ({wrong}); prepare the store again, or upload it again"
@@ -147,10 +149,6 @@ def store_copy(url: str | Path) -> Path:
             with writing(place.copy):
                 new.commit(replace=True)
         return place.copy
-
-
-def _has_digest(file: Path, digest: str) -> bool:
-    return file.is_file() and file_sha256(file) == digest
 
 
 @contextlib.contextmanager

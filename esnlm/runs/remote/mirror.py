@@ -85,14 +85,18 @@ class Mirror:
         if not self._begun():
             return
         manifest = (self._folder / MANIFEST).read_bytes()
-        saved = (
-            self._local()
-        )  # before the metrics are read: one that is saved meanwhile has lines that would not be there
-        self._push_plain_files()
+        new = sorted(self._local() - self._sealed, key=_newest_first)
         if (self._folder / FROZEN / MANIFEST).is_file() and FROZEN not in self._sealed:
-            self._push_sealed(FROZEN)
-        for each in sorted(saved - self._sealed, key=_newest_first):
-            self._push_sealed(each)
+            new.insert(0, FROZEN)
+        try:
+            # Before the metrics are read: a checkpoint that is saved meanwhile has lines that they would lack. What the training
+            # deletes from here on is there all the same.
+            held = [each for each in new if _link(self._folder / each, self._outgoing / each)]
+            self._push_plain_files()
+            for each in held:
+                self._push_sealed(each)
+        finally:
+            shutil.rmtree(self._outgoing, ignore_errors=True)
         if manifest != self._manifest:
             self._bucket.write(MANIFEST, manifest)
             self._manifest = manifest
@@ -142,21 +146,15 @@ class Mirror:
             return {}
 
     def _push_sealed(self, each: str) -> None:
-        """Sends a folder that has a manifest, which comes last."""
-        outgoing = self._outgoing / each
-        try:
-            if not _link(self._folder / each, outgoing):
-                return  # The training has deleted it; there is a newer one.
-            # What an upload that was cut short, or another training, has left under this name would be part of it.
-            self._delete_folder(each)
-            self._stale.discard(each)
-            names = [each + name for name in sealed_folder.sizes(outgoing)]
-            last = each + MANIFEST
-            self._bucket.upload({name: self._outgoing / name for name in names if name != last})
-            self._bucket.upload({last: self._outgoing / last})
-            self._sealed.add(each)
-        finally:
-            shutil.rmtree(outgoing, ignore_errors=True)
+        """Sends a folder that has a manifest, which comes last, from the links that are held of it."""
+        # What an upload that was cut short, or another training, has left under this name would be part of it.
+        self._delete_folder(each)
+        self._stale.discard(each)
+        names = [each + name for name in sealed_folder.sizes(self._outgoing / each)]
+        last = each + MANIFEST
+        self._bucket.upload({name: self._outgoing / name for name in names if name != last})
+        self._bucket.upload({last: self._outgoing / last})
+        self._sealed.add(each)
 
     def _delete_old(self) -> None:
         """Deletes the checkpoints that are not here any more, unless they were kept for good."""
