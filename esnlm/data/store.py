@@ -108,8 +108,8 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     copy = store_copy(folder)
     try:
         return _open(copy, verify)
-    except InputError as error:
-        say(f"{error}; this is a copy, and is fetched again")
+    except InputError:
+        say(f"{folder}: the copy on this machine is damaged, and is fetched again")
         return _open(store_copy(folder, anew=True), verify)
 
 

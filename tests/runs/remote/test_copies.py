@@ -184,7 +184,7 @@ def test_a_copy_of_a_store_that_was_damaged_here_is_fetched_again(run_there, tra
     for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:10]):
         file.write_bytes(damaged)
         open_store(url)
-        assert file.read_bytes() == content and "this is a copy, and is fetched again" in capsys.readouterr().err
+        assert file.read_bytes() == content and "the copy on this machine is damaged" in capsys.readouterr().err
     open_store(url)
     assert capsys.readouterr().err == ""
 
