@@ -357,7 +357,7 @@ class EsnlmPreTrainedModel(PreTrainedModel):
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> None:
+    ) -> Any:
         """Takes the size that the vocabulary has, which training scripts ask for, and changes and returns nothing.
 
         Raises:
