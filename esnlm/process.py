@@ -113,6 +113,7 @@ def _fault(error: Exception) -> int:
         return _end(1, f"{type(error).__name__}: {error}".partition("\n")[0])
     end_status()
     if isinstance(cause, KeyboardInterrupt):
+        print("stopped", file=sys.stderr)
         return _end(STOPPED, "stopped")
     print(f"error: {cause}", file=sys.stderr)
     return _end(getattr(cause, "status", 2), str(cause))

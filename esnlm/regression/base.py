@@ -58,7 +58,7 @@ class Fitter(ABC):
 
     @abstractmethod
     def sums_size(self, features: int, vocab_size: int) -> int:
-        """Returns the bytes of what `start` returns, and of what is saved under way."""
+        """Returns the bytes of what `start` returns, without making it."""
 
     @abstractmethod
     def accumulate(self, accumulators: Accumulators, window: Window, precision: str) -> int:

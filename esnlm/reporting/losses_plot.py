@@ -44,8 +44,8 @@ class Curves(NamedTuple):
 def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite: bool = False) -> str:
     """Draws the training and the validation losses of runs, by words read and by minutes of training.
 
-    Minutes are those of training with its compilation and its checkpoints: validation and pauses are left out. They compare models only where the
-    runs had the same machine, and the same share of it. There are none where two runs had devices of different kinds.
+    Minutes are those of training with its compilation and its checkpoints: validation and pauses are left out. They compare models
+    only where the runs had the same machine, and the same share of it. There are none where times are of different devices.
 
     Args:
         runs: run directories; one that is still training is drawn as far as it is.
@@ -99,7 +99,7 @@ def plot_losses(runs: Sequence[Path], out: Path, seeds: bool = False, overwrite:
     figure.suptitle("\n".join(title), x=0.01, ha="left", fontsize=10, color=INK)
     plots.save_png(figure, out)
     if len(devices) > 1:
-        notes += [f"no minutes: the runs had different devices, {' and '.join(devices)}"]
+        notes += [f"no minutes: times are of different devices, {' and '.join(devices)}"]
     elif len(rows) > 1 and any(found["summary"] is None for found in rows):
         notes += [
             "minutes: the device of a run is known when it is finished; compare them only where all runs have the same device"

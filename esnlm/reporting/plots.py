@@ -57,7 +57,10 @@ def png(figure: "Figure") -> bytes:
 
 
 def _take_as_written(figure: "Figure") -> None:
-    """Keeps Matplotlib from reading what stands between two $ of a name as mathematics. Numbers on a logarithmic axis are."""
+    """Keeps Matplotlib from reading what stands between two $ of a name as mathematics.
+
+    Texts of the axes stay as they are: Matplotlib writes the powers of ten of a logarithmic one as mathematics.
+    """
     from matplotlib.text import Text
 
     of_axes = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}

@@ -182,7 +182,7 @@ def _train_by_gradients(
         state.note_validation(group.agree(validation.nll), training.stop_margin)
         return state.validations_since_best >= training.stop_after
 
-    validation = None
+    validation, updates_in_all = None, count_updates(training, len(text))
     # The process before may have been killed between its last checkpoint and what follows it. Where the run had stopped at
     # an update that is not finite, its summary was not written. Where a validation was due, it may not have been logged,
     # and the checkpoint does not know its outcome. Both need the validation, so it is computed again.
@@ -191,7 +191,7 @@ def _train_by_gradients(
         validation = validate()
         if not _is_measured(validation, corpus):
             return None, False
-        ends = take_up(validation) or stopped or state.step == schedule.updates
+        ends = take_up(validation) or stopped or state.step == updates_in_all
         if ends or interruption:
             return validation, ends
 
@@ -243,7 +243,7 @@ def _train_by_gradients(
                 validation = validate()
             if not _is_measured(validation, corpus):
                 return None, False
-            ends = take_up(validation) or stopped or state.step == schedule.updates
+            ends = take_up(validation) or stopped or state.step == updates_in_all
             if ends or interruption:  # which a listener may have asked for, when it was told of the validation
                 return validation, ends
     return validation, True

@@ -176,9 +176,11 @@ def _describe(needed: Memory, optimizer: str) -> str:
 
 def _time(experiment: Experiment, precision: str) -> str:
     """Returns how long the matrix products of a training take here."""
-    training, where, speed = experiment.training, f"this {jax.default_backend()}", matmul_speed(precision)
+    training = experiment.training
     if isinstance(training, Fitter) and training.computed_by_host:
         where, speed = "this host, in float64", host_speed()
+    else:
+        where, speed = f"this {jax.default_backend()}", matmul_speed(precision)
     what = "by the speed of its matrix products alone; expect half as much again"
     return f"{clock(flops(experiment) / speed)} on {where}, {what}"
 

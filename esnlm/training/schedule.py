@@ -58,11 +58,6 @@ class Schedule:
     def updates_per_epoch(self) -> int:
         return self.windows[0][-1].stop
 
-    @property
-    def updates(self) -> int:
-        """Those of the whole run."""
-        return len(self.windows) * self.updates_per_epoch
-
     def ends_epoch(self, step: int) -> bool:
         """Tells whether an epoch ends after this step."""
         return step > 0 and step % self.updates_per_epoch == 0

@@ -159,7 +159,7 @@ def test_a_run_that_is_still_training_is_drawn_as_far_as_it_is(make_logged, figu
 def test_minutes_of_different_devices_are_not_compared(make_logged, figure, tmp_path):
     runs = [make_logged("slow", device=CPU), make_logged("fast", device=GPU), make_logged("other", device=GPU)]
     said = plot_losses(runs, tmp_path / "losses.png").splitlines()
-    assert said[0] == "no minutes: the runs had different devices, cpu x 1, 2 cores and NVIDIA H200 x 1, 16 cores"
+    assert said[0] == "no minutes: times are of different devices, cpu x 1, 2 cores and NVIDIA H200 x 1, 16 cores"
     plot_losses(runs[1:], tmp_path / "more.png")
     assert [len(each.axes) for each in figure] == [1, 2]
 

@@ -254,6 +254,18 @@ def test_what_a_regression_cannot_do(tmp_path, name, overrides, line):
         experiment(tmp_path, name, *overrides)
 
 
+@pytest.mark.parametrize("name", ["ridge", "rls"])
+def test_states_that_are_not_finite_are_refused_before_any_sum_is_made(tmp_path, name, monkeypatch):
+    wild = ["--model.reservoir.activation", "relu", "--model.reservoir.spectral_radius", "1e30"]
+    given = experiment(tmp_path, name, *wild)
+    monkeypatch.setattr(type(given.training), "accumulate", lambda *_: pytest.fail("it took them in"))
+    line = (
+        f"^training.kind is {name}: the states of some sentences are not finite, and it has no answer for them; lower"
+    )
+    with pytest.raises(InputError, match=line):
+        train_run(given)
+
+
 def test_memory_that_is_not_there_is_refused_with_its_figure(tmp_path, monkeypatch):
     """At N 65,536 and GPT-2's vocabulary: G and Q take 34.4 GB each, C 26.3."""
     large = experiment(tmp_path, "ridge", "--model.reservoir.state_size", "65536")
