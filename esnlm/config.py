@@ -94,6 +94,19 @@ class TrainingConfig:
         )
         require(all(words > 0 for words in self.checkpoint_words), "training.checkpoint_words must all be above 0")
 
+    def check_new(self) -> None:
+        """Raises InputError for a setting of the optimizer that is not chosen, and for an epsilon that float32 may take for 0."""
+        settings_of = {"adamw": ("beta1", "beta2", "epsilon"), "sgd": ("momentum",)}
+        for optimizer, names in settings_of.items():
+            for name in names:
+                value, default = getattr(self, name), getattr(TrainingConfig, name)
+                line = f"training.{name} is {value}: {self.optimizer} does not read it; leave it out, or choose {optimizer}"
+                require(self.optimizer == optimizer or value == default, line)
+        # What has no gradient, such as the rows that pad a readout, would be 0 / 0 with an epsilon that float32 takes for 0.
+        smallest = float(np.finfo(np.float32).tiny)
+        line = f"it must be at least {smallest:.3g}, since float32 may take less for 0"
+        require(self.epsilon >= smallest, f"training.epsilon is {self.epsilon}: {line}")
+
     def _check_schedule(self) -> None:
         """Raises InputError for a schedule that counts one thing and is given in the other."""
         by = self.schedule_by
@@ -168,11 +181,8 @@ class Experiment:
         """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
         check_seed(self.seed)
         self.model.check_new("model")
-        # What has no gradient, such as the rows that pad a readout, would be 0 / 0 with an epsilon that float32 takes for 0.
-        smallest = float(np.finfo(np.float32).tiny)
-        epsilon = self.training.epsilon if isinstance(self.training, TrainingConfig) else smallest
-        line = f"it must be at least {smallest:.3g}, since float32 may take less for 0"
-        require(epsilon >= smallest, f"training.epsilon is {epsilon}: {line}")
+        if isinstance(self.training, TrainingConfig):
+            self.training.check_new()
         require(
             self.compute.state_precision == "float32" or self.model.reservoir_units > 0,
             f"compute.state_precision is {self.compute.state_precision}: {self.model.title} has no reservoir, whose states it"

@@ -14,7 +14,7 @@ import math
 import numbers
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -41,6 +41,7 @@ from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
+from esnlm.readout import linear
 from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, Shown
@@ -292,14 +293,10 @@ class Run:
         """
         sequences = encode(sentences, self.tokenizer, "paper")
         self._require_readable(sequences, reads_last=True)  # EOS, which scoring only predicts
-        model, compute = self.config.model, self.config.compute
-        assert compute.window_tokens is not None  # `load` has chosen it for this machine
-        # With half a window the last sentence, which reaches beyond it, still has room in the buffer of the stream.
-        most = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))  # tokens
-        windows = np.cumsum([0, *map(len, sequences)])[:-1] // most
         found: list[np.ndarray] = []
-        for number in np.unique(windows):
-            found += self._states_of([sequences[i] for i in np.flatnonzero(windows == number)])
+        for buffer, rows in self._read_in_windows(sequences):
+            states = self._features_at(buffer, np.concatenate(rows))[:, : self.config.model.states_in_features]
+            found += [each.copy() for each in np.split(states, np.cumsum([len(each) for each in rows])[:-1])]
         return found
 
     @in_float32
@@ -408,22 +405,41 @@ class Run:
         ready = self._ready if placement is None else self.model.for_device(compute, placement)
         return ready.stream(compute, placement)
 
-    def _features_of(self, ids: np.ndarray) -> jax.Array:
-        """Returns the features after each id (T,), (T, F)."""
-        buffer, rows = self._stream.read([ids])
-        found = buffer[rows[0]]
-        return found if self._placement is None else self._placement.without_padding(found)
+    def _read_in_windows(self, sequences: list[np.ndarray]) -> Iterator[tuple[jax.Array, list[np.ndarray]]]:
+        """Reads all ids of sequences, and yields of some of them at a time the (buffer, rows) of FeatureStream.read."""
+        model, compute = self.config.model, self.config.compute
+        assert compute.window_tokens is not None  # `load` has chosen it for this machine
+        # With half a window the last sequence, which reaches beyond it, still has room in the buffer of the stream.
+        tokens = max(1, min(compute.window_tokens // 2, MAX_BYTES_AT_ONCE // (4 * model.feature_size)))
+        windows = np.cumsum([0, *map(len, sequences)])[:-1] // tokens
+        for number in np.unique(windows):
+            yield self._stream.read([sequences[i] for i in np.flatnonzero(windows == number)])
 
-    def _states_of(self, sequences: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns what `states` does of ids that are read together."""
-        buffer, rows = self._stream.read(sequences)
-        every = np.concatenate(rows)
-        total = len(every)
+    def _features_at(self, buffer: jax.Array, rows: np.ndarray) -> np.ndarray:
+        """Returns the features in some rows (n,) of the stream's buffer, (n, F)."""
+        total = len(rows)
         size = min(1 << (total - 1).bit_length(), total + -total % 1024)  # few sizes, so few compilations
-        states = buffer[np.pad(every, (0, size - total))]
-        states = states if self._placement is None else self._placement.without_padding(states)
-        host = np.asarray(states)[:total, : self.config.model.states_in_features]
-        return [each.copy() for each in np.split(host, np.cumsum([len(each) for each in rows])[:-1])]
+        features = buffer[np.pad(rows, (0, size - total))]
+        features = features if self._placement is None else self._placement.without_padding(features)
+        return np.asarray(features)[:total]
+
+    def _next_ids(self, sequences: list[np.ndarray]) -> np.ndarray:
+        """Returns the id that the model finds most probable after each sequence of ids (T,), (n,) int64."""
+        self._require_readable(sequences, reads_last=True)
+        compute, found = self.config.compute, []
+        for buffer, rows in self._read_in_windows(sequences):
+            features = self._features_at(buffer, np.array([each[-1] for each in rows]))  # (n, F)
+            size = min(256, compute.chunk_tokens, 1 << (len(features) - 1).bit_length())
+            for first in range(0, len(features), size):
+                here = features[first : first + size]
+                padded = np.pad(here, [(0, size - len(here)), (0, 0)])
+                logits = np.asarray(linear.logits(self._readout_here, padded, compute.precision))[: len(here)]
+                require(
+                    bool(np.isfinite(logits).all()),
+                    "the logits are not finite: the training diverged, so nothing can be predicted",
+                )
+                found.append(logits.argmax(axis=1))
+        return np.concatenate([*found, []]).astype(np.int64)
 
     @cached_property
     def _readout(self) -> dict:

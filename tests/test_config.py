@@ -220,6 +220,14 @@ def test_a_missing_file(tmp_path):
             ["--training.epsilon", "1e-46"],
             "training.epsilon is 1e-46: it must be at least 1.18e-38, since float32 may take less for 0",
         ),
+        (
+            ["--training.momentum", "0.5"],
+            "training.momentum is 0.5: adamw does not read it; leave it out, or choose sgd",
+        ),
+        (
+            ["--training.optimizer", "sgd", "--training.beta1", "0.8"],
+            "training.beta1 is 0.8: sgd does not read it; leave it out, or choose adamw",
+        ),
         (["--training.order", "random"], "training.order is 'random': choose shuffled, corpus"),
         (["--training.schedule", "step"], "training.schedule is 'step': choose constant, linear, cosine"),
         (["--compute.kernel", "coo"], "compute.kernel is 'coo': choose auto, bcoo, csr, ell, dense, fused"),

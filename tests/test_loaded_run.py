@@ -9,6 +9,7 @@ from esnlm.config import Experiment
 from esnlm.data.store import npy_header
 from esnlm.errors import InputError
 from esnlm.evaluation.sequences import encode
+from esnlm.readout import linear
 from tests.evaluation.small_run import small_run
 
 
@@ -35,13 +36,33 @@ def test_arrays_of_this_configuration_pass():
 def test_the_states_of_many_sentences_are_those_of_each_alone(monkeypatch):
     run = small_run()  # 32 tokens are half of its window
     texts = ["The cats sleep", "The", "", "The cat that run that sleep that cats", "cats"] * 7
-    alone = {text: np.asarray(run._features_of(encode([text], run.tokenizer, "paper")[0])) for text in set(texts)}
     reads, read = [], run._stream.read
+    alone = {}
+    for text in set(texts):
+        buffer, [rows] = read(encode([text], run.tokenizer, "paper"))
+        alone[text] = np.asarray(buffer[rows])
     monkeypatch.setattr(run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences))
     for text, states in zip(texts, run.states(texts), strict=True):
         np.testing.assert_array_equal(states, alone[text])
     assert sum(reads) == len(texts) and 1 < len(reads) < 10
     assert run.states([]) == []
+
+
+def test_the_next_words_of_many_beginnings_are_those_of_each_alone(monkeypatch):
+    run = small_run()
+    texts = ["The cats sleep", "The", "", "The cat that run that sleep that cats", "cats"] * 70
+    sequences = encode(texts, run.tokenizer, "no-eos")
+    logits = {}
+    for text, ids in zip(texts[:5], sequences, strict=False):
+        buffer, [rows] = run._stream.read([ids])
+        logits[text] = linear.logits(run._readout_here, buffer[rows[-1:]], "float32")[0]
+    reads, read = [], run._stream.read
+    monkeypatch.setattr(run._stream, "read", lambda sequences: reads.append(len(sequences)) or read(sequences))
+    found = run._next_ids(sequences)
+    assert found.dtype == np.int64 and found.tolist() == [int(np.argmax(logits[text])) for text in texts]
+    assert len(set(found.tolist())) > 1
+    assert sum(reads) == len(texts) and 1 < len(reads) < 100
+    assert run._next_ids([]).shape == (0,)
 
 
 def test_arrays_that_are_edited_leave_the_model_as_it_was():

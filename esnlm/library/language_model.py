@@ -40,7 +40,6 @@ from esnlm.library.reservoir import Reservoir
 from esnlm.library.train import Callback, require_callbacks, train
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.regression.base import Fitter
 from esnlm.runs import checkpoint
@@ -175,21 +174,14 @@ class LanguageModel:
         """Returns the id of the most probable token after each text, (n,) int64. `tokenizer.decode` makes text of it.
 
         Raises:
-            InputError: the model is not fitted yet, or it diverged, or `beginnings` is no list of texts.
+            InputError: the model is not fitted yet, or it diverged, `beginnings` is no list of texts, or a text is too long
+                for the memory.
 
         Example:
             tokenizer.decode(model.predict(["The cats"]))
         """
-        run, found = self.run, []
-        readout = run._readout_here
-        for ids in encode(list_texts(beginnings), self.tokenizer, "no-eos"):
-            logits = np.asarray(linear.logits(readout, run._features_of(ids)[-1:], run.config.compute.precision))
-            require(
-                bool(np.isfinite(logits).all()),
-                "the logits are not finite: the training diverged, so nothing can be predicted",
-            )
-            found.append(int(np.argmax(logits)))
-        return np.array(found, np.int64)
+        run = self.run
+        return run._next_ids(encode(list_texts(beginnings), self.tokenizer, "no-eos"))
 
     def score(self, sentences: Sequence[str]) -> float:
         """Returns the mean log p of a token, in nats, EOS among them: the NLL with the other sign, so that more is better.
