@@ -81,8 +81,8 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         **readout,
         "predicted tokens": f"{training.epochs * corpus.predicted_tokens:,} in {counted(training.epochs, 'epoch')}",
         **on_it,
-        f"chosen for {'this device' if device is None else device.name}": f"kernel {compute.kernel}, batch slots {compute.batch_slots}, window of"
-        f" {compute.window_tokens:,} tokens",
+        f"chosen for {'this device' if device is None else device.name}": f"kernel {compute.kernel}, cross-entropy"
+        f" {compute.cross_entropy}, batch slots {compute.batch_slots}, window of {compute.window_tokens:,} tokens",
     }
     Screen().table([], list(lines.items()), align="l")
     return 0
