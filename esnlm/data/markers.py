@@ -50,14 +50,19 @@ def count_markers(text: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for each in _BRACKETED.finditer(text):
         mark = each[0]
-        if _ANYWHERE.fullmatch(mark) or (_AS_A_LINE.fullmatch(mark) and _line_of(text, each).strip() == mark):
+        if _ANYWHERE.fullmatch(mark) or (_AS_A_LINE.fullmatch(mark) and _is_a_line(text, each)):
             found[mark] += 1
     return found
 
 
-def _line_of(text: str, found: re.Match[str]) -> str:
-    end = text.find("\n", found.end())
-    return text[text.rfind("\n", 0, found.start()) + 1 : len(text) if end < 0 else end]
+def _is_a_line(text: str, found: re.Match[str]) -> bool:
+    """Tells whether nothing but white space stands beside what was found in its line."""
+    start, end = found.span()
+    while start and text[start - 1] != "\n" and text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and text[end] != "\n" and text[end].isspace():
+        end += 1
+    return text[start - 1 : start] in ("", "\n") and text[end : end + 1] in ("", "\n")
 
 
 class Oddities:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,9 @@ def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float,
     total = sum(words)
     if max_words >= total:
         return 1.0, [math.inf] * len(sources)
-    bounds = [max_words * sum(words[:i]) // total for i in range(len(words) + 1)]  # so that they add up to max_words
+    bounds = [
+        max_words * before // total for before in accumulate(words, initial=0)
+    ]  # so that they add up to max_words
     return max_words / total, [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
 
 

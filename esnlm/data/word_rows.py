@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from itertools import groupby
 
 from esnlm.data.tables import Table
@@ -66,7 +66,7 @@ def split_rows(words: Sequence[str], documents: Sequence[range], split: Callable
 
 
 def find_doubts(
-    words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None, lines: Sequence[int]
+    words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None, after_blank: Container[int] = ()
 ) -> list[str]:
     """Returns a line for each thing about the rows that may not be as it was meant.
 
@@ -74,7 +74,7 @@ def find_doubts(
         words: n words.
         sentences: the rows of each sentence.
         keys: what told the sentences apart, one a row; None: they were split.
-        lines: of the file, one a row; there is a blank line wherever they jump.
+        after_blank: the rows with a blank line before them.
     """
     found = []
     apart = [word for word in words if _belongs_to_a_word(word)]
@@ -83,7 +83,7 @@ def find_doubts(
             f"a punctuation mark, or the ending of a word, stands alone in {counted(len(apart), 'row')}, such as {apart[0]!r}: it is scored"
             " with a space before it, which running text does not have; to score it as running text, put it in the row of its word"
         )
-    blank = sum(lines[row] > lines[row - 1] + 1 for rows in sentences for row in rows[1:])
+    blank = sum(row in after_blank for rows in sentences for row in rows[1:])
     if blank:
         told = (
             "a blank line ends none here; name with --sentence what all words of a sentence share"

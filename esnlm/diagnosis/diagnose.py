@@ -186,8 +186,9 @@ def _require_place(folder: Path, described: Sequence[dict[str, Any]], text: Text
     except (OSError, ValueError, KeyError, TypeError):
         same = False
     if not same:
-        message = "has a report of another reservoir or text; name another folder with --out, or give --overwrite"
-        raise InputError(f"{folder}: {message}")
+        is_whole = (folder / NAMES[0]).exists()
+        what = "a report of another reservoir or text" if is_whole else f"files of a report without its {NAMES[0]}"
+        raise InputError(f"{folder}: has {what}; name another folder with --out, or give --overwrite")
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None) -> Text:

@@ -126,12 +126,12 @@ def evaluate(
         _withhold_accuracies(accuracies)
 
     # `guess` is the outcome of each pair for a baseline, given its log-probabilities of tokens. `above` is by how much the
-    # run is above it, paired; it is None where an outcome of the run is undefined.
+    # run is above it, paired; it is None where the run has no accuracies.
     def baseline(its: list[np.ndarray]) -> dict:
         score = sum_log_probs(its)  # (sentences,)
         guess, tie = judge.outcomes(score, its), judge.tie_worth(score)
         own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)  # ties by one rule
-        above = None if np.isnan(outcome).any() else statistics.compare(own, worth, rows_of, phenomenon_of)
+        above = statistics.compare(own, worth, rows_of, phenomenon_of) if status == "ok" else None
         found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=tie, coin=tie)
         return found | {"run_above": above}
 
@@ -209,6 +209,8 @@ def _verdict(
     tied = statistics.has_collapsed(outcome, identical)
     if not tied and not length_only:
         return "ok", []
+    if identical.all():
+        return "collapsed", ["each pair is twice the same sentence, so that no accuracy is given"]
     if not tied:
         return "collapsed", [
             "every token has the same log-probability: nothing but length decides, and no accuracy is given"

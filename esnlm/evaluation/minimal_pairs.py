@@ -71,12 +71,13 @@ Item = Pair | RegionTest
 def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None) -> list[Item]:
     """Reads pairs and other items, sorted by paradigm and in the order of their file within a paradigm.
 
-    A missing `UID` is the file's stem; a missing `linguistics_term` (the phenomenon) or `field` is "unknown".
+    A missing `UID` is the file's stem; a missing or empty `linguistics_term` (the phenomenon) or `field` is "unknown".
 
     Args:
         data: files and folders, and FOLDER/NAME for what has this name in a folder: a paradigm, a phenomenon, as BLiMP
             names or abbreviates it, or a field. The suffix of a file says what it holds: .tsv and .csv tables, .txt Zorro's
-            pairs of lines, .json a test suite, and anything else JSON lines.
+            pairs of lines, .json a test suite, and anything else JSON lines. A .txt or .json whose first line is a JSON
+            object, and no test suite, holds JSON lines, too.
         columns: the names of columns and JSON fields; None: those of BLiMP.
 
     Raises:
@@ -99,13 +100,13 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
     items: list[Item] = []
     home: dict[str, tuple[int, str]] = {}  # paradigm -> (number of its file, its phenomenon)
     size: Counter[str] = Counter()
-    found: set[str] = set()
+    found: set[tuple[Path, str]] = set()  # the folders and names of which something was there
     for number, (file, names) in enumerate(sources):
         for where, item in _items(file, columns or Columns()):
             matching = {name for name in names if _is_called(item, name)}
             if names and not matching:
                 continue
-            found |= matching
+            found |= {(file.parent, name) for name in matching}
             first_number, first_phenomenon = home.setdefault(item.uid, (number, item.phenomenon))
             if first_number != number:
                 raise InputError(
@@ -121,7 +122,7 @@ def load(data: str | Path | Sequence[str | Path], columns: Columns | None = None
             size[item.uid] += 1
     for path in map(Path, paths):
         require(
-            path.exists() or path.name in found,
+            path.exists() or (path.parent, path.name) in found,
             f"{path}: no such file or folder of minimal pairs, and no paradigm, phenomenon or field in {path.parent} has this"
             " name: name one of those in its files",
         )
@@ -195,7 +196,7 @@ def _files(path: Path) -> tuple[list[Path], str | None]:
         files = _in_folder(path)
         if not files:
             raise InputError(
-                f"{path}: no .jsonl file in this folder: give the folder that holds the pairs, or its files"
+                f"{path}: no file of pairs in this folder ({', '.join(SUFFIXES)}): give the folder that holds them, or its files"
             )
         return files, None
     # A bare NAME names no folder, so it is a file that is not there, and not a part of the working directory's files.
@@ -256,8 +257,10 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     require(
         not is_written, f"{where}: this is what a report says of a pair, and no pair: give the data that it was made of"
     )
-    uid = text_of(record, columns.group or "UID", where, default=None if columns.group else file.stem)
-    phenomenon = text_of(record, "linguistics_term", where, default="unknown")
+    group = columns.group or "UID"
+    uid = text_of(record, group, where, default=None if columns.group else file.stem)
+    require(bool(uid.strip()), f"{where}: field {group!r} is empty: name the paradigm in every row")
+    phenomenon = text_of(record, "linguistics_term", where, default="unknown") or "unknown"
     if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
         phenomenon = "argument_structure"
     good = _sentence(record, columns.good, where)
@@ -269,16 +272,37 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
             bad += [_sentence({name: each}, name, where) for each in value]
         else:
             bad.append(_sentence(record, name, where))
+    twice = next((sentence for sentence in bad if bad.count(sentence) > 1), None)
+    require(
+        twice is None,
+        f"{where}: {twice!r} stands twice among the sentences that should be less probable: give each once",
+    )
     for sentence in bad:
-        alike = sentence != good and unicodedata.normalize("NFC", sentence) == unicodedata.normalize("NFC", good)
-        message = "are the same text in two forms of Unicode, which would decide between them: write both in NFC"
-        require(not alike, f"{where}: {sentence!r} and {good!r} {message}")
+        _require_one_form(sentence, good, where)
         require(
             _ends(sentence) == _ends(good),
             f"{where}: {sentence!r} and {good!r} have other white space at their ends, which would decide between them: strip them",
         )
-    field = text_of(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics")
-    return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, str(record.get("pairID", "")))
+    field = (
+        text_of(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics") or "unknown"
+    )
+    pair_id = record.get("pairID")
+    return Pair(
+        uid,
+        0,
+        good,
+        bad[0] if len(bad) == 1 else tuple(bad),
+        phenomenon,
+        field,
+        "" if pair_id is None else str(pair_id),
+    )
+
+
+def _require_one_form(bad: str, good: str, where: str) -> None:
+    """Raises InputError where two sentences differ in their form of Unicode only."""
+    alike = bad != good and unicodedata.normalize("NFC", bad) == unicodedata.normalize("NFC", good)
+    message = "are the same text in two forms of Unicode, which would decide between them: write both in NFC"
+    require(not alike, f"{where}: {bad!r} and {good!r} {message}")
 
 
 def _sentence(record: dict, field: str, where: str) -> str:
@@ -321,6 +345,7 @@ def _alternate_lines(file: Path) -> Iterator[tuple[str, Pair]]:
         require(
             bool(bad and good), f"{where}: a blank line in a pair: each has two sentences, the ungrammatical one first"
         )
+        _require_one_form(bad, good, where)
         yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")
 
 
@@ -335,7 +360,7 @@ def records(file: Path, needed: str = "sentence_good, sentence_bad") -> Iterator
         InputError: the file is empty, or a line is no JSON object.
     """
     empty = True
-    content = read_small(file, LARGEST_FILE).removeprefix(codecs.BOM_UTF8)
+    content = read_small(file, LARGEST_FILE, "split it into several files").removeprefix(codecs.BOM_UTF8)
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue

@@ -50,11 +50,13 @@ def read_suite(file: Path) -> list[RegionTest]:
             lacks.
     """
     try:
-        suite = parse_json(file.read_bytes().decode())
+        suite = parse_json(file.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: not UTF-8 (byte {error.start})") from None
     except ValueError as error:
         raise InputError(f"{file}: not JSON ({error})") from None
+    line = f"{file}: a JSON list, and no test suite: write pairs as one object a line, without brackets around them (.jsonl)"
+    require(not isinstance(suite, list), line)
     twice: list[str] = []
     try:
         name, metric = suite["meta"].get("name") or file.stem, suite["meta"].get("metric", "sum")

@@ -84,7 +84,7 @@ def accuracies(
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
     paradigms: dict[str, dict] = {}
-    resampled = {}
+    sums = _ResampledSums(phenomenon_of)
     for name, rows in rows_of.items():
         tie = outcome[rows] == 0.5
         accuracy = _percent(worth[rows])
@@ -100,12 +100,12 @@ def accuracies(
             "identical": int(np.sum(tie & identical[rows])),
             "undefined": int(np.sum(np.isnan(outcome[rows]))),
         }
-        resampled[name] = resampled_means(worth[rows], rng)
+        sums.add(name, resampled_means(worth[rows], rng))
 
-    def mean_over(names: Sequence[str]) -> dict:
+    def mean_over(names: Sequence[str], group: str | None) -> dict:
         entries = [paradigms[name] for name in names]
         accuracy = _mean([entry["accuracy"] for entry in entries])
-        interval = entries[0]["interval"] if len(names) == 1 else _interval([resampled[name] for name in names])
+        interval = entries[0]["interval"] if len(names) == 1 else _interval(sums.of[group] / len(names))
         return {
             "accuracy": accuracy,
             "interval": None if accuracy is None else interval,
@@ -138,20 +138,21 @@ def compare(
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
-    paradigms, resampled = {}, {}
+    paradigms, sums = {}, _ResampledSums(phenomenon_of)
     for name, rows in rows_of.items():
-        resampled[name] = resampled_means(difference[rows], rng)
+        means = resampled_means(difference[rows], rng)
+        sums.add(name, means)
         paradigms[name] = {
             "difference": _percent(difference[rows]),
-            "interval": _interval([resampled[name]]),
+            "interval": _interval(means),
             **_discordance(difference[rows]),
         }
 
-    def mean_over(names: Sequence[str]) -> dict:
+    def mean_over(names: Sequence[str], group: str | None) -> dict:
         rows = np.concatenate([rows_of[name] for name in names])
         return {
             "difference": _mean([paradigms[name]["difference"] for name in names]),
-            "interval": _interval([resampled[name] for name in names]),
+            "interval": _interval(sums.of[group] / len(names)),
             **_discordance(difference[rows]),
         }
 
@@ -161,6 +162,22 @@ def compare(
         for entry, corrected in zip(entries, holm([entry["p_value"] for entry in entries]), strict=True):
             entry["p_value_holm"] = float(corrected)
     return found
+
+
+class _ResampledSums:
+    """Resampled means of paradigms, added up over each phenomenon and over all: (RESAMPLES,) each.
+
+    Those of each paradigm alone would take 80 kB of memory, and there may be thousands of paradigms.
+    """
+
+    def __init__(self, phenomenon_of: Mapping[str, str]) -> None:
+        self._phenomenon_of = phenomenon_of
+        self.of: dict[str | None, np.ndarray] = {}  # by phenomenon; None: over all
+
+    def add(self, paradigm: str, means: np.ndarray) -> None:
+        """Adds the resampled means of a paradigm to those of its phenomenon and of all."""
+        for group in (self._phenomenon_of[paradigm], None):
+            self.of[group] = self.of[group] + means if group in self.of else means
 
 
 def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
@@ -214,14 +231,19 @@ def _discordance(difference: np.ndarray) -> dict:
     return {"only_this": only_this, "only_other": only_other, "p_value": mcnemar(only_this, only_other)}
 
 
-def _grouped(paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str]], dict]) -> dict:
-    """Returns the entries of paradigms with their means over each phenomenon and over all."""
+def _grouped(
+    paradigms: dict, phenomenon_of: Mapping[str, str], mean_over: Callable[[Sequence[str], str | None], dict]
+) -> dict:
+    """Returns the entries of paradigms with their means over each phenomenon and over all.
+
+    `mean_over` makes a mean of the names of paradigms and of what they are called together: a phenomenon, or None for all.
+    """
     by_phenomenon: dict[str, list[str]] = {}
     for name in paradigms:
         by_phenomenon.setdefault(phenomenon_of[name], []).append(name)
     return {
-        "overall": mean_over(list(paradigms)),
-        "phenomena": {name: mean_over(by_phenomenon[name]) for name in sorted(by_phenomenon)},
+        "overall": mean_over(list(paradigms), None),
+        "phenomena": {name: mean_over(by_phenomenon[name], name) for name in sorted(by_phenomenon)},
         "paradigms": paradigms,
     }
 
@@ -237,6 +259,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(defined)) if len(defined) == len(values) else None
 
 
-def _interval(resampled: Sequence[np.ndarray]) -> list[float]:
-    """Returns the interval, in percent, of the mean over paradigms of their resampled means, (resamples,) each."""
-    return [float(x) for x in 100 * np.percentile(np.mean(resampled, axis=0), TAILS)]
+def _interval(means: np.ndarray) -> list[float]:
+    """Returns the interval, in percent, of resampled means (resamples,)."""
+    return [float(x) for x in 100 * np.percentile(means, TAILS)]

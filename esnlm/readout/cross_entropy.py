@@ -90,7 +90,7 @@ def pair_log_probs(
         return _fused_pair_log_probs(z, w, bias, sources, targets, precision)
     logits = _without_bias(z, w, prior, precision)  # (C, V), as below
     picked = logits[sources, targets] + bias[targets]  # (P,)
-    base = _likeliest(picked, sources, len(z))
+    base = likeliest_targets(picked, sources, len(z))
     _, total = _relative(logits, bias, base)
 
     def about_maximum() -> jax.Array:
@@ -279,9 +279,10 @@ def _fused_pair_log_probs(
         total, _ = fused_cross_entropy.exponential_sums(z, w, -base, bias, precision, with_means=False)  # (C,)
         return (picked - base[sources]) - jnp.log(total)[sources], total
 
-    log_probs, total = about(_likeliest(picked, sources, len(z)))
+    log_probs, total = about(likeliest_targets(picked, sources, len(z)))
     return xla.or_else(
-        *(log_probs, (total < LARGEST_SUM).all()),
+        log_probs,
+        (total < LARGEST_SUM).all(),
         lambda: about(fused_cross_entropy.row_maxima(z, w, bias, precision))[0],
     )
 
@@ -294,7 +295,7 @@ def _pair_logits(
     return (factors[0] * factors[1]).sum(axis=1) + bias[targets]
 
 
-def _likeliest(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
+def likeliest_targets(picked: jax.Array, sources: jax.Array, rows: int) -> jax.Array:
     """Returns the logit of the likeliest target of each row, (C,); inf for a row without one, whose exponentials are then 0."""
     base = jnp.full(rows, -jnp.inf).at[sources].max(picked)
     return jnp.where(jnp.zeros(rows, bool).at[sources].set(True), base, jnp.inf)

@@ -23,7 +23,7 @@ from esnlm.ops.matmul import matmul
 from esnlm.parallel.mesh import ALL, DATA, UNITS, VOCABULARY
 from esnlm.parallel.placement import deal
 from esnlm.readout import cross_entropy
-from esnlm.readout.cross_entropy import LARGEST_SUM
+from esnlm.readout.cross_entropy import LARGEST_SUM, likeliest_targets
 
 
 class Targets(NamedTuple):
@@ -105,8 +105,7 @@ def pair_log_probs(
     logits = matmul(z, w, (1, 1), precision)  # (C, V/M)
     mine, own = own_targets(targets, len(w))
     picked = lax.psum(jnp.where(mine, logits[sources, own] + bias[own], 0), VOCABULARY)  # (P,)
-    base = jnp.full(len(z), -jnp.inf).at[sources].max(picked)
-    base = jnp.where(jnp.zeros(len(z), bool).at[sources].set(True), base, jnp.inf)  # no target: the row of E is 0
+    base = likeliest_targets(picked, sources, len(z))
     valid = _valid(len(w), vocab_size)
     _, total = _relative(logits, bias, base, valid)
 

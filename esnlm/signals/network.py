@@ -217,7 +217,7 @@ def train(
 
     Raises:
         InputError: as in `states`; the washout leaves nothing; a target is outside the range of f_out; there is noise on
-            the feedback, and no feedback.
+            the feedback, and no feedback; the states are not finite.
     """
     check_seed(seed)
     washout = whole_number("washout", washout)
@@ -246,6 +246,8 @@ def train(
         rng = generator(seed, Stream.SIGNAL_FEEDBACK_NOISE)
         fed = teacher + rng.uniform(-feedback_noise, feedback_noise, teacher.shape)
     x = _scan(network, _zeros(network, u), u, fed, "states", noise, seed)[1]
+    line = "the states grow without bound: lower the spectral radius, the scales of what comes in, or decay times leak"
+    require(bool(np.isfinite(x).all()), line)
     y = np.concatenate([np.zeros_like(fed[:1]), fed[:-1]])  # y(n) beside x(n+1)
     seen = np.concatenate([{"u": u, "x": x, "y": y}[name] for name in network.reads], axis=1)[washout:]  # (T, F, B)
     samples, targets = (np.moveaxis(part, 2, 0).reshape(-1, part.shape[1]) for part in (seen, target))
@@ -275,6 +277,8 @@ def run(
 
 def generate(network: Network, start: State, steps: int, u: np.ndarray | None = None) -> tuple[np.ndarray, State]:
     """Lets a trained network run on its own outputs: returns these, (steps, L) or (steps, L, B), and its last state.
+
+    Without u, or with one for all columns alike, a start of one column gives (steps, L).
 
     Args:
         start: as `run` gave it.

@@ -100,6 +100,6 @@ def _find_sentences(table: Table, columns: WordColumns, words: Sequence[str], do
                 " sentences apart with --sentence"
             )
         sentences = split_rows(words, group_rows(documents), punkt_splitter(parameters))
-    for doubt in find_doubts(words, sentences, keys, table.lines):
+    for doubt in find_doubts(words, sentences, keys, table.after_blank):
         warn(f"{table.name}: {doubt}")
     return sentences

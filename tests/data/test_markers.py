@@ -12,6 +12,16 @@ def test_marks_are_counted_by_name():
     assert count_markers(text) == {"<|endoftext|>": 2, "[SEP]": 1, "</s>": 1}
 
 
+def test_a_mark_may_have_white_space_beside_it_in_its_line():
+    assert count_markers("\t</s> \u2003\n </s>x\n</s>") == {"</s>": 2}
+
+
+def test_a_long_line_of_marks_takes_no_longer_than_short_ones():
+    """A document a line, with marks between its sentences: each mark must not read the whole line again."""
+    text = "The cats sleep well here now . </s> " * 100_000  # 3.6 MB, which took minutes so
+    assert not count_markers(text)
+
+
 @pytest.mark.parametrize("text", ["", "He writes </s> here.", "[SEP] is a token.", "a <| b |> c", "<b>", "[Laughs]"])
 def test_what_is_no_mark(text):
     assert not count_markers(text)

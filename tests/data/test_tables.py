@@ -101,6 +101,21 @@ def test_what_is_no_table_is_named_by_its_line(tmp_path, text, line):
     assert str(error.value) == f"{file}{line}"
 
 
+def test_blank_lines_are_left_out_and_known(tmp_path):
+    found = read_table(save(tmp_path, "a\tb\n\n1\t2\n3\t4\n\n\n5\t6\n\n"))
+    assert found.column("a") == ["1", "3", "5"] and found.lines == [3, 4, 7]
+    assert found.after_blank & {0, 1, 2} == {0, 2}
+
+
+def test_documents_are_no_table(tmp_path):
+    file = save(tmp_path, '{"text": "The cats sleep."}\n')
+    file = file.rename(tmp_path / "a.jsonl")
+    with pytest.raises(
+        InputError, match=r"a\.jsonl: holds documents, and a table is read here, \.tsv or \.csv; write it as one$"
+    ):
+        read_table(file)
+
+
 def test_a_missing_column_is_named(tmp_path):
     file = save(tmp_path, "a\tb\n1\t2\n")
     with pytest.raises(InputError) as error:

@@ -159,6 +159,14 @@ def test_a_collapsed_model_has_no_accuracy(tmp_path, scoring):
     for entry in (result["overall"], *result["phenomena"].values(), *result["paradigms"].values()):
         assert entry["accuracy"] is entry["interval"] is entry["accuracy_ties_half"] is None
     assert result["overall"]["ties"] == 2
+    assert {entry["run_above"] for entry in result["baselines"].values()} == {None}
+
+
+def test_pairs_of_one_sentence_each_are_no_fault_of_the_model(tmp_path):
+    uniform = fake_run(tmp_path, lambda sequences: [np.full(len(ids) - 1, -np.log(128)) for ids in sequences])
+    result = evaluate(uniform, [pair("x", "ab", "ab"), pair("x", "abc", "abc")]).result
+    assert (result["status"], result["overall"]["accuracy"]) == ("collapsed", None)
+    assert result["warnings"] == ["each pair is twice the same sentence, so that no accuracy is given"]
 
 
 @pytest.mark.slow

@@ -152,7 +152,10 @@ def test_a_paradigm_in_two_files_is_refused(tmp_path):
 
 def test_nothing_to_read_is_named(tmp_path):
     for path, message in [
-        (tmp_path, "no .jsonl file in this folder: give the folder that holds the pairs, or its files"),
+        (
+            tmp_path,
+            "no file of pairs in this folder (.jsonl, .tsv, .csv, .json, .txt): give the folder that holds them, or its files",
+        ),
         (tmp_path / "none", "no such file or folder of minimal pairs"),
     ]:
         with pytest.raises(InputError) as error:
@@ -238,6 +241,11 @@ def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     assert uids("NPI") == uids("npi_licensing") == uids("npi licensing") == ["npi_1", "npi_2"]
     assert uids("ANA. AGR", "island", "npi_2") == ["case", "npi_2", "wh_island"]
     assert uids("syntax_semantics") == ["npi_2"] and uids("syntax") == ["wh_island"]
+    # What another folder has of this name is no excuse.
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other" / "x.jsonl", GOOD | {"UID": "x"})
+    with pytest.raises(InputError, match="other/NPI: no such file or folder of minimal pairs, and no paradigm"):
+        uids("NPI", "other/NPI")
     with pytest.raises(InputError) as error:
         uids("npi_3")
     assert str(error.value) == (
@@ -265,6 +273,22 @@ def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
             *("a.txt", ""),
             ": the file is empty: two lines a pair are needed, the ungrammatical sentence first",
         ),
+        (
+            *("a.txt", "K\u00e4the\nKa\u0308the\n"),
+            ":1: 'K\u00e4the' and 'Ka\u0308the' are the same text in two forms of Unicode, which would decide between them: write both in NFC",
+        ),
+        (
+            *("a.jsonl", '{"sentence_good": "a", "sentence_bad": ["b", "b"]}'),
+            ":1: 'b' stands twice among the sentences that should be less probable: give each once",
+        ),
+        (
+            *("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n"),
+            ":3: field 'UID' is empty: name the paradigm in every row",
+        ),
+        (
+            *("a.json", '[{"sentence_good": "a", "sentence_bad": "b"}]'),
+            ": a JSON list, and no test suite: write pairs as one object a line, without brackets around them (.jsonl)",
+        ),
     ],
 )
 def test_what_is_no_item_is_named_by_line(tmp_path, name, text, line):
@@ -275,8 +299,20 @@ def test_what_is_no_item_is_named_by_line(tmp_path, name, text, line):
 
 
 def test_a_group_that_is_named_must_be_there(tmp_path):
+    columns = minimal_pairs.Columns(group="kind")
     with pytest.raises(InputError, match="field 'kind' is missing$"):
-        minimal_pairs.load(write(tmp_path / "a.jsonl", GOOD), minimal_pairs.Columns(group="kind"))
+        minimal_pairs.load(write(tmp_path / "a.jsonl", GOOD), columns)
+    # As a spreadsheet has it that names a group in its first row only.
+    (tmp_path / "a.csv").write_text("kind,sentence_good,sentence_bad\nagreement,a,b\n,c,d\n")
+    with pytest.raises(InputError, match="a.csv:3: field 'kind' is empty: name the paradigm in every row$"):
+        minimal_pairs.load(tmp_path / "a.csv", columns)
+
+
+def test_what_is_empty_beside_the_paradigm_is_unknown(tmp_path):
+    [pair] = minimal_pairs.load(
+        write(tmp_path / "a.jsonl", GOOD | {"linguistics_term": "", "field": "", "pairID": None})
+    )
+    assert (pair.phenomenon, pair.field, pair.pair_id) == ("unknown", "unknown", "0")
 
 
 def test_blimp_s_names_resolve_in_its_folder(blimp_dir):

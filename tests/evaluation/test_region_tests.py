@@ -51,6 +51,13 @@ def test_a_suite_is_read(tmp_path):
     assert only.uid == "number"
 
 
+def test_a_byte_order_mark_is_no_matter(tmp_path):
+    file = save(tmp_path, suite("(1;%a%) > 0", a=["x"]))
+    plain = load(file)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert load(file) == plain
+
+
 def test_regions_have_the_sum_of_their_tokens(tmp_path):
     run = small_run.small_run()
     (test,) = read_suite(save(tmp_path, suite("(3;%match%) > 0", match=["The cats", "", "cat.", "sleep"])))

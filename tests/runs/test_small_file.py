@@ -77,8 +77,8 @@ def test_each_reader_refuses_by_size_alone(tmp_path, monkeypatch, name, largest,
     file = sparse(tmp_path / name, 1 << 40)
     for module, parser in ((json, "loads"), (yaml, "parse"), (yaml, "SafeLoader")):
         monkeypatch.setattr(module, parser, lambda *_, **__: pytest.fail("parsed"))
-    line = f"{file}: 1,099,511,627,776 bytes, and at most {largest:,} are read: not a file of this kind"
-    refused(line, read, tmp_path)
+    advice = "split it into several files" if name == "pairs.jsonl" else "not a file of this kind"
+    refused(f"{file}: 1,099,511,627,776 bytes, and at most {largest:,} are read: {advice}", read, tmp_path)
 
 
 def test_the_manifest_of_a_checkpoint_is_refused_by_size(tmp_path, monkeypatch):

@@ -186,6 +186,12 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "or call generate": lambda: states(trained, U),
         "no teacher": lambda: train(network, U, None, washout=5),
         "teacher reaches 1.8: f_out = tanh": lambda: train(network, U, TEACHER * 0 + 1.8, washout=5),
+        "^the states grow without bound: lower the spectral radius": lambda: train(
+            small(activation="relu", spectral_radius=1e9, feedback_scale=None, output="identity"),
+            U + 9,
+            TEACHER,
+            washout=5,
+        ),
         "no W_out yet": lambda: run(network, U, TEACHER),
         "feeds nothing back": lambda: generate(without, State(None, None), 5, U[:5]),
         r"washout is 40: .* 40 steps": lambda: train(network, U, TEACHER, washout=STEPS),

@@ -361,7 +361,7 @@ REFERENCE = "kind: grid\nbase: base.yaml\nruns: {cases: {a: {}}}\nreference: {ce
         ),
         (
             f"kind: grid\nbase: base.yaml\nruns: {{cases: {{a: {{}}}}}}\nblimp: {STUDIES}",
-            "no .jsonl file in this folder",
+            "no file of pairs in this folder",
         ),
     ],
 )

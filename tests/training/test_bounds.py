@@ -74,7 +74,11 @@ def test_a_plan_for_devices_that_are_not_there_says_that_it_is_a_bound(small, tm
     assert "devices 8 x NVIDIA H100 80GB HBM3, 84.94 GB each; none was asked, and nothing measured" in said
     assert "time, a bound 0:00: states 0:00, updates 0:00; " in said and "scoring, a bound " in said
     assert "by data sheet: NVIDIA, H100 Tensor Core GPU data sheet" in said
-    assert "chosen for h100 kernel fused, cross-entropy plain, batch slots" in said and "this cpu" not in said and "FIT" not in said
+    assert (
+        "chosen for h100 kernel fused, cross-entropy plain, batch slots" in said
+        and "this cpu" not in said
+        and "FIT" not in said
+    )
     assert not (tmp_path / "run").exists()
 
 
