@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from esnlm.compute import backend
 from esnlm.features import layout as layouts
 from esnlm.features import recurrence
 from esnlm.features.layout import Layout
@@ -16,6 +17,7 @@ from esnlm.parallel.placement import Placement
 # The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
 CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
+FEWEST_CPU_SLOTS = 16  # below it, a product with a dense W_rec has other bits
 
 
 def default_batch_slots(state_size: int, backend: str) -> int:
@@ -143,7 +145,7 @@ class FeatureStream:
 
     def _lay_out(self, reading: Reading) -> Any:
         """Does what `lay_out` promises, for the devices of the stream."""
-        layout, corpus_positions = reading.lay_out(self.slots)
+        layout, corpus_positions = reading.lay_out(self._slots_for(len(reading.sentences)))
         steps = 1 << max(0, layout.steps - 1).bit_length()  # few sizes, so few compilations
 
         def pad(array: np.ndarray | None) -> Any:
@@ -151,3 +153,12 @@ class FeatureStream:
 
         by_step = {name: pad(getattr(layout, name)) for name in ("tokens", "starts", "parents", "first_rows")}
         return reading, dataclasses.replace(layout, **by_step), pad(corpus_positions)
+
+    def _slots_for(self, sentences: int) -> int:
+        """Returns the slots for so many sentences: one long text alone would wait for all others at each time step on a CPU.
+
+        A GPU or TPU computes all of them at once.
+        """
+        if backend() != "cpu":
+            return self.slots
+        return min(self.slots, max(FEWEST_CPU_SLOTS, 1 << (sentences - 1).bit_length()))  # few sizes, so few compilations

@@ -46,6 +46,23 @@ def test_states_agree_with_the_oracle(kernel, prefix_tree):
         np.testing.assert_allclose(buffer[row], expected(frozen, text), atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize("kernel", ["csr", "dense"])
+def test_few_sentences_take_few_slots_and_have_the_same_bits(kernel, monkeypatch):
+    """On a CPU a long text alone should not wait for slots without a sentence."""
+    frozen, texts = reservoir(), sentences(40)
+    stream, taken, lay_out = FeatureStream(frozen.for_device(kernel), slots=96, capacity=8), [], layout.in_sequence
+    monkeypatch.setattr(layout, "in_sequence", lambda *given: taken.append(given[1]) or lay_out(*given))
+
+    def states(chosen):
+        buffer, rows = stream.read(chosen)
+        return [np.asarray(buffer[row]) for row in rows]
+
+    for count in (96, 40, 17, 1):
+        many = states((texts * 3)[:count])
+        np.testing.assert_array_equal(many[0], states(texts[:1])[0])
+    assert taken == [96, 16, 64, 16, 32, 16, 16, 16]
+
+
 @pytest.mark.parametrize(
     "settings", [{"activation": "relu"}, {"connectivity": 0.5}, {"leak_min": 0.8, "leak_max": 0.8}]
 )
