@@ -432,7 +432,7 @@ class Run:
             size = min(256, compute.chunk_tokens, 1 << (len(features) - 1).bit_length())
             for first in range(0, len(features), size):
                 here = features[first : first + size]
-                padded = np.pad(here, [(0, size - len(here)), (0, 0)])
+                padded = jax.numpy.pad(here, [(0, size - len(here)), (0, 0)])
                 logits = np.asarray(linear.logits(self._readout_here, padded, compute.precision))[: len(here)]
                 require(
                     bool(np.isfinite(logits).all()),

@@ -208,7 +208,7 @@ TABLE = {
         Row(
             "a record without the field",
             f"{PREPARE} --input text.jsonl --field story",
-            "text.jsonl:2: no field 'story'; there are text; call the text 'text' (esnlm prepare takes another field with --field)",
+            "text.jsonl:2: no field 'story'; there are text: esnlm prepare takes one of them with --field, other commands take 'text'",
             write("text.jsonl", '{"story": "The cats sleep."}\n{"text": "A dog."}\n'),
         ),
         Row(

@@ -170,7 +170,7 @@ def join_documents(documents: Iterable[tuple[str, object]]) -> Iterator[str]:
     for where, text in documents:
         if not isinstance(text, str):
             raise InputError(
-                f"{where}: its text is a {type(text).__name__}, not a string; give it in a field {FIELD!r} (esnlm prepare takes another one with --field)"
+                f"{where}: its text is a {type(text).__name__}, not a string: esnlm prepare takes another field with --field"
             )
         if "\0" in text:
             raise InputError(f"{where}: not a text: it has a character 0x00; give plain text")
@@ -236,7 +236,7 @@ def _parquet_documents(path: Path, field: str) -> Iterator[tuple[str, object]]:
 
 
 def _choice(names: Iterable[str]) -> str:
-    return f"there are {', '.join(names)}; call the text {FIELD!r} (esnlm prepare takes another field with --field)"
+    return f"there are {', '.join(names)}: esnlm prepare takes one of them with --field, other commands take {FIELD!r}"
 
 
 class _Watched(io.RawIOBase):

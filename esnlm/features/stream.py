@@ -161,4 +161,5 @@ class FeatureStream:
         """
         if backend() != "cpu":
             return self.slots
-        return min(self.slots, max(FEWEST_CPU_SLOTS, 1 << (sentences - 1).bit_length()))  # few sizes, so few compilations
+        fits = 1 << (sentences - 1).bit_length()  # few sizes, so few compilations
+        return min(self.slots, max(FEWEST_CPU_SLOTS, fits))

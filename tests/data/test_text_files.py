@@ -209,11 +209,11 @@ def test_the_documents_of_json_lines_are_kept_apart(tmp_path):
     [
         (
             b'{"id": 1, "body": "x"}',
-            "no field 'text'; there are id, body; call the text 'text' (esnlm prepare takes another field with --field)",
+            "no field 'text'; there are id, body: esnlm prepare takes one of them with --field, other commands take 'text'",
         ),
         (
             b'{"text": 3}',
-            "its text is a int, not a string; give it in a field 'text' (esnlm prepare takes another one with --field)",
+            "its text is a int, not a string: esnlm prepare takes another field with --field",
         ),
         (b'["text"]', "a JSON list; give one object a line"),
         (b'{"text": "x"', "not JSON (Expecting ',' delimiter: line 1 column 13 (char 12)); give one object a line"),
@@ -243,10 +243,10 @@ def test_parquet(tmp_path):
     assert b"".join(seen) == path.read_bytes()
     assert (
         refused(path, field="body")
-        == ": no field 'body'; there are text, id; call the text 'text' (esnlm prepare takes another field with --field)"
+        == ": no field 'body'; there are text, id: esnlm prepare takes one of them with --field, other commands take 'text'"
     )
     assert refused(path, field="id").endswith(
-        "record 1: its text is a int, not a string; give it in a field 'text' (esnlm prepare takes another one with --field)"
+        "record 1: its text is a int, not a string: esnlm prepare takes another field with --field"
     )
     line = refused(write(tmp_path / "b.parquet", path.read_bytes()[:-10]))
     assert line.startswith(": damaged, or no Parquet file (") and line.endswith("); copy it again")
