@@ -26,6 +26,7 @@ from esnlm.runs.json_file import parse_json
 from esnlm.runs.small_file import read_small
 
 LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
+SPLIT = "split it into several files, each paradigm in one of them"
 
 # Of a folder the files of one kind are read: the first of these that it has.
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".json", ".txt")
@@ -237,7 +238,7 @@ def _items(file: Path, columns: Columns) -> Iterator[tuple[str, Item]]:
     elif suffix == ".json":
         yield from ((str(file), test) for test in read_suite(file))
     else:
-        found = _rows(file, columns) if suffix in (".tsv", ".csv") else records(file)
+        found = _rows(file, columns) if suffix in (".tsv", ".csv") else records(file, advice=SPLIT)
         yield from ((where, _pair(record, where, file, columns)) for where, record in found)
 
 
@@ -260,7 +261,7 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
     group = columns.group or "UID"
     uid = text_of(record, group, where, default=None if columns.group else file.stem)
     require(bool(uid.strip()), f"{where}: field {group!r} is empty: name the paradigm in every row")
-    phenomenon = text_of(record, "linguistics_term", where, default="unknown") or "unknown"
+    phenomenon = text_of(record, "linguistics_term", where, default="unknown").strip() or "unknown"
     if phenomenon == "s-selection":  # so two official files say; Warstadt et al. 2020 count them here
         phenomenon = "argument_structure"
     good = _sentence(record, columns.good, where)
@@ -283,19 +284,10 @@ def _pair(record: dict, where: str, file: Path, columns: Columns) -> Pair:
             _ends(sentence) == _ends(good),
             f"{where}: {sentence!r} and {good!r} have other white space at their ends, which would decide between them: strip them",
         )
-    field = (
-        text_of(record, "field", where, default="unknown").replace("syntax_semantics", "syntax/semantics") or "unknown"
-    )
-    pair_id = record.get("pairID")
-    return Pair(
-        uid,
-        0,
-        good,
-        bad[0] if len(bad) == 1 else tuple(bad),
-        phenomenon,
-        field,
-        "" if pair_id is None else str(pair_id),
-    )
+    field = text_of(record, "field", where, default="unknown").strip() or "unknown"
+    field = field.replace("syntax_semantics", "syntax/semantics")
+    pair_id = "" if record.get("pairID") is None else str(record["pairID"])
+    return Pair(uid, 0, good, bad[0] if len(bad) == 1 else tuple(bad), phenomenon, field, pair_id)
 
 
 def _require_one_form(bad: str, good: str, where: str) -> None:
@@ -349,18 +341,21 @@ def _alternate_lines(file: Path) -> Iterator[tuple[str, Pair]]:
         yield where, Pair(file.stem, 0, good, bad, phenomenon, "unknown", "")
 
 
-def records(file: Path, needed: str = "sentence_good, sentence_bad") -> Iterator[tuple[str, dict]]:
+def records(
+    file: Path, needed: str = "sentence_good, sentence_bad", advice: str = "not a file of this kind"
+) -> Iterator[tuple[str, dict]]:
     """Yields "file:line" and the object of each line. Only \\n ends a line: a sentence may hold other separators.
 
     Args:
         file: JSONL.
         needed: the names of the fields that an object should have, for the message where a line holds something else.
+        advice: the end of the line for a file that is too large.
 
     Raises:
         InputError: the file is empty, or a line is no JSON object.
     """
     empty = True
-    content = read_small(file, LARGEST_FILE, "split it into several files").removeprefix(codecs.BOM_UTF8)
+    content = read_small(file, LARGEST_FILE, advice).removeprefix(codecs.BOM_UTF8)
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue

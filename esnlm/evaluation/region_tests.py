@@ -50,7 +50,7 @@ def read_suite(file: Path) -> list[RegionTest]:
             lacks.
     """
     try:
-        suite = parse_json(file.read_bytes().decode("utf-8-sig"))
+        suite = parse_json(file.read_bytes().decode().removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: not UTF-8 (byte {error.start})") from None
     except ValueError as error:

@@ -175,7 +175,7 @@ class LanguageModel:
 
         Raises:
             InputError: the model is not fitted yet, or it diverged, `beginnings` is no list of texts, or a text is too long
-                for the memory.
+                for the model or for the memory.
 
         Example:
             tokenizer.decode(model.predict(["The cats"]))

@@ -246,7 +246,7 @@ def train(
         rng = generator(seed, Stream.SIGNAL_FEEDBACK_NOISE)
         fed = teacher + rng.uniform(-feedback_noise, feedback_noise, teacher.shape)
     x = _scan(network, _zeros(network, u), u, fed, "states", noise, seed)[1]
-    line = "the states grow without bound: lower the spectral radius, the scales of what comes in, or decay times leak"
+    line = "the states are not finite: where they grow without bound, lower the spectral radius, the scales of what comes in, or decay times leak"
     require(bool(np.isfinite(x).all()), line)
     y = np.concatenate([np.zeros_like(fed[:1]), fed[:-1]])  # y(n) beside x(n+1)
     seen = np.concatenate([{"u": u, "x": x, "y": y}[name] for name in network.reads], axis=1)[washout:]  # (T, F, B)

@@ -310,7 +310,7 @@ def test_a_group_that_is_named_must_be_there(tmp_path):
 
 def test_what_is_empty_beside_the_paradigm_is_unknown(tmp_path):
     [pair] = minimal_pairs.load(
-        write(tmp_path / "a.jsonl", GOOD | {"linguistics_term": "", "field": "", "pairID": None})
+        write(tmp_path / "a.jsonl", GOOD | {"linguistics_term": "", "field": " ", "pairID": None})
     )
     assert (pair.phenomenon, pair.field, pair.pair_id) == ("unknown", "unknown", "0")
 

@@ -77,7 +77,7 @@ def test_each_reader_refuses_by_size_alone(tmp_path, monkeypatch, name, largest,
     file = sparse(tmp_path / name, 1 << 40)
     for module, parser in ((json, "loads"), (yaml, "parse"), (yaml, "SafeLoader")):
         monkeypatch.setattr(module, parser, lambda *_, **__: pytest.fail("parsed"))
-    advice = "split it into several files" if name == "pairs.jsonl" else "not a file of this kind"
+    advice = minimal_pairs.SPLIT if name == "pairs.jsonl" else "not a file of this kind"
     refused(f"{file}: 1,099,511,627,776 bytes, and at most {largest:,} are read: {advice}", read, tmp_path)
 
 

@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
         "or call generate": lambda: states(trained, U),
         "no teacher": lambda: train(network, U, None, washout=5),
         "teacher reaches 1.8: f_out = tanh": lambda: train(network, U, TEACHER * 0 + 1.8, washout=5),
-        "^the states grow without bound: lower the spectral radius": lambda: train(
+        "^the states are not finite: where they grow without bound, lower the spectral radius": lambda: train(
             small(activation="relu", spectral_radius=1e9, feedback_scale=None, output="identity"),
             U + 9,
             TEACHER,
