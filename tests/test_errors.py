@@ -803,7 +803,7 @@ TABLE = {
         Row(
             "a diagnosis that would replace something else",
             "python -m esnlm diagnose --run run --out report",
-            "report: has a report of another reservoir or text; name another folder with --out, or give --overwrite",
+            "report: has files of a report without its diagnostics.json; name another folder with --out, or give --overwrite",
             lambda: (Path("report").mkdir(), Path("report/diagnostics.md").write_text("mine")),
         ),
     ],

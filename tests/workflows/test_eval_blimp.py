@@ -252,14 +252,14 @@ assert not {{"jax", "numpy"}} & set(sys.modules)
 
 def test_columns_of_a_table_are_named_on_the_command_line(run, tmp_path, capsys):
     table = tmp_path / "items.csv"
-    table.write_text("kind,right,wrong,worse\nx,a,b,c\nx,c,b,d\ny,a,b,b\n")
+    table.write_text("kind,right,wrong,worse\nx,a,b,c\nx,c,b,d\ny,a,b,c\n")
     names = ["--good", "right", "--bad", "wrong", "worse", "--group", "kind"]
     assert call("--run", run, "--data", table, *names, "--out", tmp_path / "sets.json") == 0
     result = json.loads((tmp_path / "sets.json").read_text())
     assert {name: entry["accuracy"] for name, entry in result["paradigms"].items()} == {"x": 50, "y": 100}
     lines = [json.loads(line) for line in (tmp_path / "sets.pairs.jsonl").read_text().splitlines()]
     assert [(line["sentence_bad"], line["sentences_bad"], line["right"]) for line in lines] == [
-        *(("b", ["b", "c"], True), ("b", ["b", "d"], False), ("b", ["b", "b"], True)),
+        *(("b", ["b", "c"], True), ("b", ["b", "d"], False), ("b", ["b", "c"], True)),
     ]
     out = capsys.readouterr().out
     assert out.startswith("small, step 100: 3 sets of sentences, paper scoring\n") and "chance 33.33 %\n" in out
