@@ -214,9 +214,8 @@ def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float,
     total = sum(words)
     if max_words >= total:
         return 1.0, [math.inf] * len(sources)
-    bounds = [
-        max_words * before // total for before in accumulate(words, initial=0)
-    ]  # so that they add up to max_words
+    # Bounds between the sources, whose differences add up to max_words.
+    bounds = [max_words * before // total for before in accumulate(words, initial=0)]
     return max_words / total, [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
 
 

@@ -82,8 +82,8 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
             marks are a part of the text.
     """
     name = str(path) if path else "standard input"
-    line = f"{name}: holds documents, and a table is read here, .tsv or .csv; write it as one"
-    require(path is None or not holds_documents(path), line)
+    message = f"{name}: holds documents, and a table is read here, .tsv or .csv; write it as one"
+    require(path is None or not holds_documents(path), message)
     text = read_text(path)
     separator = "," if path and kind_of(path) == ".csv" else "\t"
     csv.field_size_limit(LONGEST_CELL)
@@ -94,41 +94,42 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
         reader = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
     found: list[tuple[int, list[str]]] = []
     after_blank: set[int] = set()
-    begins = 1
+    line = 1
     try:
         for row in reader:
             if row:
-                found.append((begins, row))
+                found.append((line, row))
             else:
                 after_blank.add(len(found) - 1)  # the names of the columns are no row
-            begins = reader.line_num + 1
+            line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{name}:{begins}: not a row of a table ({error}): a cell that begins with a quotation mark ends with one, and marks"
+            f"{name}:{line}: not a row of a table ({error}): a cell that begins with a quotation mark ends with one, and marks"
             " inside it are doubled (esnlm score takes marks as they are with --no-quotes)"
         ) from None
     require(bool(found), f"{name}: empty: the first line of a table names its columns")
     (_, columns), *rows = found
     for column in columns:
         require(columns.count(column) == 1, f"{name}:1: column {column!r} stands twice: give each its own name")
-    for place, row in rows:
+    for line, row in rows:
         require(
             len(row) == len(columns),
-            f"{name}:{place}: {len(row)} cells where the first line names {len(columns)} columns",
+            f"{name}:{line}: {len(row)} cells where the first line names {len(columns)} columns",
         )
         joined = next(
             (cell for cell in row if separator == "\t" and "\t" in cell and ("\n" in cell or "\r" in cell)), None
         )
         require(
             joined is None,
-            f"{name}:{place}: the cell {(joined or '')[:40]!r} goes over the end of a row: where quotation marks are a part of the text,"
+            f"{name}:{line}: the cell {(joined or '')[:40]!r} goes over the end of a row: where quotation marks are a part of the text,"
             " double them (esnlm score takes them as they are with --no-quotes); else write a space for a tab or a line end",
         )
     require(bool(rows), f"{name}: no row below the names of its columns")
     may_be_marked = quotes and separator == "\t" and '"' in text
     marked = _marked_without_need(text, rows) if may_be_marked else frozenset()
-    lines_of_rows = [place for place, _ in rows]
-    return Table(name, columns, [row for _, row in rows], lines_of_rows, marked, frozenset(after_blank))
+    return Table(
+        name, columns, [row for _, row in rows], [line for line, _ in rows], marked, after_blank=frozenset(after_blank)
+    )
 
 
 def _marked_without_need(text: str, rows: Sequence[tuple[int, list[str]]]) -> frozenset[tuple[int, int]]:

@@ -155,7 +155,7 @@ class FeatureStream:
         return reading, dataclasses.replace(layout, **by_step), pad(corpus_positions)
 
     def _slots_for(self, sentences: int) -> int:
-        """Returns the slots for so many sentences: one long text alone would wait for all others at each time step on a CPU.
+        """Returns the slots for so many sentences: few on a CPU, where a time step takes longer the more slots there are, empty ones too.
 
         A GPU or TPU computes all of them at once.
         """
