@@ -13,10 +13,9 @@ import dataclasses
 import math
 import numbers
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -49,6 +48,7 @@ from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import validation_at
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.copies import run_copy
+from esnlm.warning import warn_caller
 
 Step = int | Literal["best"] | None  # of a checkpoint
 
@@ -93,7 +93,7 @@ class Run:
         """
         sequences = encode(sentences, self.tokenizer, scoring)
         if (line := describe_unscored(sequences, scoring)) is not None:
-            warnings.warn(line, stacklevel=2)
+            warn_caller(line)
         found = sum_log_probs(self.token_log_probs_of(sequences, progress))
         self._warn_of_undefined(found)
         return found
@@ -185,6 +185,7 @@ class Run:
 
         found = of_model(self._stream, self._readout, store, self.config.compute, on_progress)
         assert found is not None  # `on_progress` leaves nothing out
+        self._warn_of_undefined([-found.nats], of="the text")
         return found
 
     def require_store(self, store: TokenStore) -> None:
@@ -206,8 +207,13 @@ class Run:
             One float32 array a sequence, (T - 1,), empty where T < 2.
 
         Raises:
-            InputError: as in `token_log_probs_of`.
+            InputError: as in `token_log_probs_of`, or the group is no such array.
         """
+        group, size = np.asarray(group), self.tokenizer.vocab_size
+        line = (
+            f"group has the shape {group.shape} and the type {group.dtype}: give one bool for each of the {size} tokens"
+        )
+        require(group.shape == (size,) and group.dtype == bool, line)
         self._require_readable(sequences)
         compute = self.config.compute
         assert compute.window_tokens is not None  # `load` has chosen it for this machine
@@ -462,6 +468,12 @@ class Run:
             reads_last: whether the model reads the last of them, too.
         """
         for i, sequence in enumerate(sequences):
+            ids = np.asarray(sequence)
+            whole = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
+            require(
+                whole,
+                f"sequence {i} has the shape {ids.shape} and the type {ids.dtype}: give ids, integers along one axis",
+            )
             if len(sequence) and not 0 <= np.min(sequence) <= np.max(sequence) < self.tokenizer.vocab_size:
                 raise InputError(f"sequence {i} has an id outside 0 .. {self.tokenizer.vocab_size - 1}")
             advice = "shorten it" if reads_last else "shorten it, or use `esnlm score --tokens`, which reads windows"
@@ -480,14 +492,19 @@ class Run:
             return f"{ids:,} ids: its states would take {size / 1e9:.1f} GB, and {room}"
         return None
 
-    def _warn_of_undefined(self, log_probs: np.ndarray | list) -> None:
-        """Warns where log-probabilities are not numbers, and names the weights that are to blame."""
+    def _warn_of_undefined(self, log_probs: np.ndarray | list, of: str = "") -> None:
+        """Warns where log-probabilities are not numbers, and names the weights that are to blame.
+
+        Args:
+            log_probs: of the sentences, or of what `of` names.
+            of: what has the one log-probability that is given.
+        """
         undefined = int(np.sum(np.isnan(log_probs) | np.isposinf(log_probs)))
         if undefined:
             names = [name for name, array in flatten(self.model.params).items() if not np.isfinite(array).all()]
             cause = f": {', '.join(names)} of step {self.step} has values that are not finite" if names else ""
-            line = f"{undefined} of {len(log_probs)} sentences have a log-probability that is not a number{cause}"
-            warnings.warn(line, stacklevel=3)
+            have = f"{of} has" if of else f"{undefined} of {len(log_probs)} sentences have"
+            warn_caller(f"{have} a log-probability that is not a number{cause}")
 
 
 @in_float32
@@ -498,7 +515,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         run: the run directory, or the URL of one (docs/cloud.md).
         step: the update after which the checkpoint was saved; "best": that of the best validation, where training.stop_after
             kept it; None: the newest checkpoint that verifies.
-        untrained: whether to give the model as it was before the first update, which needs no checkpoint.
+        untrained: whether to give the model as it was before the first update, which needs no checkpoint and has no `step`.
         averaged: whether to give the averaged weights of a run with training.ema, and not those of the last update.
 
     Raises:
@@ -509,6 +526,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         early = esnlm.load("runs/quickstart", step=500)
         best = esnlm.load("runs/stopped_early", step="best")
     """
+    require(not (untrained and step is not None), f"untrained with step {step}: give one of them")
     if step is not None and step != "best":
         step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
@@ -521,7 +539,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         with run_copy(run, step, untrained) as folder:
             return load(folder, step, untrained, averaged)
     directory = RunDirectory(Path(run))
-    directory.verify(directory.config, directory.tokenizer, warn=partial(warnings.warn, stacklevel=3))
+    directory.verify(directory.config, directory.tokenizer)
     if not directory.config.exists():
         raise InputError(
             f"{directory.path}: not a run directory: it has no {directory.config.name}; give one that train.py wrote"
@@ -548,7 +566,7 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     if step == "best":
         step = _best_step(directory, experiment)
     if step is None:
-        newest = checkpoint.restore_latest(directory.checkpoints, lambda line: warnings.warn(line, stacklevel=3))
+        newest = checkpoint.restore_latest(directory.checkpoints)
         if newest is None:
             raise InputError(f"{directory.path}: no checkpoint yet; train it with train.py")
         step, arrays, _ = newest
@@ -568,7 +586,7 @@ def _best_step(directory: RunDirectory, experiment: Experiment) -> int:
     Raises:
         InputError: it kept none, or the metadata of its newest checkpoint is damaged.
     """
-    known = directory.read_summary(lambda line: warnings.warn(line, stacklevel=4))
+    known = directory.read_summary()
     steps, training = checkpoint.all_steps(directory.checkpoints), experiment.training
     if known is None and steps:
         known = checkpoint.metadata(directory.checkpoints / str(steps[-1]))

@@ -15,6 +15,7 @@ PACKAGE = Path(esnlm.__file__).parent
 # In the order of docs/architecture.md. A module may import from its own room and from those above its own in this list.
 ROOMS = [
     "errors",
+    "warning",
     "versions",
     "rng",
     "allocator",

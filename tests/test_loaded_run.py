@@ -1,5 +1,7 @@
 """Checks of what a run directory holds, before a Run is made of it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,49 @@ def test_what_was_chosen_for_eight_gpus_is_chosen_anew(device, kernel, monkeypat
     assert (found.precision, found.kernel, found.mesh) == ("float32", kernel, None)
     assert found.batch_slots < 4096 and found.window_tokens < 1 << 19
     assert (found.state_precision, found.chunk_tokens) == ("bf16", 512), "which is the run's own choice"
+
+
+def test_the_untrained_model_has_no_other_step():
+    with pytest.raises(InputError, match="^untrained with step 40: give one of them$"):
+        loaded_run.load("runs/any", step=40, untrained=True)
+
+
+@pytest.mark.parametrize(
+    "given, line",
+    [
+        ([[1.0, 2.0]], "sequence 0 has the shape (2,) and the type float64: give ids, integers along one axis"),
+        (
+            np.ones((1, 2, 3), int),
+            "sequence 0 has the shape (2, 3) and the type int64: give ids, integers along one axis",
+        ),
+    ],
+)
+def test_ids_are_integers_along_one_axis(given, line):
+    """Ids of a column with gaps are floats in pandas, and were cut to integers."""
+    with pytest.raises(InputError) as error:
+        small_run().token_log_probs_of([np.array(sequence) for sequence in given])
+    assert str(error.value) == line
+
+
+def test_a_group_is_a_bool_for_each_token():
+    run = small_run()
+    ids, size = [np.array([0, 3, 1])], run.tokenizer.vocab_size
+    everything = run.group_log_probs_of(ids, np.ones(size, bool))[0]
+    np.testing.assert_allclose(everything, 0, atol=1e-6)
+    for group in (np.array([1, 2]), np.ones(size)):
+        with pytest.raises(InputError) as error:
+            run.group_log_probs_of(ids, group)
+        has = f"group has the shape {group.shape} and the type {group.dtype}"
+        assert str(error.value) == f"{has}: give one bool for each of the {size} tokens"
+
+
+def test_warnings_name_the_line_of_the_caller():
+    """Who filters the warnings of JAX, or looks for the line, would miss them where they named JAX's own file."""
+    run = small_run()
+    params = run.model.params["readout"]
+    broken = run.model.with_params({"readout": params | {"bias": np.full_like(params["bias"], np.nan)}})
+    diverged = loaded_run.Run(run.directory, run.config, 0, broken, run.tokenizer)
+    for ask in (diverged.log_probs, diverged.token_log_probs, diverged.surprisal, diverged.likelihood):
+        with pytest.warns(UserWarning, match="log-probability that is not a number: readout.bias of step 0") as warned:
+            ask(["The cats"])
+        assert [Path(each.filename) for each in warned] == [Path(__file__)]

@@ -136,7 +136,10 @@ def _ask_jax(launcher: str, wait: float) -> Place | None:
     if not count or index is None or count == 1:
         return None
     if chosen := os.environ.get("JAX_LOCAL_DEVICE_IDS"):
-        devices = [int(number) for number in chosen.split(",")]
+        numbers = [number.strip() for number in chosen.split(",")]
+        line = f"JAX_LOCAL_DEVICE_IDS is {chosen!r}: give numbers of devices with commas between them, such as 0,1,2,3"
+        require(all(number.isdecimal() for number in numbers), line)
+        devices = [int(number) for number in numbers]
     return Place(host, port, count, index, None if devices is None else list(devices))
 
 

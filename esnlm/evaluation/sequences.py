@@ -1,7 +1,6 @@
 """From sentences to sequences of token ids, and from the log-probabilities of tokens to those of sentences."""
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from esnlm.errors import require
 from esnlm.evaluation import conventions
+from esnlm.warning import warn_caller
 
 
 def list_texts(sentences: Iterable[str]) -> list[str]:
@@ -26,9 +26,8 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
     if ended:
         more = f", and so do {len(ended) - 1:,} more" * (len(ended) > 1)
-        warnings.warn(
-            f"sentence {ended[0]} ends in a line end{more}, which the model reads as a token: give sentence.strip()",
-            stacklevel=3,
+        warn_caller(
+            f"sentence {ended[0]} ends in a line end{more}, which the model reads as a token: give sentence.strip()"
         )
     return texts
 

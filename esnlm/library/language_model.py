@@ -18,7 +18,6 @@ import io
 import shutil
 import sys
 import tempfile
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from functools import partial
@@ -45,6 +44,7 @@ from esnlm.regression.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
+from esnlm.warning import warn_caller
 
 
 class LanguageModel:
@@ -147,7 +147,7 @@ class LanguageModel:
             raise
         summary = RunDirectory(run.directory).read_summary()
         if summary is not None and summary["status"] == "diverged":
-            warnings.warn("the training diverged: the model is of no use; fit with a lower learning_rate", stacklevel=2)
+            warn_caller("the training diverged: the model is of no use; fit with a lower learning_rate")
         # The run reads from the folder, and may be kept for longer than this object.
         cleaner.detach()
         weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)

@@ -55,8 +55,8 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
         return config_io.section("topology", made, settings, f"topology {kind}"), False
     require(callable(given), f"topology is {given!r}: give a name, settings or a function")
     known_topology: Any
-    for known_topology in TOPOLOGIES.values():
-        if getattr(known_topology, "function", None) is given:
+    for kind, known_topology in TOPOLOGIES.items():
+        if getattr(known_topology, "function", None) is given and not functions.is_anonymous(kind):
             return known_topology(), False
     own: Any = register(f"<{getattr(given, '__name__', 'function').strip('<>')}>", given)
     return own(), True

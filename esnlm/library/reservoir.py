@@ -138,10 +138,8 @@ class Reservoir:
         may_be_none = ("mean_degree", "connectivity", "input_connectivity", "embedding")
         numbers = {name: value for name, value in numbers.items() if value is not None or name not in may_be_none}
         checked = config_io.section("reservoir", ReservoirConfig, numbers, "Reservoir.draw")
-        chosen, is_anonymous = parts.topology_of(topology)
-        config = dataclasses.replace(
+        checked = dataclasses.replace(
             checked,
-            topology=chosen,
             mean_degree=min(32, checked.state_size) if mean_degree is None else checked.mean_degree,
             leak_min=low,
             leak_max=high,
@@ -149,6 +147,8 @@ class Reservoir:
             activation=functions.name_of("activation", activation),
             update_rule=functions.name_of("update_rule", update_rule),
         )
+        chosen, is_anonymous = parts.topology_of(topology)
+        config = dataclasses.replace(checked, topology=chosen)
         try:
             is_read = not chosen.has_own_density or (reads_tokens and input_connectivity is None)
             own = "".join(f", {each.name!r}: ..." for each in dataclasses.fields(chosen)[1:])
@@ -162,7 +162,7 @@ class Reservoir:
             cell = weights.initialize_reservoir(config, size, seed).reservoir
         finally:
             if is_anonymous:
-                TOPOLOGIES.pop(chosen.kind)
+                TOPOLOGIES.pop(chosen.kind, None)  # another thread may have drawn with the same function
         if is_anonymous:  # whoever reads the settings could not call the function: they say that the matrix was given
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
@@ -254,9 +254,7 @@ class Reservoir:
                 of continuous time whose decay is not 1.
 
         Example:
-            w = reservoir.w_rec.copy()
-            w.data[:] = np.abs(w.data)                       # no inhibition
-            reservoir = reservoir.replace(w_rec=w, spectral_radius=0.95)
+            reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
         """
         old, config = self._one_layer("changed"), self.settings
         changes: dict[str, Any] = {}

@@ -188,8 +188,12 @@ class ModelConfig(ABC):
         """
 
     def frozen_bytes(self, vocab_size: int) -> int:
-        """Returns the memory of what is frozen, as it is saved; 0 where nothing is, and then nothing is restored."""
+        """Returns the memory of what is frozen; 0 where nothing is, and then nothing is restored."""
         return 0
+
+    def saved_frozen_bytes(self, vocab_size: int, tokens: int) -> int:
+        """Returns the bytes of what is frozen as it is saved, at most, where the training text has so many tokens to predict."""
+        return self.frozen_bytes(vocab_size)
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:
         """Returns the arrays that are frozen, as nested dicts, and a record of how they came about, to be saved with them.
@@ -215,10 +219,13 @@ class ModelConfig(ABC):
 
         Raises:
             InputError: the devices that are asked for are not there, or cannot divide the model's units, or the model can be
-                computed on one device only.
+                computed on one device only, and several or the devices of several processes are asked for.
         """
         self.require_mesh(compute)
-        return meshes.make_mesh(compute.mesh) if self.token_arrays is not None else None
+        if self.token_arrays is not None:
+            return meshes.make_mesh(compute.mesh)
+        meshes.require_one_process(f"{self.title} is computed on one device only")
+        return None
 
     def require_mesh(self, compute: ComputeConfig) -> None:
         """Raises InputError where the model cannot be computed on the mesh that is asked for, whichever devices there are."""

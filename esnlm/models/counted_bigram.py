@@ -20,6 +20,7 @@ from esnlm.models.ngrams import WittenBellModel
 from esnlm.reservoir.arrays import Frozen
 
 MOST_BYTES = 4_000_000_000  # of the table of all pairs of tokens
+BYTES_OF_PAIR = 12  # as it is saved: two tokens and a count
 
 
 def table_bytes(vocab_size: int, setting: str) -> int:

@@ -210,8 +210,13 @@ class DeepReadoutConfig(ModelConfig):
         others = 4 * dense + 12 * self.gru.nonzeros(vocab_size)
         return round(self.reservoirs * of_reservoir + others) + self._table_bytes(vocab_size)
 
+    def saved_frozen_bytes(self, vocab_size: int, tokens: int) -> int:
+        table = self._table_bytes(vocab_size)
+        pairs = counted_bigram.BYTES_OF_PAIR * min(vocab_size**2, tokens) if table else 0
+        return self.frozen_bytes(vocab_size) - table + pairs
+
     def _table_bytes(self, vocab_size: int) -> int:
-        """Returns the memory of the counted model. Its pairs, which alone are saved, take far less."""
+        """Returns the memory of the counted model, of which only the pairs are saved."""
         return counted_bigram.table_bytes(vocab_size, "model.readout.counted") if self.readout.is_counted else 0
 
     def initialize_frozen(self, vocab_size: int, seed: int, text: TokenStore | None = None) -> tuple[dict, dict]:

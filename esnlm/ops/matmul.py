@@ -85,13 +85,18 @@ def einsum(subscripts: str, x: jax.Array, y: jax.Array, precision: str) -> jax.A
         x, y = x.astype(jnp.bfloat16), y.astype(jnp.bfloat16)
         return jnp.einsum(subscripts, x, y, preferred_element_type=jnp.float32)
 
+    def tf32_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
+        return float32(_rounded(x, mantissa_bits=10), _rounded(y, mantissa_bits=10))
+
     def bf16_on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
         # The same numbers: XLA's CPU backend does not have a bf16 product for every order of axes.
         return float32(_rounded(x, mantissa_bits=7), _rounded(y, mantissa_bits=7))
 
     if precision == "bf16":
         return lax.platform_dependent(x, y, cpu=bf16_on_cpu, default=bf16)
-    return (float32 if precision == "float32" else tf32)(x, y)
+    if precision == "tf32":
+        return lax.platform_dependent(x, y, cpu=tf32_on_cpu, default=tf32)
+    return float32(x, y)
 
 
 def _einsum_forward(

@@ -78,6 +78,12 @@ def make_mesh(setting: Mapping[str, int] | None, devices: Sequence[Any] | None =
     return None if count == 1 else Mesh(np.array(found[:count]).reshape(data, vocabulary // units, units), AXES)
 
 
+def require_one_process(why: str) -> None:
+    """Raises InputError where several processes were started for what one device computes: each would compute all of it."""
+    processes = len({device.process_index for device in _devices()})
+    require(processes == 1, f"{why}, and {processes} processes were started: start one")
+
+
 def cut_by_unit(mesh: Mesh, units: int) -> Mesh:
     """Returns a mesh of the same devices, of which so many adjacent ones share a copy of the reservoir."""
     return Mesh(mesh.devices.reshape(mesh.shape[DATA], -1, units), AXES)

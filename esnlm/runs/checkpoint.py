@@ -20,7 +20,6 @@ import re
 import shutil
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from esnlm.runs import sealed_folder
 from esnlm.runs.atomic import NewFolder, remove_abandoned, remove_folder
 from esnlm.runs.json_file import parse_json
 from esnlm.runs.sealed_folder import MANIFEST
+from esnlm.warning import warn_caller
 
 ARRAYS, METADATA = "arrays", "metadata.json"
 PATIENCE = 30  # seconds that are left to Orbax's other writes when one of them has failed
@@ -104,7 +104,7 @@ def restore(folder: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def restore_latest(
-    checkpoints: Path, warn: Callable[[str], Any] = warnings.warn
+    checkpoints: Path, warn: Callable[[str], Any] = warn_caller
 ) -> tuple[int, Arrays, dict[str, Any]] | None:
     """Returns the latest intact step as (step, arrays, metadata), or None where no step was saved yet.
 
@@ -114,7 +114,7 @@ def restore_latest(
     return None if step is None else (step, *_load(Path(checkpoints) / str(step)))
 
 
-def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warnings.warn) -> int | None:
+def latest_step(checkpoints: Path, warn: Callable[[str], Any] = warn_caller) -> int | None:
     """Returns the latest step that verifies, or None where no step was saved yet.
 
     Calls `warn` with one line for every later step that is passed over. The line names its bad file.
@@ -234,6 +234,8 @@ def _arrays(folder: Path) -> Arrays:
             arrays = orbax.restore(path)
         whole = all(isinstance(array, np.ndarray) for array in _named(arrays).values())
         whole = whole and not any(math.prod(shape) for shape in empty.values())
+    except MemoryError:
+        raise
     except Exception:  # The sums agree, so an enemy made these files. No list says what Orbax raises then.
         whole = False
     if not whole:

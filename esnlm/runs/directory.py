@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from esnlm.runs import file_lock
 from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.manifest import Manifest
 from esnlm.runs.small_file import read_small
+from esnlm.warning import warn_caller
 
 ANOTHER = "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, says something else
 FORMAT = 2  # of the run directories that this version writes and reads; those of format 1 did not name theirs
@@ -90,7 +90,7 @@ class RunDirectory:
         """What is there before the first update and stays as it is."""
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
-    def verify(self, *paths: Path, warn: Callable[[str], Any] = warnings.warn) -> None:
+    def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
         """Checks files, and the files in folders, against the manifest. Calls `warn` with a line where there is none.
 
         Raises:
@@ -101,7 +101,7 @@ class RunDirectory:
         if damage := self.manifest.find_damage(*paths):
             raise InputError(f"{damage[0]}; restore it from a copy of the run")
 
-    def read_summary(self, warn: Callable[[str], Any] = warnings.warn) -> dict[str, Any] | None:
+    def read_summary(self, warn: Callable[[str], Any] = warn_caller) -> dict[str, Any] | None:
         """Returns the summary of a run that came to its end, or None. Calls `warn` with a line where it is damaged."""
         if damage := self.manifest.find_damage(self.summary):
             warn(f"{damage[0]}; the command that made the run makes it again")
@@ -188,10 +188,7 @@ class RunDirectory:
         with handle:
             taken = f"{self.path}: another training is writing to this run directory; {ANOTHER}"
             if (missing := file_lock.lock(handle, taken)) is not None:
-                warnings.warn(
-                    f"{self.path}: no lock ({missing.strerror}): see to it that no other training writes there",
-                    stacklevel=3,
-                )
+                warn_caller(f"{self.path}: no lock ({missing.strerror}): see to it that no other training writes there")
             yield
 
     @contextlib.contextmanager

@@ -10,8 +10,9 @@ an update has this row once, with all the first targets beside it.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ Array = Any  # a NumPy array, or inside a compiled function the traced array tha
 class EpochPlan:
     """One pass over the sentences: its updates in order, and the prefetch windows that they fall into."""
 
-    updates: list[np.ndarray]  # the numbers of each update's sentences, (batch_size,) int64; the last may have fewer
+    updates: Sequence[np.ndarray]  # numbers of each update's sentences, (batch_size,) int64; the last may have fewer
     predictions: np.ndarray  # (updates,) of each update
     windows: list[range]  # consecutive updates, by their number within the epoch
 
@@ -50,13 +51,41 @@ def plan_epoch(
         window_tokens: rows of features that may exist at once.
         order: of the sentences: shuffled, or corpus.
     """
-    if order == "corpus":
-        sentences = np.arange(len(lengths))
-    else:
-        sentences = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(len(lengths))
-    updates = np.split(sentences, range(batch_size, len(sentences), batch_size))
-    predictions = np.add.reduceat(lengths[sentences] - 1, range(0, len(sentences), batch_size))
+    updates = UpdatesOfEpoch(len(lengths), seed, epoch, batch_size, order)
+    predictions = np.add.reduceat(lengths[updates.sentences] - 1, range(0, len(lengths), batch_size))
     return EpochPlan(updates, predictions, split_windows(predictions, window_tokens))
+
+
+@dataclass(frozen=True)
+class UpdatesOfEpoch(Sequence):
+    """The numbers of each update's sentences. They are drawn again when they are needed: a run does not hold those of all epochs."""
+
+    of_corpus: int  # sentences
+    seed: int
+    epoch: int
+    batch_size: int
+    order: str
+
+    @property
+    def sentences(self) -> np.ndarray:
+        """The numbers of all sentences in the order of the epoch, (of_corpus,) int64."""
+        return _sentence_order(self.of_corpus, self.seed, self.epoch, self.order)
+
+    def __len__(self) -> int:
+        return -(-self.of_corpus // self.batch_size)
+
+    def __getitem__(self, which: Any) -> Any:
+        if isinstance(which, slice):
+            return [self[u] for u in range(*which.indices(len(self)))]
+        begin = range(len(self))[which] * self.batch_size
+        return self.sentences[begin : begin + self.batch_size]
+
+
+@lru_cache(maxsize=2)  # of an epoch, and of the next one, which is read ahead
+def _sentence_order(sentences: int, seed: int, epoch: int, order: str) -> np.ndarray:
+    if order == "corpus":
+        return np.arange(sentences)
+    return generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences)
 
 
 def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:

@@ -276,7 +276,7 @@ def _first_call(updates: Updates, state: State, call: Call) -> tuple[dict, Any, 
 def _words_of_updates(text: TokenStore, epoch: batches.EpochPlan) -> np.ndarray:
     """Returns the words of text in each update of an epoch, (updates,) int64."""
     firsts = np.cumsum([0, *map(len, epoch.updates[:-1])])
-    return np.add.reduceat(text.words[np.concatenate(epoch.updates)].astype(np.int64), firsts)
+    return np.add.reduceat(text.words[np.concatenate(list(epoch.updates))].astype(np.int64), firsts)
 
 
 def _open_updates(

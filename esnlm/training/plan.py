@@ -66,12 +66,12 @@ def show(experiment: Experiment, on: str | None = None) -> int:
         on_it = {
             "memory": _describe(needed, fit.name),
             **({} if shape.devices == 1 else {"memory of each": _describe(each, fit.name)}),
-            "disk": _disk(needed, fit),
+            "disk": _disk(experiment, fit),
             "time at best": _time(experiment, compute.precision),
             "compilation": _compilation(experiment),
         }
     else:
-        on_it = _on_devices(experiment, compute, needed, each, fit, device, there, shape)
+        on_it = _on_devices(experiment, compute, each, fit, device, there, shape)
     if isinstance(training, Fitter) and platform != "cpu":
         on_it["memory of the host"] = f"{_bytes(_sums(training, model, corpus.vocab_size))}: {training.kind}"
     lines = {
@@ -185,10 +185,12 @@ def _time(experiment: Experiment, precision: str) -> str:
     return f"{clock(flops(experiment) / speed)} on {where}, {what}"
 
 
-def _disk(needed: Memory, fit: "_Fit") -> str:
+def _disk(experiment: Experiment, fit: "_Fit") -> str:
+    corpus = experiment.data.size()
+    frozen = experiment.model.saved_frozen_bytes(corpus.vocab_size, corpus.predicted_tokens)
     return (
-        f"{_bytes(needed.frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
-        f" {_bytes(fit.checkpoint_size)}, frozen {_bytes(needed.frozen)}"
+        f"{_bytes(frozen + fit.checkpoints * fit.checkpoint_size)}: {fit.checkpoints} checkpoints of"
+        f" {_bytes(fit.checkpoint_size)}, frozen {_bytes(frozen)}"
     )
 
 
@@ -227,7 +229,6 @@ def _devices_used(experiment: Experiment, there: int, shape: Shape) -> dict[str,
 def _on_devices(
     experiment: Experiment,
     compute: ComputeConfig,
-    needed: Memory,
     each: Memory,
     fit: "_Fit",
     device: Device,
@@ -242,7 +243,7 @@ def _on_devices(
         **_devices_used(experiment, there, shape),
         **({} if shape.units == 1 else {"a copy of the reservoir": f"on {shape.units} devices, cut by unit"}),
         "memory of each": f"{_describe(each, fit.name)}{room}",
-        "disk": _disk(needed, fit),
+        "disk": _disk(experiment, fit),
     }
     if not isinstance(training, TrainingConfig):
         return lines | {"time": f"no bound: {training.kind} is computed in part by the host"}

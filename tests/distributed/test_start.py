@@ -52,6 +52,11 @@ def test_jax_says_where_the_tasks_of_slurm_meet(monkeypatch):
     assert find_place(None, None, None, 1) == Place("node07", 61441, 4, 3, [1])
     monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "0,1,2,3")
     assert find_place(None, None, None, 1).devices == [0, 1, 2, 3]
+    monkeypatch.setenv("JAX_LOCAL_DEVICE_IDS", "0,1,")
+    with pytest.raises(
+        InputError, match="^JAX_LOCAL_DEVICE_IDS is '0,1,': give numbers of devices with commas between"
+    ):
+        find_place(None, None, None, 1)
     assert find_place(None, 1, None, 1) is None, "--processes 1"
     monkeypatch.delenv("SLURM_STEP_NODELIST")
     with pytest.raises(InputError, match="^SLURM started this process as one of several, but where they meet is not"):

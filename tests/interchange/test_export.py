@@ -209,14 +209,23 @@ def test_a_run_without_kept_checkpoints_has_no_all(tmp_path):
     assert not (tmp_path / "all").exists()
 
 
-def test_states_in_bf16_are_told_of(run, tmp_path, capsys, monkeypatch):
-    line = "this run rounds its states to bf16, and the export does not: their log-probabilities differ by that"
+@pytest.mark.parametrize(
+    "setting, line",
+    [
+        (
+            "state_precision",
+            "this run rounds its states to bf16, and the export does not: their log-probabilities differ by that",
+        ),
+        ("precision", "this run multiplies in bf16, and the export in float32: their log-probabilities differ by that"),
+    ],
+)
+def test_bf16_is_told_of(setting, line, run, tmp_path, capsys, monkeypatch):
     export(run, tmp_path / "float32")
     assert line not in capsys.readouterr().err
 
     def load_bf16(*arguments):
         loaded = load(*arguments)
-        compute = dataclasses.replace(loaded.config.compute, state_precision="bf16")
+        compute = dataclasses.replace(loaded.config.compute, **{setting: "bf16"})
         return dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, compute=compute))
 
     monkeypatch.setattr(export_module, "load", load_bf16)

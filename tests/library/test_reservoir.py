@@ -21,6 +21,7 @@ from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.topology.fixed_in_degree import FixedInDegree
+from esnlm.reservoir.topology.given import Given
 from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
 from tests import oracle
 from tests.evaluation.small_run import TOKENIZER
@@ -458,3 +459,18 @@ def test_ids_outside_the_vocabulary_are_refused():
 def test_the_words_for_a_reservoir():
     assert repr(esnlm.Reservoir.draw(8, inputs=2, topology="ring")) == "<Reservoir of 8 units, ring, reads 2 numbers>"
     parts.refuse_anonymous(ReservoirConfig(), "saved")  # nothing of it is anonymous
+
+
+def test_a_function_whose_draw_was_refused_is_still_not_registered():
+    """Or the next draw would take it for one that other programs can find, and be saved under a name that none of them knows."""
+
+    def chain(state_size, rng):
+        return np.roll(np.eye(state_size), 1, axis=0)
+
+    for _ in range(2):
+        with pytest.raises(InputError, match="^activation is 'thanh': choose tanh, relu, or give a function$"):
+            esnlm.Reservoir.draw(8, vocabulary=12, topology=chain, activation="thanh")
+    assert esnlm.Reservoir.draw(8, vocabulary=12, topology=chain).settings.topology == Given(nonzeros=8)
+    with pytest.raises(InputError) as error:
+        esnlm.Reservoir.draw(8, vocabulary=12, topology="chain")
+    assert "<chain>" not in str(error.value)

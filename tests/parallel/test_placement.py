@@ -1,6 +1,7 @@
 """Which models can be computed on several devices, and who reads which sentence."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import optax
@@ -123,6 +124,10 @@ def test_a_model_whose_arrays_cannot_be_cut_takes_one_device(model, monkeypatch)
     assert str(caught.value) == (
         f"compute.mesh asks for several devices: {model.title} can be computed on one only; give null"
     )
+    monkeypatch.setattr(meshes, "_devices", lambda: [SimpleNamespace(process_index=process) for process in (0, 1)])
+    with pytest.raises(InputError) as caught:  # each process would train all of it
+        model.mesh(ComputeConfig())
+    assert str(caught.value) == f"{model.title} is computed on one device only, and 2 processes were started: start one"
 
 
 def test_devices_read_about_equally_much():

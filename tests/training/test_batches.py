@@ -1,6 +1,7 @@
 """Which sentences are trained on when."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -39,6 +40,23 @@ def test_the_order_of_the_corpus_is_kept_where_it_is_asked_for():
     lengths, epoch = plan(seed=3, epoch=1, order="corpus")
     assert list(np.concatenate(epoch.updates)) == list(range(100))
     assert list(epoch.predictions) == [(lengths[update] - 1).sum() for update in epoch.updates]
+
+
+def test_the_orders_of_many_epochs_are_not_held():
+    """A run of 20 epochs on a hundred million words would hold a gigabyte of them."""
+    tracemalloc.start()
+    try:
+        plans = [plan(sentences=100_000, epoch=epoch)[1] for epoch in range(20)]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 20 * 8 * 100_000 / 2, (
+        "half of what the orders of all take; predictions and windows are a twentieth of it"
+    )
+    assert np.array_equal(plans[3].updates[7], np.concatenate(list(plans[3].updates))[7 * 32 : 8 * 32])
+    assert [len(update) for update in plans[0].updates[-2:]] == [32, 32]
+    with pytest.raises(IndexError):
+        plans[0].updates[len(plans[0].updates)]
 
 
 def test_windows_follow_each_other_and_keep_to_their_size():

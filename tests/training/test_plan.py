@@ -15,6 +15,7 @@ from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
+from esnlm.models.echo_state import EchoStateConfig
 from esnlm.models.gpt2 import GPT2Config
 from esnlm.readout import linear
 from esnlm.regression.base import Fitter
@@ -197,3 +198,15 @@ def test_the_memory_of_a_gpt2_counts_what_its_layers_keep_for_the_gradient():
     taken = compiled.memory_analysis().temp_size_in_bytes / 4 / (sentences * length)  # numbers of a token
     planned = config.trunk_size(vocab_size) + 2 * vocab_size
     assert planned / 2 < taken < 2 * planned
+
+
+def test_of_a_counted_model_the_disk_has_the_pairs_only():
+    """Its table of V x V numbers is made of them where the model is used."""
+    config = DeepReadoutConfig(reservoir=ReservoirConfig(state_size=64), readout=TrunkConfig(rank=32, counted="bigram"))
+    assert config.frozen_bytes(8192) - config.saved_frozen_bytes(8192, 1000) == 4 * 8192**2 - 12 * 1000
+    assert config.frozen_bytes(10) - config.saved_frozen_bytes(10, 1000) == 4 * 10**2 - 12 * 10**2, "at most all pairs"
+    plain = EchoStateConfig(reservoir=ReservoirConfig(state_size=64))
+    assert plain.frozen_bytes(8192) == plain.saved_frozen_bytes(8192, 1000)
+    arrays, _ = config.initialize_frozen(100, 0, [np.random.default_rng(0).integers(0, 100, 50)])
+    saved = sum(array.nbytes for array in jax.tree.leaves(arrays["counted"]))
+    assert saved <= 12 * 49, "50 tokens are 49 pairs at most"

@@ -109,8 +109,13 @@ def export_all(run: str | Path, out: str | Path, overwrite: bool = False) -> dic
 
 def _tell_of_precision(run: Run) -> None:
     """Says where the exported model, which computes in float32, is not the run to the last digits that count."""
-    if run.config.compute.state_precision != "float32":
+    compute = run.config.compute
+    if compute.state_precision != "float32":
         tell("this run rounds its states to bf16, and the export does not: their log-probabilities differ by that")
+    if compute.precision != "float32":
+        tell(
+            f"this run multiplies in {compute.precision}, and the export in float32: their log-probabilities differ by that"
+        )
 
 
 @contextmanager

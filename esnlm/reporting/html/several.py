@@ -137,9 +137,10 @@ def _table(groups: list[list[dict]]) -> Html:
 
 
 def _sortable(text: str) -> Child | Cell:
-    """Returns a cell that is sorted by the number it begins with."""
+    """Returns a cell that is sorted by its number, which an interval may follow; or the text, where it is none, as "1 of 3 collapsed"."""
+    number, _, rest = text.partition(" ")
     try:
-        return Cell(text, float(text.split(" ")[0].replace(",", "")))
+        return text if rest.startswith("of ") else Cell(text, float(number.replace(",", "")))
     except ValueError:
         return text
 

@@ -7,7 +7,6 @@ small files, the reservoir and one checkpoint. The folder can be deleted at any 
 import contextlib
 import json
 import shutil
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from esnlm.runs.remote.bucket import Bucket, Entry
 from esnlm.runs.remote.lock import LOCK
 from esnlm.runs.remote.mirror import FROZEN, NOT_SENT, STEPS, sealed_folders, step_of
 from esnlm.runs.sealed_folder import MANIFEST
+from esnlm.warning import warn_caller
 
 RESULTS = ("evaluation/", "diagnostics/")  # what is made of a run after its training
 FOR_REPORTS = (*RESULTS, "plots/", "metrics.jsonl", "metrics.csv")  # what only tables and pages of runs read
@@ -39,7 +39,7 @@ def run_copy(
     untrained: bool = False,
     every_step: bool = False,
     results: bool = False,
-    warn: Callable[[str], Any] = warnings.warn,
+    warn: Callable[[str], Any] = warn_caller,
 ) -> Iterator[Path]:
     """Yields a run directory on this machine with what is needed of a run in the cloud, as it is now.
 

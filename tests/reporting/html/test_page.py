@@ -306,3 +306,9 @@ def test_colours_can_be_told_from_the_page(scheme):
         assert contrast(text, ground) >= 4.5, (text, ground)
     for i in range(8):
         assert contrast(f"s{i}", "page") >= 3, i
+
+
+def test_a_text_in_a_column_of_numbers_is_no_number():
+    """Or "1 of 3 collapsed" would stand among the accuracies as one percent."""
+    assert several._sortable("1 of 3 collapsed") == "1 of 3 collapsed"
+    assert [several._sortable(text).sort for text in ("62.5", "62.5 ± 0.3", "10,498,048")] == [62.5, 62.5, 10498048]
