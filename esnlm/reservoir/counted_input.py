@@ -26,7 +26,7 @@ from esnlm.data.store import TokenStore
 WINDOW = 2  # tokens on either side
 SMOOTHING = 0.75  # exponent of the context's frequency, so that rare contexts do not get the largest PMI
 CHUNK = 1 << 22  # tokens whose pairs are in memory at once
-ENTRIES = 1 << 24  # of W_in's columns before they are thinned, in memory at once
+ENTRIES = 1 << 22  # of y and of G, each, that are in memory at once in float64
 
 
 def cooccurrences(text: TokenStore, vocab_size: int) -> scipy.sparse.csr_array:
@@ -65,39 +65,66 @@ def ppmi(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 def counted_columns(
     text: TokenStore, projection: scipy.sparse.csr_array | np.ndarray, reached: int, scale: float
-) -> scipy.sparse.coo_array:
-    """Returns W_in (N, V), float32, sorted by row and then by column.
+) -> scipy.sparse.coo_array | np.ndarray:
+    """Returns W_in (N, V), float32, dense where the projection is dense, else sorted by row and then by column.
+
+    All is computed in float64. Of a dense W_in only some columns at a time are in float64, and there is no other copy of it.
 
     Args:
         text: whose tokens are counted.
-        projection: G (N, V), a random W_in.
+        projection: G (N, V), a random W_in; a dense one may be float32.
         reached: k, the units that a token drives at most. It drives fewer only where fewer entries of y(w) are not 0.
         scale: the root of the mean square of a column's nonzeros.
     """
     units, vocab_size = projection.shape
     weights = ppmi(cooccurrences(text, vocab_size))
-    random = projection.T if isinstance(projection, np.ndarray) else scipy.sparse.csr_array(projection.T)  # (V, N)
+    is_dense = isinstance(projection, np.ndarray)
+    random = projection.T if is_dense else scipy.sparse.csr_array(projection.T)  # (V, N)
+    w_in = np.empty((units, vocab_size), np.float32) if is_dense else None
     rows, columns, values = [], [], []
     step = max(1, ENTRIES // units)
     for first in range(0, vocab_size, step):
         some = slice(first, min(vocab_size, first + step))
-        found, own = _dense(weights[some] @ random), _dense(random[some])  # (tokens, N) y and G
+        found = _summed(weights[some], random)  # (tokens, N) y
         unknown = ~found.any(axis=1)
-        found[unknown] = own[unknown]
+        found[unknown] = _dense(random[some])[unknown]
         if reached < units:
             weakest = np.argpartition(np.abs(found), units - reached - 1, axis=1)[:, : units - reached]
             known = np.flatnonzero(~unknown)  # A random column is as sparse as it is.
             found[known[:, None], weakest[known]] = 0
-        of_token, unit = np.nonzero(found)
         size = np.sqrt(np.square(found).sum(axis=1) / np.maximum((found != 0).sum(axis=1), 1))
         size[unknown] = scale  # it has its values already
+        if w_in is not None:
+            found /= size[:, None]
+            found *= scale
+            w_in[:, some] = found.T
+            continue
+        of_token, unit = np.nonzero(found)
         rows.append(unit)
         columns.append(of_token + first)
         values.append(found[of_token, unit] / size[of_token] * scale)
+    if w_in is not None:
+        return w_in
     row, column, value = (np.concatenate(parts) for parts in (rows, columns, values))
     order = np.lexsort((column, row))
     coords = row[order].astype(np.int32), column[order].astype(np.int32)
     return scipy.sparse.coo_array((value[order].astype(np.float32), coords), shape=(units, vocab_size))
+
+
+def _summed(weights: scipy.sparse.csr_array, random: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:
+    """Returns y (tokens, N), float64: the rows of `random` (V, N), summed with `weights` (tokens, V).
+
+    SciPy copies a dense factor of a product in float64. So it is given some units at a time; each is summed by itself.
+    """
+    if not isinstance(random, np.ndarray):
+        return (weights @ random).toarray()
+    vocab_size, units = random.shape
+    found = np.empty((weights.shape[0], units))
+    step = max(1, ENTRIES // vocab_size)
+    for first in range(0, units, step):
+        some = slice(first, first + step)
+        found[:, some] = weights @ np.ascontiguousarray(random[:, some], np.float64)
+    return found
 
 
 def _dense(matrix: scipy.sparse.csr_array | np.ndarray) -> np.ndarray:

@@ -61,23 +61,76 @@ def spectral_radius(
 
     Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
     """
-    csr = _checked(matrix)
+    _require_real_square(matrix)
+    if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and _is_strong(matrix):
+        unit = max(float(matrix.max()), -float(matrix.min()))
+        if np.isfinite(unit):  # Else it is refused below, with the number of entries that are not.
+            block = _iterated(_scaled_operator(matrix, unit), seed)
+            return replace(block, radius=float(block.radius * unit))
+    csr = _canonical(matrix)
     if csr.nnz == 0:
         return SpectralRadius(0.0, "nilpotent")
     unit = np.abs(csr.data).max()
     csr.data /= unit  # radius(c W) = |c| radius(W); keeps every norm and logarithm below in range
     cycles, blocks = _strong_blocks(csr)
-    found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(b, seed) for b in blocks)]
+    found = [cycles, *(_dense(b) if b.shape[0] <= DENSE_LIMIT else _iterated(_operator(b), seed) for b in blocks)]
     largest = max(found, key=lambda block: block.radius)
     return replace(largest, radius=float(largest.radius * unit), products=sum(block.products for block in found))
 
 
-def _checked(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
-    """Returns a float64 copy in canonical form: no stored zero is taken for an edge, no duplicate for two."""
+def _require_real_square(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> None:
+    """Raises InputError for a matrix that is not square or not real."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"spectral radius needs a square matrix, got shape {matrix.shape}")
     if matrix.dtype.kind not in "fiub":
         raise InputError(f"spectral radius needs a real matrix, got dtype {matrix.dtype}")
+
+
+def _is_strong(matrix: np.ndarray) -> bool:
+    """Returns whether all nodes of a dense matrix (N, N), at least 2, are one strongly connected component and no bare cycle."""
+    return bool(_reaches_all(matrix) and _reaches_all(matrix.T) and np.count_nonzero(matrix) > len(matrix))
+
+
+def _reaches_all(matrix: np.ndarray) -> bool:
+    """Returns whether every node can be reached from the first one, over the entries (from, to) that are not 0.
+
+    A row is looked at only when its node is first reached, until all are: few rows of a matrix with many entries.
+    """
+    reached = np.zeros(len(matrix), bool)
+    reached[0] = True
+    waiting = [0]
+    while waiting and not reached.all():
+        new = (matrix[waiting.pop()] != 0) & ~reached
+        reached |= new
+        waiting.extend(np.flatnonzero(new).tolist())
+    return bool(reached.all())
+
+
+def _scaled_operator(matrix: np.ndarray, unit: float) -> np.ndarray | sparse.csr_array:
+    """Returns a dense matrix (N, N) divided by `unit`, in float64, in the form that _operator chooses. It is the only copy.
+
+    Its bits are those that the block has which _strong_blocks makes of the same matrix.
+    """
+    n, nonzeros = len(matrix), np.count_nonzero(matrix)
+    if nonzeros > n * n / 2:
+        operator = np.divide(matrix, unit, dtype=np.float64, order="C")
+        operator += 0.0  # -0.0 becomes 0.0, as where zeros are not stored
+        return operator
+    # One type of index for both arrays: SciPy would copy the smaller one to the larger type.
+    index = np.int32 if nonzeros < 2**31 else np.int64
+    ends = np.zeros(n + 1, index)
+    column, entry = np.empty(nonzeros, index), np.empty(nonzeros)
+    for i, row in enumerate(matrix):
+        found = np.flatnonzero(row)
+        ends[i + 1] = ends[i] + len(found)
+        column[ends[i] : ends[i + 1]] = found
+        entry[ends[i] : ends[i + 1]] = row[found]
+    entry /= unit
+    return sparse.csr_array((entry, column, ends), shape=matrix.shape)
+
+
+def _canonical(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarray) -> sparse.csr_array:
+    """Returns a float64 copy in canonical form: no stored zero is taken for an edge, no duplicate for two."""
     csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
     csr.sum_duplicates()
     csr.eliminate_zeros()
@@ -116,10 +169,15 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
     return SpectralRadius(np.abs(np.linalg.eigvals(block.toarray())).max(), "dense", block.shape[0])
 
 
-def _iterated(block: sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
-    """Filters by rounds of power products, each followed by Arnoldi on what they leave, until that converges."""
+def _operator(block: sparse.csr_array) -> np.ndarray | sparse.csr_array:
+    """Returns the block (N, N) in the form whose products are the faster ones."""
     n = block.shape[0]
-    operator = block.toarray() if block.nnz > n * n / 2 else block  # twice as fast a product from there on
+    return block.toarray() if block.nnz > n * n / 2 else block  # twice as fast a product from there on
+
+
+def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:
+    """Filters by rounds of power products, each followed by Arnoldi on what they leave, until that converges."""
+    n: int = operator.shape[0]
     v = np.random.default_rng(seed).standard_normal(n)  # (N,)
     v /= _norm(v)
     log_norms = [0.0]  # of W^k v_0, k = 0, 1, ...

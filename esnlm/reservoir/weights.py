@@ -5,7 +5,6 @@ The arrays are held by reservoir/arrays.py.
 
 import dataclasses
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from esnlm.reservoir.topology import Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.function import FunctionTopology
 from esnlm.rng import Stream, generator, seed_sequence
+from esnlm.warning import warn_caller
 
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
@@ -305,10 +305,9 @@ def _warn_of_units_without_input(w_in: BCOO | np.ndarray) -> None:
     rows = np.asarray(w_in.indices[:, 0]) if isinstance(w_in, BCOO) else np.flatnonzero(w_in.any(axis=1))
     reached = np.unique(rows).size
     if reached < 0.99 * units:
-        warnings.warn(
+        warn_caller(
             f"W_in reads the embedding of width {width} into {reached} of {units} units only;"
-            " set model.reservoir.input_connectivity to 1 for all",
-            stacklevel=2,
+            " set model.reservoir.input_connectivity to 1 for all"
         )
 
 
@@ -325,14 +324,13 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
     for redraws in range(MOST_REDRAWS):
         w = _unscaled_w_rec(config, generator(seed, Stream.RECURRENT, redraws, layer=layer))
         if config.topology.spectral_radius is None:
-            radius = spectral_radius(as_scipy(w), seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
+            real = w if isinstance(w, np.ndarray) else as_scipy(w)  # A dense one need not be copied to float64 twice.
+            radius = spectral_radius(real, seed=seed_sequence(seed, Stream.SPECTRAL_START, layer=layer))
         else:
             radius = SpectralRadius(config.topology.spectral_radius, "topology", config.state_size)
         if radius.disagreement > 0.01:
-            warnings.warn(
-                f"spectral radius {radius.radius:.4g} of W_rec: its two estimates differ by {100 * radius.disagreement:.1f} %",
-                stacklevel=2,
-            )
+            differ = f"its two estimates differ by {100 * radius.disagreement:.1f} %"
+            warn_caller(f"spectral radius {radius.radius:.4g} of W_rec: {differ}")
         if radius.radius > 0:
             break
         by_function = isinstance(config.topology, FunctionTopology)
@@ -341,9 +339,7 @@ def _initialize_w_rec(config: ReservoirConfig, seed: int, layer: int) -> tuple[B
             f"model.reservoir.topology {config.topology.kind}: W_rec has spectral radius 0 in every draw, as a matrix without a"
             " cycle has, so that nothing scales it; close a cycle, or give the matrix itself to esnlm.Reservoir.from_matrices",
         )
-        warnings.warn(
-            f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})", stacklevel=2
-        )
+        warn_caller(f"W_rec has spectral radius 0 (nilpotent); initializing it again (attempt {redraws + 2})")
     else:
         setting = "topology.mean_degree" if config.topology.has_own_density else "mean_degree or connectivity"
         raise InputError(
@@ -388,7 +384,7 @@ def _initialize_w_in(
 
 def _count_w_in(text: TokenStore, random: BCOO | np.ndarray, reached: int, scale: float) -> BCOO | np.ndarray:
     """Returns the counted W_in whose projection is a random one, dense where that is."""
-    found = counted_columns(text, as_scipy(random), reached, scale)
-    if isinstance(random, np.ndarray):
-        return found.toarray()
+    found = counted_columns(text, random if isinstance(random, np.ndarray) else as_scipy(random), reached, scale)
+    if isinstance(found, np.ndarray):
+        return found
     return bcoo(found.data, np.stack(found.coords, axis=1), found.shape)
