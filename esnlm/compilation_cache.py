@@ -22,7 +22,7 @@ from pathlib import Path
 
 import filelock
 
-SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off"
+SWITCH = "ESNLM_COMPILATION_CACHE"  # a folder, or "off" in small letters or capitals
 MOST_BYTES = 1 << 30  # of a folder; JAX removes what was not used for longest. The programs of a run take about 1 MB.
 SHORTEST_SECONDS = "0.3"  # What compiles in less is not kept.
 # JAX's events for each program: the seconds that it took to compile or read it, ...
@@ -51,7 +51,7 @@ def use() -> Path | None:
 def choose_folder() -> Path | None:
     """Returns the folder for this machine, which need not exist; None where the user chose another, or none."""
     chosen = os.environ.get(SWITCH, "")
-    if chosen == "off" or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    if chosen.lower() == "off" or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return None
     try:
         return Path(chosen or _user_folder()).absolute() / machine()

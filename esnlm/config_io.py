@@ -354,11 +354,11 @@ class _Choice:
         """Returns what the command line says `section.key` is, or the default, and the settings it has of the section."""
         name, given = default, []
         for i, argument in enumerate(self.overrides):
-            flag, _, value = argument.partition("=")
+            flag, equals, value = argument.partition("=")
             is_section = f"--{section}.".startswith(f"{flag}.")
             require(not is_section, f"command line: {flag} is a section: give its settings, as {flag}.KEY value")
             if flag == f"--{section}.{key}":
-                name = value or (self.overrides[i + 1] if i + 1 < len(self.overrides) else "")
+                name = value if equals else "".join(self.overrides[i + 1 : i + 2])
             if flag.startswith(f"--{section}."):
                 given.append(flag.split(".")[section.count(".") + 1])
         return name, given

@@ -90,12 +90,19 @@ def _run(main: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         return _end(130, "interrupted")
     except Exception as error:
-        if group.count() > 1:
-            return _fault(error)
-        raise
+        if not _is_loop_of_links(error):
+            if group.count() > 1:
+                return _fault(error)
+            raise
+        status, message = 2, f"{error}; {ADVICE[errno.ELOOP]}"
     end_status()
     print(f"error: {message}", file=sys.stderr)
     return _end(status, message)
+
+
+def _is_loop_of_links(error: Exception) -> bool:
+    """Returns whether `Path.resolve` has raised an error, as it does in Python 3.11 and 3.12 where links lead to each other."""
+    return isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from ")
 
 
 def _end(status: int, message: str) -> int:

@@ -30,8 +30,9 @@ def test_the_folder_is_the_users_choice(monkeypatch, tmp_path):
     assert compilation_cache.choose_folder() == Path("/cache/esnlm/compiled", machine)
     monkeypatch.setenv("ESNLM_COMPILATION_CACHE", "/other")
     assert compilation_cache.choose_folder() == Path("/other", machine)
-    monkeypatch.setenv("ESNLM_COMPILATION_CACHE", "off")
-    assert compilation_cache.choose_folder() is None
+    for off in ("off", "OFF", "Off"):
+        monkeypatch.setenv("ESNLM_COMPILATION_CACHE", off)
+        assert compilation_cache.choose_folder() is None
     monkeypatch.delenv("ESNLM_COMPILATION_CACHE")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/jax")
     assert compilation_cache.choose_folder() is None

@@ -238,6 +238,7 @@ def test_a_missing_file(tmp_path):
             "model.reservoir.mean_degree is 32.0: it must be above 0 and at most model.reservoir.state_size = 16, since "
             "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
         ),
+        (["--data.kind=", "--seed", "3"], "data.kind is '': choose store, grammar, given, imported"),
         (["--data.kind", "store"], "data.train is empty: name a token store made by `python -m esnlm prepare`"),
     ],
 )

@@ -297,6 +297,16 @@ TABLE = {
             "none.yaml: No such file or directory; name a configuration file that is there",
         ),
         Row(
+            "a variable that is not set",
+            "python train.py --config ''",
+            "argument --config: the value is empty, as that of a variable which is not set; give one (see --help)",
+        ),
+        Row(
+            "a file without its option",
+            "python train.py small.yaml",
+            "small.yaml: an option is to stand before it; give a configuration with --config small.yaml",
+        ),
+        Row(
             "an unknown section",
             TRAIN,
             "small.yaml: unknown key 'trainng': choose from run, seed, data, model, training, compute, parent, tracking",
@@ -673,6 +683,11 @@ TABLE = {
             "no such study",
             "python -m esnlm study none.yaml",
             "none.yaml: No such file or directory; name a study file, such as those in configs/studies",
+        ),
+        Row(
+            "a study behind its settings",
+            "python -m esnlm study --seed 3 study.yaml",
+            "3: no such file; the study file stands before all settings, as in esnlm study FILE --seed 3",
         ),
         Row(
             "no study",
@@ -1160,6 +1175,11 @@ TABLE = {
             write("text.txt", "\n \n"),
         ),
         Row(
+            "one file for two",
+            f"{TOKENS} --input text.txt --out rows.png --format tsv --plot rows.png",
+            "rows.png: given for the table and for the plot, and holds one of them; name two files",
+        ),
+        Row(
             "no such table",
             f"{TOKENS} --input none.tsv --column text",
             "none.tsv: cannot be read: No such file or directory",
@@ -1435,6 +1455,12 @@ TABLE = {
             lambda: (write("pairs.jsonl", PAIR)(), write("old.json", "{}")()),
         ),
         Row(
+            "another file is in the way",
+            f"{LM_EVAL} blimp_wh_island --out new.json",
+            "new.samples.jsonl: is in the way: name another file with --out, or replace it with --overwrite",
+            lambda: (write("pairs.jsonl", PAIR)(), write("new.samples.jsonl", "")()),
+        ),
+        Row(
             "results that are no JSON file",
             f"{LM_EVAL} blimp_wh_island --out old.txt",
             "old.txt: no name for the results; give one that ends in .json",
@@ -1443,6 +1469,11 @@ TABLE = {
     ],
     "BabyLM's evaluation data": [
         Row("no such folder", BABYLM, "full_eval: no such folder: give the pipeline's full_eval or fast_eval"),
+        Row(
+            "a name outside of the results",
+            f"{BABYLM} --model-name ..",
+            "model name '..': it names a folder of the results: give one word",
+        ),
         Row(
             "another folder",
             f"{BABYLM} --data store",

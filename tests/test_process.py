@@ -12,7 +12,7 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
-from esnlm.process import FEWEST_FILES, OUTPUT_LOST
+from esnlm.process import FEWEST_FILES, OUTPUT_LOST, exit_with
 from esnlm.runs import checkpoint
 from esnlm.runs.console import Progress, say
 from esnlm.workflows.train import train_run
@@ -113,6 +113,22 @@ def test_closed_standard_files_are_not_taken_by_files_of_the_work(tmp_path):
 def test_a_character_that_the_terminal_lacks_is_an_escape(tmp_path):
     program = "import sys; from esnlm.process import exit_with; sys.exit(exit_with(lambda: print('caf\\u00e9')))"
     assert shell(f'$PY -c "{program}"', tmp_path, PYTHONIOENCODING="ascii") == (0, "caf\\xe9\n", "")
+
+
+def test_a_name_that_is_too_long_and_links_without_an_end_are_one_line(tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    long = tmp_path / ("a" * 256)
+    assert exit_with(long.stat) == 2
+    assert capsys.readouterr().err == f"error: {long}: File name too long; choose a shorter name\n"
+    assert exit_with((tmp_path / "loop").read_text) == 2
+    advice = "choose another place, or make the links anew"
+    assert capsys.readouterr().err == f"error: {tmp_path}/loop: Too many levels of symbolic links; {advice}\n"
+
+    def resolve():
+        raise RuntimeError(f"Symlink loop from '{tmp_path}/loop'")  # as Path.resolve of Python 3.11 does
+
+    assert exit_with(resolve) == 2
+    assert capsys.readouterr().err == f"error: Symlink loop from '{tmp_path}/loop'; {advice}\n"
 
 
 def test_a_library_without_standard_error_says_nothing(monkeypatch, capsys):

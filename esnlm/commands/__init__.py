@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from esnlm.commands.base import Parser, accept_levels, take_level
+from esnlm.commands.base import Parser, accept_levels, describe_bytes, require_values, take_level
 from esnlm.commands.timing import timed
 from esnlm.errors import InputError
 from esnlm.process import exit_with
@@ -82,6 +82,7 @@ def parser_of(name: str, program: str) -> Parser:
     parser = Parser(program, description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_arguments(parser)
     accept_levels(parser)
+    require_values(parser)
     return parser
 
 
@@ -89,6 +90,8 @@ def _run(name: str, words: list[str], program: str) -> int | None:
     command = importlib.import_module(COMMANDS[name])
     parser = parser_of(name, program)
     options, others = parser.parse_known_args(words)
+    for fault in filter(None, map(describe_bytes, others)):
+        parser.error(fault)
     if "settings" in options:
         options.settings = others
     elif others:

@@ -17,7 +17,7 @@ HELP = "prints log-probabilities of sentences, or surprisals of words, under a t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--input", type=Path, metavar="FILE", help="one sentence a line (default: standard input)")
+    add("--input", type=_text_file, metavar="FILE", help="one sentence a line, or - (default: standard input)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
     add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")
@@ -63,6 +63,11 @@ ROWS = ["by", "unit", "punctuation", "whitespace", "eos"]  # what a row of the t
 FILES = ["out", "format", "plot", "overwrite"]
 WORDS = ["word", "sentence", "language"]  # of a table with a row a word
 READ = ["column", "context", "document", "quotes"]
+
+
+def _text_file(text: str) -> Path | None:
+    """Returns the file that --input names; None: standard input."""
+    return None if text == "-" else Path(text)
 
 
 def run(options: argparse.Namespace) -> None:

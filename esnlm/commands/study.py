@@ -13,7 +13,7 @@ HELP = "trains the runs of a study file and prints their table"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("file", type=Path, metavar="FILE", help="a study, such as those in configs/studies")
+    add("file", type=Path, metavar="FILE", help="a study, such as those in configs/studies; before all settings")
     add("--out", type=Path, metavar="DIR", help="where runs and table go (default: the file's out)")
     stores = "token stores for every run, in place of data.train and data.validation"
     add("--stores", nargs=2, metavar=("TRAIN", "VALIDATION"), default=(), help=stores)
@@ -31,9 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from esnlm.errors import require
     from esnlm.studies.shares import parse_jobs
     from esnlm.studies.study import parse_part, run_study
 
+    is_there = not options.settings or find_config(options.file).exists()
+    line = "no such file; the study file stands before all settings, as in esnlm study FILE --seed 3"
+    require(is_there, f"{options.file}: {line}")
     keys = ("--data.train", "--data.validation")
     stores = [word for pair in zip(keys, options.stores, strict=False) for word in pair]
     return run_study(

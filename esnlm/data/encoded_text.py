@@ -3,6 +3,7 @@
 Its arrays are those of a store on disk, so it takes a few bytes a token, however long the text is.
 """
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from itertools import chain
@@ -22,14 +23,14 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     """Encodes a text file of one sentence a line.
 
     White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
-    however short or long they are.
+    however short or long they are. `manifest["text_sha256"]` is of the bytes that were read: a pipe cannot be read again.
 
     Raises:
         InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
     """
     encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
-    oddities = Oddities()
-    texts = map(oddities.note, read_chunks(file))
+    oddities, read = Oddities(), hashlib.sha256()
+    texts = map(oddities.note, read_chunks(file, read.update))
     first = next(texts, "")
     if not holds_documents(file):
         require_sentences(file, first)
@@ -39,7 +40,9 @@ def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
     )
     oddities.warn(str(file))
     tokens, lengths, words, sizes = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
-    return _store(file, tokenizer, tokens, lengths, words, sizes)
+    store = _store(file, tokenizer, tokens, lengths, words, sizes)
+    store.manifest["text_sha256"] = read.hexdigest()
+    return store
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:

@@ -27,7 +27,7 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
-from esnlm.runs.atomic import write_file
+from esnlm.runs.atomic import require_writable, write_file
 from esnlm.runs.console import stage
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, spell_nonfinite, write_json
@@ -95,6 +95,8 @@ def diagnose(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
+    for name in NAMES:
+        require_writable(folder / name)
 
     reservoirs: list[tuple[str, Experiment, Any]] = []
     if loaded:

@@ -18,7 +18,7 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, ScorableRun, config_sha256
 from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
-from esnlm.runs.atomic import abandoned, write_files
+from esnlm.runs.atomic import abandoned, require_writable, write_files
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import parse_json, seal, spell_nonfinite
 from esnlm.runs.small_file import read_small
@@ -176,6 +176,8 @@ def require_place(
     if not overwrite:
         _require_free(names, run, scoring, minimal_pairs.digest(pairs))
     _make_folder(path.parent)
+    for file in names.values():
+        require_writable(file)
 
 
 def is_of_other_pairs(path: Path, data_sha256: str) -> bool:

@@ -29,6 +29,8 @@ ADVICE = {
     errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
     errno.EIO: "the disk fails: choose another one",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (ulimit -n)"),
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "choose another place, or make the links anew",
 }
 # Those that the user can mend only where a path was given to write to. Elsewhere they are a fault of the program.
 PATH_ADVICE = {
@@ -201,10 +203,45 @@ def writing(path: Path | str) -> Iterator[None]:
 
 def require_writable(file: Path) -> None:
     """Raises InputError where no file of this name can be written, so that it is known before the work is done."""
-    require(not file.is_dir(), f"{file}: a folder; name a file")
-    require(file.parent.is_dir(), f"{file}: no such folder; choose a folder that exists, or make it first")
-    _require_plain(file)
-    require(os.access(file.parent, os.W_OK), f"{file}: the folder cannot be written to; choose another")
+    with writing(file):
+        require(not file.is_dir(), f"{file}: a folder; name a file")
+        require(file.parent.is_dir(), f"{file}: no such folder; choose a folder that exists, or make it first")
+        _require_plain(file)
+        require(os.access(file.parent, os.W_OK), f"{file}: the folder cannot be written to; choose another")
+        _require_short(file)
+
+
+def followed(path: Path) -> Path:
+    """Returns what a link leads to, for a file that the user named, so that the link stays; any other path as it is.
+
+    `write_file` itself replaces links: those in a folder that came from elsewhere may lead to any file of the user's.
+
+    Raises:
+        InputError: links lead to each other, or to a device or a pipe.
+    """
+    with writing(path):
+        if not path.is_symlink():
+            return path
+        _require_plain(path)
+        target = Path(os.path.realpath(path))
+        if target.is_symlink():  # there is no end
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return target
+
+
+def _require_short(file: Path) -> None:
+    """Raises InputError where the name is allowed, and the longer one under which the file is written first is not."""
+    hidden = _hidden(file)
+    try:
+        hidden.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        more = len(hidden.name) - len(file.name)
+        line = f"a file has a name of {more} more characters while it is written, which is too long"
+        raise InputError(f"{file}: {line}; choose a shorter name") from None
 
 
 def _require_plain(path: Path) -> None:

@@ -15,7 +15,7 @@ from esnlm.interchange import babylm_data, babylm_scoring
 from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
 from esnlm.interchange.revisions import remarks, revision_name, revision_names, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
-from esnlm.runs.atomic import require_folders_above, write_files, writing
+from esnlm.runs.atomic import require_folders_above, require_writable, write_files, writing
 from esnlm.runs.console import say, tell, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
@@ -74,7 +74,8 @@ def evaluate_babylm(
         newest = load(run, step=step)
     directory = RunDirectory(newest.directory)
     name = model_name or newest.name
-    require(Path(name).name == name, f"model name {name!r}: it names a folder of the results: give one word")
+    is_word = Path(name).name == name != ".."
+    require(is_word, f"model name {name!r}: it names a folder of the results: give one word")
     steps = {MAIN: newest.step}
     words: dict[int, int] = {}
     if all_checkpoints or step is not None:
@@ -103,7 +104,7 @@ def evaluate_babylm(
     }
     for folder in dict.fromkeys(folders.values()):
         require_folders_above(folder)
-        file = folder / (SURPRISALS if folder.name == AOA_FOLDER else PREDICTIONS)
+        file = _predictions(folder)
         require(
             overwrite or not file.exists(),
             f"{file}: exists: name another folder with --out, or replace it with --overwrite",
@@ -112,6 +113,9 @@ def evaluate_babylm(
     written = steps | ({MAIN: newest.step} if AOA in places else {})
     for revision, its_step in written.items():
         _require_same_model(results / name / revision, about | {"step": its_step}, folders.values(), overwrite)
+
+    for folder in dict.fromkeys(folders.values()):
+        _make_folder(folder)
 
     made_by = provenance(command)
     found: list[dict] = []
@@ -131,7 +135,7 @@ def evaluate_babylm(
                 continue
             predictions, scores = _score(loaded, set_name, source, bos)
             scores = about | {"set": set_name, "data_sha256": _digest(places[set_name])} | scores
-            _write(folders[revision, set_name], PREDICTIONS, json.dumps(predictions), scores | {"provenance": made_by})
+            _write(folders[revision, set_name], json.dumps(predictions), scores | {"provenance": made_by})
             found.append(scores)
     if AOA in places:
         counts = {"total_steps": len(steps), "completed_steps": len(steps)}
@@ -140,7 +144,6 @@ def evaluate_babylm(
         scores |= {"items": len(acquisition), "revisions": steps, "scores": {}}
         _write(
             _folder(results / name, MAIN, AOA),
-            SURPRISALS,
             json.dumps(content, indent=2),
             scores | {"provenance": made_by},
         )
@@ -245,10 +248,21 @@ def _digest(place: Path) -> str:
     return content.hexdigest()
 
 
-def _write(folder: Path, name: str, text: str, scores: dict) -> None:
+def _predictions(folder: Path) -> Path:
+    """Returns the file of the pipeline in the folder of a set's results, which has our scores beside it."""
+    return folder / (SURPRISALS if folder.name == AOA_FOLDER else PREDICTIONS)
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes the folder of a set's results. Raises InputError where it cannot be made, or its files cannot be written."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_files({folder / SCORES: json_text(scores), folder / name: text})
+    for file in (folder / SCORES, _predictions(folder)):
+        require_writable(file)
+
+
+def _write(folder: Path, text: str, scores: dict) -> None:
+    write_files({folder / SCORES: json_text(scores), _predictions(folder): text})
 
 
 def _show(loaded: Run, bos: bool, found: list[dict]) -> None:

@@ -13,10 +13,9 @@ from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.loaded_run import Run, Step
 from esnlm.models.ngrams import NgramModel
 from esnlm.reporting import likelihood_table
-from esnlm.runs.atomic import require_writable
+from esnlm.runs.atomic import followed, require_writable
 from esnlm.runs.console import stage, working
 from esnlm.runs.json_file import write_json
-from esnlm.runs.manifest import file_sha256
 from esnlm.runs.remote.address import full_name
 from esnlm.training.summary import describe_device, versions
 
@@ -80,7 +79,7 @@ def measure_run(
     }
     likelihood_table.show(result)  # first, so that it is not lost where the file cannot be written
     if out is not None:
-        write_json(out, result)
+        write_json(followed(out), result)
     return result
 
 
@@ -91,7 +90,7 @@ def _require_place(out: Path, overwrite: bool) -> None:
         overwrite or not os.path.lexists(out),
         f"{out}: exists; name another file with --out, or replace it with --overwrite",
     )
-    require_writable(out)
+    require_writable(followed(out))
 
 
 def _baselines(run: Run) -> tuple[dict[str, NgramModel], list[str]]:
@@ -115,7 +114,7 @@ def _measure(run: Run, baselines: dict[str, NgramModel], path: str, text: TokenS
     return {
         "path": path,
         "kind": "store" if is_store else "text, one sentence a line",
-        "sha256": text.manifest["sha256"]["tokens.bin"] if is_store else file_sha256(text.folder),
+        "sha256": text.manifest["sha256"]["tokens.bin"] if is_store else text.manifest["text_sha256"],
         **{name: getattr(found["model"], name) for name in COUNTS},
         "models": {name: _figures(likelihood) for name, likelihood in found.items()},
     }

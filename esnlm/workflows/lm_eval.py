@@ -17,7 +17,7 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.loaded_run import Run, Step, load
-from esnlm.runs.atomic import write_files, writing
+from esnlm.runs.atomic import abandoned, require_writable, write_files, writing
 from esnlm.runs.console import counted, warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
@@ -71,6 +71,9 @@ def evaluate_with_lm_eval(
     """
     require(limit is None or limit >= 1, f"limit is {limit}: it must be at least 1")
     require(num_fewshot is None or num_fewshot >= 0, f"num_fewshot is {num_fewshot}: it must be at least 0")
+    if out is not None:
+        require(Path(out).suffix == ".json", f"{out}: no name for the results; give one that ends in .json")
+        require(not Path(out).is_dir(), f"{out}: a folder; name a file")
     pairs = _load_pairs(data) if data else None
     if pairs is not None:
         os.environ.setdefault("TQDM_DISABLE", "1")  # The harness shows a bar for each of the 67 tasks.
@@ -128,7 +131,7 @@ def evaluate_with_lm_eval(
         "provenance": provenance(command, "lm_eval"),
     }
     samples = "".join(json.dumps(line) + "\n" for line in _sample_lines(found["samples"])).encode()
-    beside = path.with_suffix(".samples.jsonl")
+    beside = _samples_file(path)
     result["samples_file"] = {"name": beside.name, "sha256": hashlib.sha256(samples).hexdigest()}
     text = json_text(json.loads(json.dumps(result, default=str)))
     write_files({beside: samples, path: text})
@@ -156,7 +159,6 @@ def _load_pairs(data: Sequence[str | Path]) -> list[Pair]:
 
 def _path(loaded: Run, tasks: Sequence[str], out: str | Path | None, step: Step, untrained: bool) -> Path:
     if out is not None:
-        require(Path(out).suffix == ".json", f"{out}: no name for the results; give one that ends in .json")
         return Path(out)
     name = "-".join(Path(task).stem for task in tasks)
     require(len(name) <= LONGEST_NAME, f"{len(tasks)} tasks: too many for the name of a file; name one with --out")
@@ -164,8 +166,18 @@ def _path(loaded: Run, tasks: Sequence[str], out: str | Path | None, step: Step,
     return RunDirectory(loaded.directory).evaluation / "lm-eval" / f"{name}{suffix}.json"
 
 
+def _samples_file(path: Path) -> Path:
+    """Returns the file of the answers beside the results."""
+    return path.with_suffix(".samples.jsonl")
+
+
 def _require_place(path: Path, asked: dict, overwrite: bool) -> None:
-    """Makes the folder of the results. Raises InputError where that fails, or something else would be lost."""
+    """Makes the folder of the results.
+
+    Raises:
+        InputError: it cannot be made, the files cannot be written, or something else would be lost.
+    """
+    beside = _samples_file(path)
     if path.exists() and not overwrite:
         try:
             old = parse_json(path.read_bytes())
@@ -176,8 +188,13 @@ def _require_place(path: Path, asked: dict, overwrite: bool) -> None:
             same,
             f"{path}: exists and holds something else: name another file with --out, or replace it with --overwrite",
         )
+    elif beside.exists() and not overwrite and not (abandoned(path) or abandoned(beside)):
+        # A killed process may have written the answers, but not the results: these are no one else's.
+        raise InputError(f"{beside}: is in the way: name another file with --out, or replace it with --overwrite")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
+    for file in (path, beside):
+        require_writable(file)
 
 
 def _tasks_without_examples(tasks: dict[str, Any], num_fewshot: int | None) -> list[str]:

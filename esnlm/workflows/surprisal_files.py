@@ -1,6 +1,6 @@
 """The files of a table of surprisals: where they go, in which form, and that they replace nothing unasked."""
 
-import sys
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,8 @@ from pathlib import Path
 from esnlm.errors import InputError, require
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
-from esnlm.runs.atomic import require_writable, write_files
+from esnlm.runs.atomic import followed, require_writable, write_files
+from esnlm.runs.console import say, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +27,16 @@ class TableFiles:
         require(
             self.plot is None or self.plot.suffix.lower() == ".png", f"{self.plot}: the plot's name must end in .png"
         )
+        if self.out is not None and self.plot is not None:
+            one = os.path.realpath(self.out) == os.path.realpath(self.plot)
+            line = "given for the table and for the plot, and holds one of them; name two files"
+            require(not one, f"{self.plot}: {line}")
         for file in (self.out, self.plot):
             if file is None:
                 continue
             if file.exists() and not self.overwrite:
                 raise InputError(f"{file}: exists: name another file, or replace it with --overwrite")
-            require_writable(file)
+            require_writable(followed(file))
 
     def write(self, table: Sequence[dict], rows: Sequence[dict], title: str) -> str | None:
         """Writes the files and says so. Returns the text of the table where it goes to no file.
@@ -42,7 +47,7 @@ class TableFiles:
             title: of the plot.
         """
         text = table_text(table, table_format(self.out, self.format))
-        contents: dict[Path, str | bytes | None] = {}
+        contents: dict[Path, str | bytes] = {}
         if self.out is not None:
             contents[self.out] = text
         notes = []
@@ -51,8 +56,8 @@ class TableFiles:
             notes += [note] if note else []
             if picture is not None:
                 contents[self.plot] = picture
-        write_files(contents)
-        if contents or notes:
-            notes = [f"written: {', '.join(map(str, contents))}"] * bool(contents) + notes
-            print("; ".join(notes), file=sys.stderr)
+        write_files({followed(file): content for file, content in contents.items()})
+        written = [f"written: {', '.join(map(str, contents))}"] * bool(contents)
+        if written or notes:
+            (tell if notes else say)("; ".join([*written, *notes]))  # --quiet, too, says that there is no plot
         return text if self.out is None else None

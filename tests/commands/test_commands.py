@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 import esnlm
 from esnlm import commands, config_io
+from esnlm.commands import train
 from esnlm.commands.base import find_config, shipped_configs
+from esnlm.runs.directory import FORMAT, RunDirectory
 from esnlm.workflows.train import train_run
 
 ROOT = Path(__file__).parents[2]
@@ -168,3 +171,71 @@ def test_a_configuration_that_is_not_in_the_working_folder_is_a_shipped_one(tmp_
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "quickstart.yaml").write_text("seed: 1\n")
     assert find_config("configs/quickstart.yaml") == Path("configs/quickstart.yaml")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--config", ""],
+        ["train", "--config="],
+        ["blimp", "--run", "run", "--compare", ""],
+        ["blimp", "--run", "run", "--bad", "a", ""],
+        ["score", "--run", "run", "--input", ""],
+        ["babylm", "--run", "run", "--data", "full_eval", "--model-name", ""],
+    ],
+)
+def test_an_empty_value_is_not_taken_for_the_default(words, capsys):
+    """As of `--config "$CONFIG"` where the variable is not set: the quickstart would be trained."""
+    assert commands.main(words) == 2
+    option = [word for word in words if word.startswith("--")][-1].removesuffix("=")
+    line = f"argument {option}: the value is empty, as that of a variable which is not set; give one (see --help)"
+    assert capsys.readouterr().err == f"error: {line}\n"
+
+
+@pytest.mark.parametrize("words", [["score", "--run"], ["report"], ["train", "--run"], ["train", "--config"]])
+def test_a_name_that_is_not_utf8_is_refused(words, capsys):
+    """The libraries that write checkpoints and configurations take no such name, and would say that a checkpoint is damaged."""
+    assert commands.main([*words, os.fsdecode(b"runs/l\xe4ufer")]) == 2
+    line = r"runs/l\xe4ufer is not UTF-8, and no file or folder of such a name can be used here; give it another name (see --help)"
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.endswith(f"{line}\n") and said.count("\n") == 1
+
+
+def test_a_prompt_may_be_anything():
+    for prompt in ("", os.fsdecode(b"l\xe4ufer")):
+        words = ["--run", "run", "--prompt", prompt]
+        assert commands.parser_of("generate", "esnlm generate").parse_args(words).prompt == prompt
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (
+            ["train", "--seed", "3", "small.yaml"],
+            "small.yaml: an option is to stand before it; give a configuration with --config small.yaml",
+        ),
+        (
+            ["study", "--seed", "3", "small.yaml"],
+            "3: no such file; the study file stands before all settings, as in esnlm study FILE --seed 3",
+        ),
+    ],
+)
+def test_a_file_in_a_wrong_place_is_told_where_it_stands(words, line, capsys):
+    assert commands.main(words) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+
+
+@pytest.mark.parametrize("name", ["#1", "null", "~", "a #b", "first"])
+def test_a_run_goes_on_from_a_parent_of_any_name(name, tmp_path, monkeypatch):
+    """YAML takes some of these for null, and the run would begin anew. What a parent says of its devices is not for the new run."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    RunDirectory(Path(name)).format.write_text(json.dumps({"format": FORMAT}))
+    Path(name, "config.yaml").write_text(f"run: first\n{SMALL}compute: {{mesh: {{data: 2, vocabulary: 1}}}}\n")
+    words = ["--from", name, "--run", "second"]
+    options, options.settings = commands.parser_of("train", "esnlm train").parse_known_args(words)
+    experiment = config_io.read_of_parent(*train._configuration(options))
+    assert Path(experiment.parent.run) == Path(name) and experiment.run == "second"
+    assert experiment.compute.mesh is None
+    config_io.write(experiment, tmp_path / "second.yaml")
+    assert config_io.read_begun(tmp_path / "second.yaml") == experiment

@@ -1,5 +1,9 @@
 """Text encoded in memory is what a token store of the same text is."""
 
+import hashlib
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -48,3 +52,13 @@ def test_sentences_are_taken_as_they_are():
 def test_no_sentence_is_refused():
     with pytest.raises(InputError, match="^no sentence to measure: give at least one$"):
         encode_sentences([], TOKENIZER)
+
+
+def test_what_is_read_once_is_hashed_as_it_is_read(tmp_path):
+    """As from `<(command)` of a shell: the second time a pipe is opened, nothing is in it."""
+    reading, writing = os.pipe()
+    os.write(writing, "\n".join(SENTENCES).encode())
+    os.close(writing)
+    text = encode_file(Path(f"/dev/fd/{reading}"), TOKENIZER)
+    os.close(reading)
+    assert text.manifest["text_sha256"] == hashlib.sha256("\n".join(SENTENCES).encode()).hexdigest()

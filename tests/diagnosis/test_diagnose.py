@@ -1,6 +1,7 @@
 """A reservoir diagnosed: a run's, a configuration's, both; what is written, and what is refused."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.data import grammar
+from esnlm.diagnosis import measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.diagnose import diagnose
 from esnlm.diagnosis.measures import verdict
@@ -243,3 +245,13 @@ def test_the_verdict_knows_what_the_state_of_each_update_rule_is():
     assert "two start states become one" in verdict(theory, curve, "leaky_output")
     assert "two start states (membrane potentials) become one" in verdict(theory, curve, "leaky_membrane")
     assert "two start states become one" in verdict(theory, curve, "a_rule_of_ones_own")  # whose state is read
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(measures, "measure", lambda *_: pytest.fail("measured"))
+    (tmp_path / "contraction.png").mkdir()
+    with pytest.raises(InputError, match=f"^{tmp_path}/contraction.png: a folder; name a file$"):
+        diagnose(folder / "trained", out=tmp_path, overwrite=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as where a folder gives no right to write
+    with pytest.raises(InputError, match="diagnostics.json: the folder cannot be written to; choose another$"):
+        diagnose(folder / "trained", out=tmp_path / "new")

@@ -183,3 +183,9 @@ def test_a_picture_has_room_for_so_many_rows():
     paradigms = dict.fromkeys(map(str, range(blimp_plot.MOST_ROWS + 1)), {"accuracy": 50.0})
     result = {"overall": {"accuracy": 50.0}, "anchors": None, "paradigms": paradigms}
     assert blimp_plot.plot(result) == (None, "no plot: 501 paradigms, and a picture has room for 500")
+
+
+def test_a_name_that_is_too_long_while_a_file_is_written_is_told_before_anything_is_scored(tmp_path):
+    file = tmp_path / f"{'a' * 230}.json"  # that of the pairs beside it is longer
+    with pytest.raises(InputError, match="a name of 18 more characters while it is written, which is too long"):
+        blimp_report.require_place(file, None, "paper", [], overwrite=True)

@@ -17,6 +17,7 @@ from esnlm.runs import atomic
 from esnlm.runs.atomic import (
     NewFolder,
     abandoned,
+    followed,
     remove_folder,
     require_folders_above,
     require_writable,
@@ -237,6 +238,32 @@ def test_a_pipe_keeps_its_name(tmp_path):
         with pytest.raises(InputError, match="stdout: a device or a pipe; name a file"):
             write_file(tmp_path / "stdout", "new")
     assert (tmp_path / "stdout").is_symlink()
+
+
+def test_a_name_that_is_too_long_and_links_without_an_end_are_one_line(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    long, longest = tmp_path / ("a" * 245), tmp_path / ("a" * 256)
+    beside = "a file has a name of 18 more characters while it is written, which is too long; choose a shorter name"
+    for act, line in (
+        (lambda: require_writable(long), f"{long}: {beside}"),
+        (lambda: require_writable(longest), f"{longest}: File name too long; choose a shorter name"),
+        (lambda: write_file(longest, "new"), f"{longest}: File name too long; choose a shorter name"),
+        (
+            lambda: followed(tmp_path / "loop"),
+            f"{tmp_path}/loop: Too many levels of symbolic links; choose another place, or make the links anew",
+        ),
+    ):
+        with pytest.raises(InputError) as error:
+            act()
+        assert str(error.value) == line
+    assert names(tmp_path) == ["loop"]
+
+
+def test_a_link_that_the_user_named_is_followed(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    write_file(followed(tmp_path / "link"), "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    assert followed(tmp_path / "file") == tmp_path / "file"
 
 
 def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

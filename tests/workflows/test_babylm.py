@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 import shutil
 
 import pytest
 
 from esnlm import commands
 from esnlm.runs import checkpoint
+from esnlm.workflows import babylm
 from esnlm.workflows.babylm import evaluate_babylm
 from tests.interchange.babylm_files import write_data
 from tests.interchange.small_run import small_run
@@ -135,3 +137,18 @@ def test_nothing_is_written_where_a_line_is_wrong_or_predictions_are_there(here,
     assert commands.main([*ask[:-1]]) == 2
     assert "blimp_filtered/predictions.json: exists: name another folder" in capsys.readouterr().err
     assert commands.main([*ask[:-1], "--overwrite"]) == 0
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(here, capsys, monkeypatch):
+    monkeypatch.setattr(babylm, "_score", lambda *_: pytest.fail("scored"))
+    ask = ["babylm", "--run", "run", "--data", "full_eval", "--out", "results", "--sets", "comps"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as where a folder gives no right to write
+    assert commands.main(ask) == 2
+    scores = "results/run/main/zero_shot/causal/comps/comps/scores.json"
+    assert f"error: {scores}: the folder cannot be written to; choose another\n" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_model_is_in_that_of_the_results(here, capsys):
+    assert commands.main(["babylm", "--run", "run", "--data", "full_eval", "--model-name", ".."]) == 2
+    line = "error: model name '..': it names a folder of the results: give one word\n"
+    assert capsys.readouterr().err.endswith(line)

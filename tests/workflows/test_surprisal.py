@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 
 import pytest
 
@@ -69,6 +70,46 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_scored(
     (here / "text.txt").write_text("The cats sleep.\n")
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", option, file]) == 2
     assert f"{file}: no such folder; choose a folder that exists, or make it first" in capsys.readouterr().err
+
+
+def test_the_table_and_the_plot_are_two_files(here, capsys):
+    (here / "text.txt").write_text("The cats sleep.\n")
+    (here / "link.png").symlink_to("rows.png")
+    words = ["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", "rows.png", "--format", "tsv"]
+    for plot in ("rows.png", "./rows.png", "link.png"):
+        assert commands.main([*words, "--plot", plot, "--overwrite"]) == 2
+        line = f"{plot.removeprefix('./')}: given for the table and for the plot, and holds one of them; name two files"
+        assert capsys.readouterr().err == f"error: {line}\n"
+    assert not (here / "rows.png").exists()
+
+
+def test_a_link_that_is_named_for_the_table_goes_on_pointing_at_it(here, capsys):
+    (here / "text.txt").write_text("The cats sleep.\n")
+    (here / "rows.tsv").write_text("old")
+    (here / "link.tsv").symlink_to("rows.tsv")
+    words = ["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", "link.tsv"]
+    assert commands.main([*words, "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", ""), "--quiet does not say what was written"
+    assert (here / "link.tsv").is_symlink() and (here / "rows.tsv").read_text().startswith("sentence\t")
+
+
+def test_a_name_that_is_too_long_while_the_file_is_written_is_told_before_anything_is_scored(
+    here, capsys, small, monkeypatch
+):
+    monkeypatch.setattr(type(small), "surprisal", lambda *_, **__: pytest.fail("scored"))
+    (here / "text.txt").write_text("The cats sleep.\n")
+    file = f"{'a' * 245}.tsv"  # it could be written, and the file beside it, which takes its name at the end, could not
+    assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", file]) == 2
+    line = "a file has a name of 18 more characters while it is written, which is too long; choose a shorter name"
+    assert capsys.readouterr().err == f"error: {file}: {line}\n"
+
+
+def test_a_dash_is_standard_input(here, capsys, monkeypatch):
+    (here / "text.txt").write_text("The cats sleep.\n")
+    with open(here / "text.txt") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        rows = score(capsys, "--input", "-")
+    assert rows == score(capsys, "--input", "text.txt")
 
 
 def test_a_row_a_word_is_told_of(here, capsys):
