@@ -17,7 +17,7 @@ from esnlm.parallel.placement import Placement
 # The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
 CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
-FEWEST_CPU_SLOTS = 16  # below it, a product with a dense W_rec has other bits
+FEWEST_CPU_SLOTS = 16  # float32 numbers of a vector register of AVX-512
 
 
 def default_batch_slots(state_size: int, backend: str) -> int:
@@ -157,7 +157,8 @@ class FeatureStream:
     def _slots_for(self, sentences: int) -> int:
         """Returns the slots for so many sentences: few on a CPU, where a time step takes longer the more slots there are, empty ones too.
 
-        A GPU or TPU computes all of them at once.
+        A GPU or TPU computes all of them at once. The product of a sparse W_rec has the same bits in any number of slots, and that of a
+        dense matrix may be rounded otherwise (seen with AVX-512).
         """
         if backend() != "cpu":
             return self.slots
