@@ -209,7 +209,7 @@ class Run:
         Raises:
             InputError: as in `token_log_probs_of`, or the group is no such array.
         """
-        group, size = np.asarray(group), self.tokenizer.vocab_size
+        group, size = _as_array("group", group), self.tokenizer.vocab_size
         line = (
             f"group has the shape {group.shape} and the type {group.dtype}: give one bool for each of the {size} tokens"
         )
@@ -468,7 +468,7 @@ class Run:
             reads_last: whether the model reads the last of them, too.
         """
         for i, sequence in enumerate(sequences):
-            ids = np.asarray(sequence)
+            ids = _as_array(f"sequence {i}", sequence)
             whole = ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size)
             require(
                 whole,
@@ -578,6 +578,13 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
     params = arrays["average" if averaged and "average" in arrays else "params"]
     _require_same_shapes(model.params, params, f"{directory.path}: step {step}")
     return Run(directory.path, experiment, step, model.with_params(params), tokenizer)
+
+
+def _as_array(name: str, given: Any) -> np.ndarray:
+    try:
+        return np.asarray(given)
+    except ValueError:  # rows of unequal lengths
+        raise InputError(f"{name} is no array: its rows have unequal lengths") from None
 
 
 def _best_step(directory: RunDirectory, experiment: Experiment) -> int:

@@ -304,7 +304,7 @@ TABLE = {
         Row(
             "a file without its option",
             "python train.py small.yaml",
-            "small.yaml: an option is to stand before it; give a configuration with --config small.yaml",
+            "small.yaml: no option stands before it; give a configuration with --config small.yaml",
         ),
         Row(
             "an unknown section",
@@ -1177,7 +1177,7 @@ TABLE = {
         Row(
             "one file for two",
             f"{TOKENS} --input text.txt --out rows.png --format tsv --plot rows.png",
-            "rows.png: given for the table and for the plot, and holds one of them; name two files",
+            "rows.png: it is named for the table and for the plot; name two files",
         ),
         Row(
             "no such table",

@@ -105,6 +105,7 @@ def test_the_untrained_model_has_no_other_step():
 @pytest.mark.parametrize(
     "given, line",
     [
+        ([[[1], [1, 2]]], "sequence 0 is no array: its rows have unequal lengths"),
         ([[1.0, 2.0]], "sequence 0 has the shape (2,) and the type float64: give ids, integers along one axis"),
         (
             np.ones((1, 2, 3), int),
@@ -115,7 +116,7 @@ def test_the_untrained_model_has_no_other_step():
 def test_ids_are_integers_along_one_axis(given, line):
     """Ids of a column with gaps are floats in pandas, and were cut to integers."""
     with pytest.raises(InputError) as error:
-        small_run().token_log_probs_of([np.array(sequence) for sequence in given])
+        small_run().token_log_probs_of(given)
     assert str(error.value) == line
 
 

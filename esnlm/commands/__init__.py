@@ -92,6 +92,8 @@ def _run(name: str, words: list[str], program: str) -> int | None:
     options, others = parser.parse_known_args(words)
     for fault in filter(None, map(describe_bytes, others)):
         parser.error(fault)
+    if others[:1] == [""]:
+        parser.error("an argument is empty, as where a variable is not set; leave it out, or give a value")
     if "settings" in options:
         options.settings = others
     elif others:

@@ -22,7 +22,9 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} (see --help)\n")
 
 
-MAY_BE_ANYTHING = ("prompt",)  # options whose value may be empty, and may hold bytes that are not UTF-8
+MAY_BE_EMPTY = ("prompt",)  # options whose value may be empty
+# Options whose value need not be UTF-8: of files that are only read, among others.
+MAY_HOLD_BYTES = ("prompt", "input", "text")
 
 
 def require_values(parser: argparse.ArgumentParser) -> None:
@@ -32,16 +34,16 @@ def require_values(parser: argparse.ArgumentParser) -> None:
     into a configuration nor by the libraries that keep checkpoints.
     """
     for action in parser._actions:
-        if action.nargs != 0 and action.dest not in MAY_BE_ANYTHING:
-            action.type = _checked(action.type if callable(action.type) else str)
+        if action.nargs != 0:
+            action.type = _checked(action.dest, action.type if callable(action.type) else str)
 
 
-def _checked(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+def _checked(option: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
     @functools.wraps(kind, updated=())  # argparse names what it expected by the name of its type
     def convert(text: str) -> Any:
-        if not text:
+        if not text and option not in MAY_BE_EMPTY:
             raise argparse.ArgumentTypeError("the value is empty, as that of a variable which is not set; give one")
-        if (fault := describe_bytes(text)) is not None:
+        if option not in MAY_HOLD_BYTES and (fault := describe_bytes(text)) is not None:
             raise argparse.ArgumentTypeError(fault)
         return kind(text)
 
@@ -56,7 +58,7 @@ def describe_bytes(text: str) -> str | None:
         shown = re.sub("[\udc80-\udcff]", lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", text)
     else:
         return None
-    return f"{shown} is not UTF-8, and no file or folder of such a name can be used here; give it another name"
+    return f"{shown} is not UTF-8, and no such name can be used here; give another one"
 
 
 # How argparse takes an option of several values. Where it is given again, these are added: by its default the last ones alone would count.

@@ -17,7 +17,7 @@ HELP = "prints log-probabilities of sentences, or surprisals of words, under a t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--input", type=_text_file, metavar="FILE", help="one sentence a line, or - (default: standard input)")
+    add("--input", type=_text_file, metavar="FILE", help="one sentence a line; - is standard input (default)")
     add("--scoring", choices=list(CONVENTIONS), default="paper", help="the convention (default: %(default)s)")
     add("--step", type=step, metavar="N", help=STEP)
     add("--tokens", action="store_true", help="a table of the surprisal of each word or token, with what follows here")

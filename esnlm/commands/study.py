@@ -35,9 +35,11 @@ def run(options: argparse.Namespace) -> int:
     from esnlm.studies.shares import parse_jobs
     from esnlm.studies.study import parse_part, run_study
 
-    is_there = not options.settings or find_config(options.file).exists()
+    behind = (
+        any(word.endswith((".yaml", ".yml")) for word in options.settings) and not find_config(options.file).is_file()
+    )
     line = "no such file; the study file stands before all settings, as in esnlm study FILE --seed 3"
-    require(is_there, f"{options.file}: {line}")
+    require(not behind, f"{options.file}: {line}")
     keys = ("--data.train", "--data.validation")
     stores = [word for pair in zip(keys, options.stores, strict=False) for word in pair]
     return run_study(

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int | None:
     for before, word in zip(["", *options.settings], options.settings, strict=False):
         is_value = before.startswith("--") and "=" not in before
         is_file = word.endswith((".yaml", ".yml")) and not word.startswith("--") and not is_value
-        require(not is_file, f"{word}: an option is to stand before it; give a configuration with --config {word}")
+        require(not is_file, f"{word}: no option stands before it; give a configuration with --config {word}")
     read = config_io.read if options.parent is None or options.config is not None else config_io.read_of_parent
     experiment = read(*_configuration(options))
     traced = None if options.profile is None else parse_span(options.profile)

@@ -17,7 +17,7 @@ from esnlm.parallel.placement import Placement
 # The states should stay in the cache while W_rec streams past them. A slot cost least so, measured up to N = 65,536.
 CPU_CACHE = 16 << 20  # bytes
 CPU_SLOTS = 96  # at most: more of them wait for longer behind the last sentences of a window (measured too)
-FEWEST_CPU_SLOTS = 16  # float32 numbers of a vector register of AVX-512
+FEWEST_CPU_SLOTS = 16  # A vector register of AVX-512 holds 16 float32 numbers: fewer slots would save little.
 
 
 def default_batch_slots(state_size: int, backend: str) -> int:

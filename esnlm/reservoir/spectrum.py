@@ -62,7 +62,9 @@ def spectral_radius(
     Raises InputError (a ValueError) for a matrix that is not square, not real, or has entries that are not finite.
     """
     _require_real_square(matrix)
-    if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and _is_strong(matrix):
+    if isinstance(matrix, np.ndarray):
+        matrix = np.asarray(matrix)  # np.matrix is one, and multiplies otherwise
+    if isinstance(matrix, np.ndarray) and len(matrix) > DENSE_LIMIT and _is_strongly_connected(matrix):
         unit = max(float(matrix.max()), -float(matrix.min()))
         if np.isfinite(unit):  # Else it is refused below, with the number of entries that are not.
             block = _iterated(_scaled_operator(matrix, unit), seed)
@@ -86,7 +88,7 @@ def _require_real_square(matrix: sparse.csr_array | sparse.csr_matrix | np.ndarr
         raise InputError(f"spectral radius needs a real matrix, got dtype {matrix.dtype}")
 
 
-def _is_strong(matrix: np.ndarray) -> bool:
+def _is_strongly_connected(matrix: np.ndarray) -> bool:
     """Returns whether all nodes of a dense matrix (N, N), at least 2, are one strongly connected component and no bare cycle."""
     return bool(_reaches_all(matrix) and _reaches_all(matrix.T) and np.count_nonzero(matrix) > len(matrix))
 
@@ -111,8 +113,8 @@ def _scaled_operator(matrix: np.ndarray, unit: float) -> np.ndarray | sparse.csr
 
     Its bits are those that the block has which _strong_blocks makes of the same matrix.
     """
-    n, nonzeros = len(matrix), np.count_nonzero(matrix)
-    if nonzeros > n * n / 2:
+    n, nonzeros = len(matrix), int(np.count_nonzero(matrix))
+    if _is_multiplied_dense(n, nonzeros):
         operator = np.divide(matrix, unit, dtype=np.float64, order="C")
         operator += 0.0  # -0.0 becomes 0.0, as where zeros are not stored
         return operator
@@ -171,8 +173,12 @@ def _dense(block: sparse.csr_array) -> SpectralRadius:
 
 def _operator(block: sparse.csr_array) -> np.ndarray | sparse.csr_array:
     """Returns the block (N, N) in the form whose products are the faster ones."""
-    n = block.shape[0]
-    return block.toarray() if block.nnz > n * n / 2 else block  # twice as fast a product from there on
+    return block.toarray() if _is_multiplied_dense(block.shape[0], block.nnz) else block
+
+
+def _is_multiplied_dense(n: int, nonzeros: int) -> bool:
+    """Returns whether a product with an (n, n) matrix is faster where it is dense: twice as fast from half of its entries on."""
+    return nonzeros > n * n / 2
 
 
 def _iterated(operator: np.ndarray | sparse.csr_array, seed: int | Sequence[int]) -> SpectralRadius:

@@ -204,6 +204,7 @@ def writing(path: Path | str) -> Iterator[None]:
 def require_writable(file: Path) -> None:
     """Raises InputError where no file of this name can be written, so that it is known before the work is done."""
     with writing(file):
+        _require_findable(file)
         require(not file.is_dir(), f"{file}: a folder; name a file")
         require(file.parent.is_dir(), f"{file}: no such folder; choose a folder that exists, or make it first")
         _require_plain(file)
@@ -220,6 +221,7 @@ def followed(path: Path) -> Path:
         InputError: links lead to each other, or to a device or a pipe.
     """
     with writing(path):
+        _require_findable(path)
         if not path.is_symlink():
             return path
         _require_plain(path)
@@ -227,6 +229,12 @@ def followed(path: Path) -> Path:
         if target.is_symlink():  # there is no end
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return target
+
+
+def _require_findable(path: Path) -> None:
+    """Raises OSError for a name that is too long, or links that lead to each other: from Python 3.14 on is_dir and the like say False."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.lstat()
 
 
 def _require_short(file: Path) -> None:
@@ -240,7 +248,7 @@ def _require_short(file: Path) -> None:
         if error.errno != errno.ENAMETOOLONG:
             raise
         more = len(hidden.name) - len(file.name)
-        line = f"a file has a name of {more} more characters while it is written, which is too long"
+        line = f"while it is written, the file has a name of {more} more characters, which is too long"
         raise InputError(f"{file}: {line}; choose a shorter name") from None
 
 

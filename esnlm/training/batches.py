@@ -83,9 +83,10 @@ class UpdatesOfEpoch(Sequence):
 
 @lru_cache(maxsize=2)  # of an epoch, and of the next one, which is read ahead
 def _sentence_order(sentences: int, seed: int, epoch: int, order: str) -> np.ndarray:
-    if order == "corpus":
-        return np.arange(sentences)
-    return generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences)
+    shuffled = order != "corpus"
+    found = generator(seed, Stream.SENTENCE_ORDER, epoch).permutation(sentences) if shuffled else np.arange(sentences)
+    found.flags.writeable = False  # whoever asks again gets the same array
+    return found
 
 
 def split_windows(predictions: np.ndarray, window_tokens: int) -> list[range]:

@@ -73,7 +73,7 @@ def evaluate_with_lm_eval(
     require(num_fewshot is None or num_fewshot >= 0, f"num_fewshot is {num_fewshot}: it must be at least 0")
     if out is not None:
         require(Path(out).suffix == ".json", f"{out}: no name for the results; give one that ends in .json")
-        require(not Path(out).is_dir(), f"{out}: a folder; name a file")
+        require(not Path(out).is_dir(), f"{out}: a folder; name a file")  # before anything is loaded
     pairs = _load_pairs(data) if data else None
     if pairs is not None:
         os.environ.setdefault("TQDM_DISABLE", "1")  # The harness shows a bar for each of the 67 tasks.

@@ -29,8 +29,7 @@ class TableFiles:
         )
         if self.out is not None and self.plot is not None:
             one = os.path.realpath(self.out) == os.path.realpath(self.plot)
-            line = "given for the table and for the plot, and holds one of them; name two files"
-            require(not one, f"{self.plot}: {line}")
+            require(not one, f"{self.plot}: it is named for the table and for the plot; name two files")
         for file in (self.out, self.plot):
             if file is None:
                 continue

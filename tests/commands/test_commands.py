@@ -196,15 +196,18 @@ def test_an_empty_value_is_not_taken_for_the_default(words, capsys):
 def test_a_name_that_is_not_utf8_is_refused(words, capsys):
     """The libraries that write checkpoints and configurations take no such name, and would say that a checkpoint is damaged."""
     assert commands.main([*words, os.fsdecode(b"runs/l\xe4ufer")]) == 2
-    line = r"runs/l\xe4ufer is not UTF-8, and no file or folder of such a name can be used here; give it another name (see --help)"
+    line = r"runs/l\xe4ufer is not UTF-8, and no such name can be used here; give another one (see --help)"
     said = capsys.readouterr().err
     assert said.startswith("error: ") and said.endswith(f"{line}\n") and said.count("\n") == 1
 
 
-def test_a_prompt_may_be_anything():
-    for prompt in ("", os.fsdecode(b"l\xe4ufer")):
+def test_a_prompt_may_be_anything_and_a_text_may_have_any_name():
+    other = os.fsdecode(b"l\xe4ufer")
+    for prompt in ("", other):
         words = ["--run", "run", "--prompt", prompt]
         assert commands.parser_of("generate", "esnlm generate").parse_args(words).prompt == prompt
+    words = ["--run", "run", "--input", other]
+    assert commands.parser_of("score", "esnlm score").parse_args(words).input == Path(other)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,7 @@ def test_a_prompt_may_be_anything():
     [
         (
             ["train", "--seed", "3", "small.yaml"],
-            "small.yaml: an option is to stand before it; give a configuration with --config small.yaml",
+            "small.yaml: no option stands before it; give a configuration with --config small.yaml",
         ),
         (
             ["study", "--seed", "3", "small.yaml"],

@@ -1,8 +1,8 @@
 """An exported run is a folder that others read: its files, its tokenizer and its card. PyTorch is not needed for any of it."""
 
 import ast
-import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,6 @@ import esnlm
 from esnlm import commands, config_io
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.interchange.huggingface import export as export_module
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_all
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
@@ -210,28 +209,28 @@ def test_a_run_without_kept_checkpoints_has_no_all(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "setting, line",
+    "setting, value, line",
     [
-        (
-            "state_precision",
-            "this run rounds its states to bf16, and the export does not: their log-probabilities differ by that",
-        ),
-        ("precision", "this run multiplies in bf16, and the export in float32: their log-probabilities differ by that"),
+        ("state_precision", "bf16", "this run rounds its states to bf16, and the export does not"),
+        ("precision", "bf16", "this run multiplies in bf16, and the export in float32"),
+        ("precision", "tf32", "this run multiplies in tf32, and the export in float32"),
     ],
 )
-def test_bf16_is_told_of(setting, line, run, tmp_path, capsys, monkeypatch):
+def test_another_precision_is_told_of(setting, value, line, run, tmp_path, capsys):
+    """Also that of a GPU, where a run is exported on a CPU."""
+    line += ": their log-probabilities differ by that"
     export(run, tmp_path / "float32")
     assert line not in capsys.readouterr().err
-
-    def load_bf16(*arguments):
-        loaded = load(*arguments)
-        compute = dataclasses.replace(loaded.config.compute, **{setting: "bf16"})
-        return dataclasses.replace(loaded, config=dataclasses.replace(loaded.config, compute=compute))
-
-    monkeypatch.setattr(export_module, "load", load_bf16)
-    for act, name in ((export, "one"), (export_all, "all")):
-        act(run, tmp_path / name)
-        assert capsys.readouterr().err.count(line) == 1
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    tree = yaml.safe_load((other / "config.yaml").read_text())
+    tree["compute"][setting] = value
+    (other / "config.yaml").write_text(yaml.safe_dump(tree))
+    (other / "manifest.json").unlink()  # which has the sum of the configuration
+    with pytest.warns(UserWarning, match="the files of this run cannot be verified"):
+        export(other, tmp_path / "one")
+        export_all(other, tmp_path / "all")
+    assert capsys.readouterr().err.count(line) == 2
 
 
 @pytest.mark.parametrize(

@@ -187,5 +187,5 @@ def test_a_picture_has_room_for_so_many_rows():
 
 def test_a_name_that_is_too_long_while_a_file_is_written_is_told_before_anything_is_scored(tmp_path):
     file = tmp_path / f"{'a' * 230}.json"  # that of the pairs beside it is longer
-    with pytest.raises(InputError, match="a name of 18 more characters while it is written, which is too long"):
+    with pytest.raises(InputError, match="the file has a name of 18 more characters, which is too long"):
         blimp_report.require_place(file, None, "paper", [], overwrite=True)

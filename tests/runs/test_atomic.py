@@ -1,5 +1,6 @@
 """A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays for ever."""
 
+import errno
 import fcntl
 import os
 import re
@@ -243,14 +244,14 @@ def test_a_pipe_keeps_its_name(tmp_path):
 def test_a_name_that_is_too_long_and_links_without_an_end_are_one_line(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     long, longest = tmp_path / ("a" * 245), tmp_path / ("a" * 256)
-    beside = "a file has a name of 18 more characters while it is written, which is too long; choose a shorter name"
+    beside = "while it is written, the file has a name of 18 more characters, which is too long; choose a shorter name"
     for act, line in (
         (lambda: require_writable(long), f"{long}: {beside}"),
-        (lambda: require_writable(longest), f"{longest}: File name too long; choose a shorter name"),
-        (lambda: write_file(longest, "new"), f"{longest}: File name too long; choose a shorter name"),
+        (lambda: require_writable(longest), f"{longest}: {os.strerror(errno.ENAMETOOLONG)}; choose a shorter name"),
+        (lambda: write_file(longest, "new"), f"{longest}: {os.strerror(errno.ENAMETOOLONG)}; choose a shorter name"),
         (
             lambda: followed(tmp_path / "loop"),
-            f"{tmp_path}/loop: Too many levels of symbolic links; choose another place, or make the links anew",
+            f"{tmp_path}/loop: {os.strerror(errno.ELOOP)}; choose another place, or make the links anew",
         ),
     ):
         with pytest.raises(InputError) as error:

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
+from esnlm.runs import checkpoint
 from esnlm.runs.checkpoint import (
     all_steps,
     latest_step,
@@ -678,3 +679,14 @@ def test_require_free_space_asks_the_real_disk(tmp_path):
     require_free_space(tmp_path / "runs", 1)
     with pytest.raises(InputError):
         require_free_space(tmp_path / "runs", 10**18)
+
+
+def test_too_little_memory_is_not_called_damage(tmp_path, monkeypatch):
+    save(tmp_path / "1", {"a": np.zeros(3, np.float32)}, {})
+
+    def fill_the_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoint, "_named", fill_the_memory)
+    with pytest.raises(MemoryError):
+        restore(tmp_path / "1")

@@ -1,7 +1,6 @@
 """esnlm lm-eval: BLiMP's 67 tasks on local files give, pair for pair, the answers of `esnlm blimp --scoring lm-eval`."""
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,8 +9,6 @@ import numpy as np
 import pytest
 
 from esnlm import commands
-from esnlm.errors import InputError
-from esnlm.workflows import lm_eval
 from tests.interchange.small_run import small_run
 
 pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
@@ -177,22 +174,6 @@ def test_results_of_something_else_are_not_overwritten(run, tmp_path, capsys):
     assert commands.main([*task, "--limit", "1", "--overwrite"]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["n-samples"]["blimp_wh_island"]["effective"] == 1
     assert {file.name for file in tmp_path.iterdir()} == {"run", "pairs", "a.json", "a.samples.jsonl"}
-
-
-def test_the_place_of_the_results_is_looked_at_before_anything_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("folder.json").mkdir()
-    assert commands.main(["lm-eval", "--run", "none", "--tasks", "blimp", "--out", "folder.json"]) == 2
-    assert capsys.readouterr().err == "error: folder.json: a folder; name a file\n"
-
-    Path("a.samples.jsonl").write_text("somebody's own")
-    line = "a.samples.jsonl: is in the way: name another file with --out, or replace it with --overwrite"
-    with pytest.raises(InputError, match=f"^{line}$"):
-        lm_eval._require_place(Path("a.json"), {}, overwrite=False)
-    lm_eval._require_place(Path("a.json"), {}, overwrite=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as where a folder gives no right to write
-    with pytest.raises(InputError, match="^new/b.json: the folder cannot be written to; choose another$"):
-        lm_eval._require_place(Path("new/b.json"), {}, overwrite=False)
 
 
 def test_without_the_harness_one_line_says_what_to_install(run, monkeypatch, capsys):

@@ -78,7 +78,7 @@ def test_the_table_and_the_plot_are_two_files(here, capsys):
     words = ["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", "rows.png", "--format", "tsv"]
     for plot in ("rows.png", "./rows.png", "link.png"):
         assert commands.main([*words, "--plot", plot, "--overwrite"]) == 2
-        line = f"{plot.removeprefix('./')}: given for the table and for the plot, and holds one of them; name two files"
+        line = f"{plot.removeprefix('./')}: it is named for the table and for the plot; name two files"
         assert capsys.readouterr().err == f"error: {line}\n"
     assert not (here / "rows.png").exists()
 
@@ -100,7 +100,7 @@ def test_a_name_that_is_too_long_while_the_file_is_written_is_told_before_anythi
     (here / "text.txt").write_text("The cats sleep.\n")
     file = f"{'a' * 245}.tsv"  # it could be written, and the file beside it, which takes its name at the end, could not
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "text.txt", "--out", file]) == 2
-    line = "a file has a name of 18 more characters while it is written, which is too long; choose a shorter name"
+    line = "while it is written, the file has a name of 18 more characters, which is too long; choose a shorter name"
     assert capsys.readouterr().err == f"error: {file}: {line}\n"
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from esnlm import config_io
 from esnlm.errors import InputError, require
 from esnlm.interchange.huggingface.card import card
 from esnlm.interchange.huggingface.tensors import tensors_of
@@ -109,12 +110,13 @@ def export_all(run: str | Path, out: str | Path, overwrite: bool = False) -> dic
 
 def _tell_of_precision(run: Run) -> None:
     """Says where the exported model, which computes in float32, is not the run to the last digits that count."""
-    compute = run.config.compute
-    if compute.state_precision != "float32":
+    # Of the configuration, since a CPU, which has no tf32, takes float32 in its place.
+    trained = config_io.read_begun(RunDirectory(run.directory).config).compute
+    if trained.state_precision != "float32":
         tell("this run rounds its states to bf16, and the export does not: their log-probabilities differ by that")
-    if compute.precision != "float32":
+    if trained.precision != "float32":
         tell(
-            f"this run multiplies in {compute.precision}, and the export in float32: their log-probabilities differ by that"
+            f"this run multiplies in {trained.precision}, and the export in float32: their log-probabilities differ by that"
         )
 
 

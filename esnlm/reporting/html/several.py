@@ -137,7 +137,7 @@ def _table(groups: list[list[dict]]) -> Html:
 
 
 def _sortable(text: str) -> Child | Cell:
-    """Returns a cell that is sorted by its number, which an interval may follow; or the text, where it is none, as "1 of 3 collapsed"."""
+    """Returns a cell that is sorted by the number it begins with. A text such as "1 of 3 collapsed" is no number, and stays a text."""
     number, _, rest = text.partition(" ")
     try:
         return text if rest.startswith("of ") else Cell(text, float(number.replace(",", "")))
