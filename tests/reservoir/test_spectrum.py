@@ -218,6 +218,13 @@ def test_a_dense_matrix_is_copied_once(share, bytes_each):
     assert found.method == "ritz" and found == spectral_radius(sparse.csr_array(matrix), seed=0)
 
 
+def test_a_matrix_of_numpy_s_old_kind_is_read_as_an_array():
+    matrix = np.random.default_rng(0).standard_normal((600, 600))
+    with pytest.warns(PendingDeprecationWarning):
+        old = np.matrix(matrix)
+    assert spectral_radius(old, seed=0) == spectral_radius(matrix, seed=0)
+
+
 def test_full_matrix_of_integers():
     assert spectral_radius(np.ones((600, 600), dtype=int), seed=0).radius == pytest.approx(600, rel=1e-12)
 
