@@ -36,6 +36,7 @@ from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
 from esnlm.features.stream import SentenceFeatures
+from esnlm.io.console import Progress, Shown
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.mesh import in_host_memory
@@ -43,7 +44,6 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, Shown
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import validation_at
 from esnlm.runs.remote.address import is_url

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from esnlm.commands.base import Parser, accept_levels, describe_bytes, require_values, take_level
 from esnlm.commands.timing import timed
 from esnlm.errors import InputError
+from esnlm.io.console import speaking
 from esnlm.process import exit_with
-from esnlm.runs.console import speaking
 from esnlm.runs.remote.address import is_url, parse
 
 COMMANDS = {

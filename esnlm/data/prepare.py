@@ -28,7 +28,7 @@ from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
-from esnlm.runs.console import Progress, counted, say, warn, working
+from esnlm.io.console import Progress, counted, say, warn, working
 from esnlm.runs.remote.results import uploads_store
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better

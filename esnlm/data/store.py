@@ -27,13 +27,12 @@ from numpy.typing import ArrayLike
 
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import NewFolder, require_folders_above, writing
-from esnlm.runs.console import say
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.manifest import file_sha256
+from esnlm.io.atomic import NewFolder, require_folders_above, writing
+from esnlm.io.console import say
+from esnlm.io.json_file import parse_json, read_small
+from esnlm.io.sealed_folder import file_sha256
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.copies import store_copy
-from esnlm.runs.small_file import read_small
 
 FORMAT = {"format": "esnlm token store", "version": 1}
 MOST_SENTENCES = 1 << 29  # half a billion: their order in an epoch takes 4 GB
@@ -158,7 +157,7 @@ class StoreWriter:
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    Everything is written to a hidden folder (runs/atomic.py), which takes the name `folder` in `finish` and is removed if
+    Everything is written to a hidden folder (io/atomic.py), which takes the name `folder` in `finish` and is removed if
     that is not reached.
 
     Raises InputError if `folder` is not empty, unless `overwrite` is given and it holds a token store.

@@ -30,10 +30,10 @@ import orbax.checkpoint as ocp
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.runs import sealed_folder
-from esnlm.runs.atomic import NewFolder, remove_abandoned, remove_folder
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.sealed_folder import MANIFEST
+from esnlm.io import sealed_folder
+from esnlm.io.atomic import NewFolder, remove_abandoned, remove_folder
+from esnlm.io.json_file import parse_json
+from esnlm.io.sealed_folder import MANIFEST
 from esnlm.warning import warn_caller
 
 ARRAYS, METADATA = "arrays", "metadata.json"

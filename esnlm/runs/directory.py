@@ -9,10 +9,9 @@ from typing import Any
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.runs import file_lock
-from esnlm.runs.json_file import parse_json, write_json
+from esnlm.io import file_lock
+from esnlm.io.json_file import parse_json, read_small, write_json
 from esnlm.runs.manifest import Manifest
-from esnlm.runs.small_file import read_small
 from esnlm.warning import warn_caller
 
 ANOTHER = "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, says something else

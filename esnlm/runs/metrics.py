@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from esnlm.runs.atomic import write_file, writing
-from esnlm.runs.console import warn
-from esnlm.runs.json_file import parse_json, spell_nonfinite
+from esnlm.io.atomic import write_file, writing
+from esnlm.io.console import warn
+from esnlm.io.json_file import parse_json, spell_nonfinite
 
 
 class Metrics:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from esnlm.errors import InputError
-from esnlm.runs import file_lock
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.small_file import read_small
+from esnlm.io import file_lock
+from esnlm.io.json_file import parse_json, read_small
 
 LOCK, LOCK_ALONE = ".lock", ".search.lock"
 

@@ -18,8 +18,8 @@ from esnlm.config import Experiment, as_dict, flatten
 from esnlm.data.corpus import Corpus
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.errors import InputError, require
+from esnlm.io.console import say, warn
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.address import is_url
 

@@ -17,12 +17,12 @@ from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.errors import InputError
+from esnlm.io.console import say, warn, working
 from esnlm.memory import memory_use
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.average import Averaged, evaluated
 from esnlm.training.parent import with_moments

@@ -14,12 +14,12 @@ from esnlm.data.corpus import open_corpus
 from esnlm.distributed import group
 from esnlm.distributed.channel import STOPPED
 from esnlm.errors import InputError, require
+from esnlm.io.console import say, tell, warn
+from esnlm.io.json_file import write_json
 from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, tell, warn
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.working_folder import train_there

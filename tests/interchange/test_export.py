@@ -20,10 +20,10 @@ from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_all
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
+from esnlm.io.json_file import seal
 from esnlm.loaded_run import load
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.runs.json_file import seal
 from esnlm.runs.remote import copies
 from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run

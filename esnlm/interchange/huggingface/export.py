@@ -21,10 +21,10 @@ from esnlm.interchange.huggingface.card import card
 from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.interchange.revisions import remarks, revision_name, words_of_checkpoints
+from esnlm.io.atomic import NewFolder
+from esnlm.io.console import tell, working
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import NewFolder
-from esnlm.runs.console import tell, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.remote.copies import fetch_every_step, results_copy
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import refusal, writing
+from esnlm.io.atomic import refusal, writing
 from esnlm.runs.remote.address import SERVICES, Address
 
 AT_ONCE = 8  # files that are on their way side by side

@@ -13,17 +13,16 @@ from typing import Any
 
 from esnlm.distributed import group
 from esnlm.errors import InputError, require
-from esnlm.runs import file_lock, sealed_folder
-from esnlm.runs.atomic import NewFolder, remove_folder, write_file, writing
-from esnlm.runs.console import say
-from esnlm.runs.json_file import parse_json, remove_seal
-from esnlm.runs.manifest import file_sha256
+from esnlm.io import file_lock, sealed_folder
+from esnlm.io.atomic import NewFolder, remove_folder, write_file, writing
+from esnlm.io.console import say
+from esnlm.io.json_file import parse_json, remove_seal
+from esnlm.io.sealed_folder import MANIFEST, file_sha256
 from esnlm.runs.remote import address
 from esnlm.runs.remote.address import Address, is_url
 from esnlm.runs.remote.bucket import Bucket, Entry
 from esnlm.runs.remote.lock import LOCK
 from esnlm.runs.remote.mirror import FROZEN, NOT_SENT, STEPS, sealed_folders, step_of
-from esnlm.runs.sealed_folder import MANIFEST
 from esnlm.warning import warn_caller
 
 RESULTS = ("evaluation/", "diagnostics/")  # what is made of a run after its training

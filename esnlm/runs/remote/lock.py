@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs.console import say, warn
-from esnlm.runs.json_file import parse_json
+from esnlm.io.console import say, warn
+from esnlm.io.json_file import parse_json
 from esnlm.runs.remote.bucket import Bucket
 
 LOCK = "lock.json"

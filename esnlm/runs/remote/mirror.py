@@ -17,11 +17,11 @@ import os
 import shutil
 from pathlib import Path
 
-from esnlm.runs import sealed_folder
-from esnlm.runs.atomic import write_file
-from esnlm.runs.json_file import parse_json
+from esnlm.io import sealed_folder
+from esnlm.io.atomic import write_file
+from esnlm.io.json_file import parse_json
+from esnlm.io.sealed_folder import MANIFEST
 from esnlm.runs.remote.bucket import Bucket, Entry
-from esnlm.runs.sealed_folder import MANIFEST
 
 FROZEN, STEPS = "frozen/", ("checkpoints/", "sums/")  # of RunDirectory; in the latter a folder for each step
 REPORTS = ("evaluation/", "diagnostics/", "plots/")  # what other commands make of a run, too

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from esnlm.errors import InputError
-from esnlm.runs import sealed_folder
-from esnlm.runs.console import say
+from esnlm.io import sealed_folder
+from esnlm.io.console import say
+from esnlm.io.sealed_folder import MANIFEST
 from esnlm.runs.remote import address
 from esnlm.runs.remote.address import is_url
 from esnlm.runs.remote.bucket import Bucket
 from esnlm.runs.remote.copies import RESULTS, is_noted, named, note, read_notes, results_copy, write_notes
-from esnlm.runs.sealed_folder import MANIFEST
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 ARRAYS = {"tokens.bin", "offsets.npy", "words.npy", "bytes.npy"}  # of a store, beside its tokenizer and its manifest

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from esnlm.errors import InputError
-from esnlm.runs import file_lock, sealed_folder
-from esnlm.runs.atomic import write_file, writing
-from esnlm.runs.console import say, tell, warn
+from esnlm.io import file_lock, sealed_folder
+from esnlm.io.atomic import write_file, writing
+from esnlm.io.console import say, tell, warn
+from esnlm.io.sealed_folder import MANIFEST
 from esnlm.runs.directory import ANOTHER
 from esnlm.runs.remote import address
 from esnlm.runs.remote.bucket import Bucket, Entry
@@ -32,7 +33,6 @@ from esnlm.runs.remote.mirror import (
     step_folders,
     step_of,
 )
-from esnlm.runs.sealed_folder import MANIFEST
 
 NOT_UPLOADED = 69  # the exit status of a training whose last state is on this machine only; EX_UNAVAILABLE in C
 LOOK, AT_LEAST = 5.0, 60.0  # seconds between looks for a new checkpoint, and between rounds without one

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from esnlm.errors import InputError
-from esnlm.runs.console import warn
+from esnlm.io.console import warn
 from esnlm.runs.directory import RunDirectory
 
 

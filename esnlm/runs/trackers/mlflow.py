@@ -7,8 +7,8 @@ from typing import Any
 
 from flax import traverse_util
 
+from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.trackers.base import to_number
 
 UNDER_WAY = 100  # lines of metrics that may be on their way at once

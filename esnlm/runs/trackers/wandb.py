@@ -4,8 +4,8 @@ import os
 import secrets
 from typing import Any
 
+from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, write_json
 from esnlm.runs.trackers.base import to_number
 
 REACH_SECONDS = 30  # for the service to answer when the run begins

@@ -7,12 +7,12 @@ import shutil
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs import sealed_folder
-from esnlm.runs.json_file import remove_seal
+from esnlm.io import sealed_folder
+from esnlm.io.json_file import remove_seal
+from esnlm.io.sealed_folder import MANIFEST
 from esnlm.runs.manifest import Manifest
 from esnlm.runs.remote import mirror as mirror_module
 from esnlm.runs.remote.mirror import Mirror, sealed_folders, step_of
-from esnlm.runs.sealed_folder import MANIFEST
 from tests.runs.remote.in_memory import InMemory
 
 

@@ -14,13 +14,13 @@ from esnlm.data.store import open_store
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
+from esnlm.io import sealed_folder
+from esnlm.io.json_file import LARGEST, read_small, require_small
+from esnlm.io.yaml_file import LARGEST_FILE, read_tree
 from esnlm.models.huggingface import read_gpt2
 from esnlm.reporting import blimp_report
-from esnlm.runs import sealed_folder
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.manifest import Manifest
-from esnlm.runs.small_file import LARGEST, read_small, require_small
-from esnlm.runs.yaml_file import LARGEST_FILE, read_tree
 from tests import hostile
 
 

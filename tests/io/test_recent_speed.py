@@ -2,9 +2,9 @@
 
 import pytest
 
-from esnlm.runs import console
-from esnlm.runs.console import Progress
-from esnlm.runs.recent_speed import RecentSpeed
+from esnlm.io import console
+from esnlm.io.console import Progress
+from esnlm.io.recent_speed import RecentSpeed
 
 CALL = 3.0  # seconds between two reports of a training
 

@@ -6,7 +6,7 @@ import fcntl
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs import file_lock
+from esnlm.io import file_lock
 
 
 def test_a_second_one_is_told_until_the_first_closes_the_file(tmp_path):

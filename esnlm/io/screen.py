@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from esnlm.runs.console import columns, has_styles, is_terminal
+from esnlm.io.console import columns, has_styles, is_terminal
 
 UNBROKEN = 1_000_000  # columns: as many as any line needs
 GAP = 2  # columns between those of a table

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs import atomic
-from esnlm.runs.atomic import (
+from esnlm.io import atomic
+from esnlm.io.atomic import (
     NewFolder,
     abandoned,
     followed,
@@ -99,7 +99,7 @@ def test_a_group_killed_before_its_last_file_is_known_by_what_it_left(tmp_path):
     program = """
         import os, signal, sys
         from pathlib import Path
-        from esnlm.runs.atomic import write_files
+        from esnlm.io.atomic import write_files
         first, last = map(Path, sys.argv[1:])
         replace = os.replace
         os.replace = lambda a, b: replace(a, b) if b == first else os.kill(os.getpid(), signal.SIGKILL)
@@ -199,7 +199,7 @@ def test_what_a_living_writer_has_is_left_alone_and_what_a_killed_one_left_is_no
     program = """
         import sys, time
         from pathlib import Path
-        from esnlm.runs.atomic import NewFolder
+        from esnlm.io.atomic import NewFolder
         with NewFolder(Path(sys.argv[1])):
             print("writing", flush=True)
             time.sleep(60)

@@ -1,5 +1,6 @@
 """A folder whose manifest has the size and the sha256 of every file in it, so that any change is found and named."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -7,9 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from esnlm.runs.json_file import add_seal, remove_seal
-from esnlm.runs.manifest import file_sha256
-from esnlm.runs.small_file import LARGEST, read_small
+from esnlm.io.json_file import LARGEST, add_seal, read_small, remove_seal
 
 MANIFEST = "manifest.json"
 
@@ -92,3 +91,9 @@ def _digests(folder: Path, sizes: dict[str, int]) -> dict[str, str]:
     largest_first = sorted(sizes, key=lambda name: sizes[name], reverse=True)
     with ThreadPoolExecutor(2) as threads:  # hashing releases the GIL
         return dict(zip(largest_first, threads.map(digest, largest_first), strict=True))
+
+
+def file_sha256(path: Path) -> str:
+    """Returns the sha256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

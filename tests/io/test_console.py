@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from esnlm.runs import console
-from esnlm.runs.console import Level, Progress, counted, detail, say, speaking, stage, tell, warn, working
+from esnlm.io import console
+from esnlm.io.console import Level, Progress, counted, detail, say, speaking, stage, tell, warn, working
 from tests.terminal import in_pipe, in_terminal, python
 
 PROGRAM = """
 import time
-from esnlm.runs.console import Progress, say, warn
+from esnlm.io.console import Progress, say, warn
 progress = Progress(100)
 for done in (20, 40, 60, 80):
     time.sleep(0.25)
@@ -94,7 +94,7 @@ def test_a_terminal_that_cannot_write_over_a_line_is_no_terminal():
 
 
 def test_work_without_a_measure_shows_its_clock_after_a_second():
-    program = "import time\nfrom esnlm.runs.console import working\nwith working('loading'):\n    time.sleep(1.5)\n"
+    program = "import time\nfrom esnlm.io.console import working\nwith working('loading'):\n    time.sleep(1.5)\n"
     assert in_terminal(python("-c", program), 80) == "\r\033[Kloading  0:01\r\033[K"
 
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any, Literal
 
 from esnlm.distributed import group
-from esnlm.runs.recent_speed import RecentSpeed
+from esnlm.io.recent_speed import RecentSpeed
 
 LOG_EVERY_SECONDS = 15
 USUAL_COLUMNS = 80  # of a terminal that does not say how wide it is

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from esnlm.errors import InputError
-from esnlm.runs.small_file import read_small
+from esnlm.io.json_file import read_small
 
 LARGEST_FILE = 64 << 10  # bytes: PyYAML takes a second for a few hundred thousand, even of comments
 LARGEST = 10_000  # values in a file
