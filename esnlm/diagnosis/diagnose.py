@@ -32,7 +32,6 @@ from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.results import uploads_results
 from esnlm.training.summary import describe_device, versions
 
 NAMES = ("diagnostics.json", "diagnostics.md", "contraction.png")  # of the files of a report
@@ -42,7 +41,6 @@ HISTORY = 100  # tokens before them
 SENTENCES = 2000  # read from the grammar, or lines from a file
 
 
-@uploads_results
 @in_float32
 def diagnose(
     run: str | Path | None = None,

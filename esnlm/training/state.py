@@ -214,6 +214,8 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
             metadata = state.counters() | {"permanent": permanent}
             checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
             checkpoint.prune(directory.checkpoints, keep, state.best_step)
+            if directory.upload is not None:
+                directory.upload()
 
 
 _AS_BEGUN = "as begun"

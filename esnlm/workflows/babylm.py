@@ -17,11 +17,10 @@ from esnlm.interchange.revisions import remarks, revision_name, revision_names, 
 from esnlm.io.atomic import require_folders_above, require_writable, write_files, writing
 from esnlm.io.console import say, tell, working
 from esnlm.io.json_file import json_text, parse_json
+from esnlm.io.remote import run_copy
 from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.copies import fetch_every_step
-from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm babylm"
@@ -32,7 +31,6 @@ AOA_FOLDER = "AoA_word"
 SAME = ("run", "config_sha256", "step", "scoring")  # in all files of scores of a revision
 
 
-@uploads_results
 def evaluate_babylm(
     run: str | Path,
     data: str | Path,
@@ -69,7 +67,7 @@ def evaluate_babylm(
         InputError: the run, its checkpoints, the data or the place of the results is not usable.
     """
     if all_checkpoints or step is not None:
-        fetch_every_step(run)
+        run = run_copy(run, every_step=True)
     with working(f"loading {run}"):
         newest = load(run, step=step)
     directory = RunDirectory(newest.directory)

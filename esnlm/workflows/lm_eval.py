@@ -22,7 +22,6 @@ from esnlm.io.json_file import json_text, parse_json
 from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
@@ -33,7 +32,6 @@ SEEDS = {"random": 0, "numpy": 1234, "fewshot": 1234}
 LONGEST_NAME = 100
 
 
-@uploads_results
 def evaluate_with_lm_eval(
     run: str | Path,
     tasks: Sequence[str],
