@@ -1,7 +1,6 @@
 """What a person sees on standard error while a command works: lines, warnings and one line of progress.
 
-A terminal has one line that is written over again and again. Any other line takes its place. A log file and a pipe get
-whole lines only, without escape sequences and carriage returns.
+A terminal has one line that rich writes over; any other line takes its place. A log file and a pipe get whole lines only.
 """
 
 import contextlib
@@ -13,12 +12,16 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, Literal
 
-from esnlm.distributed import group
-from esnlm.io.recent_speed import RecentSpeed
+from rich import progress
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
 
-LOG_EVERY_SECONDS = 15
-USUAL_COLUMNS = 80  # of a terminal that does not say how wide it is
-NARROWEST = 20  # columns; a terminal that says that it has fewer is believed to have so many
+from esnlm.distributed import group
+
+LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
+SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
+USUAL_COLUMNS = 80  # of a log
 
 
 class Level(IntEnum):
@@ -30,13 +33,13 @@ class Level(IntEnum):
 
 
 _level = Level.USUAL
-_standing = False  # whether the line of a terminal that is written over is shown
+_live: Live | None = None  # the line of a terminal that is written over, while it is shown
 _lock = threading.RLock()  # a signal handler and `working` may speak while a line is printed
 
 
 @contextlib.contextmanager
 def speaking(level: Level) -> Iterator[None]:
-    """Lets all within it be said at this level."""
+    """Sets how much is said within it."""
     global _level
     before, _level = _level, level
     try:
@@ -51,13 +54,13 @@ def level() -> Level:
 
 
 def say(line: str) -> None:
-    """Says how the work goes on: a line on standard error, as standard output is for results. Not with --quiet."""
+    """Prints how the work goes on: a line on standard error, as standard output is for results. Not with --quiet."""
     if _level >= Level.USUAL:
         tell(line)
 
 
 def detail(line: str) -> None:
-    """Says what most people need not know: a line that is shown with --verbose only."""
+    """Prints a line with --verbose only."""
     if _level >= Level.VERBOSE:
         tell(line)
 
@@ -68,48 +71,42 @@ def warn(line: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Prints a line on standard error, also with --quiet: for what a person has to act on.
-
-    A line that cannot be shown is dropped. It is no reason to stop. Of several processes of a run only one prints.
-    """
+    """Prints a line on standard error, also with --quiet. One that cannot be shown is dropped. One process of a run prints."""
     with _lock:
         end_status()
-        _write(f"{line}\n")
+        if sys.stderr is not None and group.writes():
+            with contextlib.suppress(OSError):
+                print(line, file=sys.stderr, flush=True)
 
 
-def status(line: str) -> None:
-    """Shows a line on a terminal in place of the status before. The next line that is said takes its place."""
-    global _standing
-    if _level >= Level.USUAL and is_terminal(sys.stderr):
-        with _lock:
-            _write(f"\r\033[K{cut(line, columns(sys.stderr) - 1)}")
-            _standing = True
+def status(line: RenderableType) -> None:
+    """Shows a line on a terminal in place of the one before. The next line that is said takes its place."""
+    global _live
+    if _level < Level.USUAL or not is_terminal(sys.stderr) or not group.writes():
+        return
+    with _lock, contextlib.suppress(OSError):
+        if (live := _live) is None:
+            options: dict[str, Any] = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
+            live = _live = Live(console=Console(stderr=True), transient=True, **options)
+            live.start()
+            live.console.show_cursor(True)  # whatever kills the process, the terminal keeps its cursor
+        live.update(Text(line, no_wrap=True, overflow="ellipsis") if isinstance(line, str) else line, refresh=True)
 
 
 def end_status() -> None:
     """Takes the status away, so that the next line begins at the margin."""
-    global _standing
-    if _standing:
-        with _lock:
-            _standing = False
-            _write("\r\033[K")
-
-
-def _write(text: str) -> None:
-    if sys.stderr is not None and group.writes():  # as where it is closed; print would take None for standard output
-        with contextlib.suppress(OSError):
-            print(text, end="", file=sys.stderr, flush=True)
+    global _live
+    with _lock, contextlib.suppress(OSError):
+        if _live is not None:
+            ended, _live = _live, None
+            ended.stop()
 
 
 Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line that vanishes at the end
 
 
 class Progress:
-    """A line that says how far, how fast and how much longer: rewritten on a terminal, repeated in a log file.
-
-    The time left is that at the speed of the last minutes. Time spent in `aside` is not part of the speed. Where it comes
-    again, as a validation does, its share of what is left is added.
-    """
+    """How far, how fast and how much longer, by rich.progress: a line of a terminal, or lines in a log file."""
 
     def __init__(
         self,
@@ -121,75 +118,64 @@ class Progress:
     ) -> None:
         """
         Args:
-            total: what there is to do, in units.
-            done: what was done before.
-            unit: its name.
-            brief: the line vanishes at the end, and work that is done soon has no line in a log file.
-            spell_speed: returns units a second as text; None: with the name of the unit.
+            total: What there is to do, in units.
+            done: What was done before.
+            unit: Its name.
+            brief: The line vanishes at the end, and work that is done soon has no line in a log file.
+            spell_speed: Returns units a second as text; None: with the name of the unit.
         """
-        self.total, self.first, self.unit, self.brief = total, done, unit, brief
-        self.began = self.printed = time.monotonic()
-        self.terminal = is_terminal(sys.stderr)
+        self.total, self.first, self.brief = total, done, brief
         self._spell_speed = spell_speed or (lambda speed: f"{speed:,.0f} {unit}/s")
-        self._recent = RecentSpeed()
-        self._skipped = 0.0  # seconds in `aside`
-        self._recurring = 0.0  # of these, what comes again
+        self._aside = 0.0  # seconds
+        texts = [progress.TextColumn(f"{{task.{each}}}") for each in ("description", "fields[speed]", "fields[left]")]
+        columns = (texts[0], progress.BarColumn(20), *texts[1:])
+        self._bar = progress.Progress(*columns, get_time=self._now, speed_estimate_period=SPEED_SECONDS, disable=True)
+        self._bar.add_task("", total=total, completed=done, speed="", left="")
+        self._task = self._bar.tasks[0]
+        self._began = self._reported = self._now()
+        self._printed = time.monotonic()
 
     def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
         """Shows the line if it is due.
 
         Args:
             done: How much of the total is done, in units.
-            text: What stands before the speed and the time left.
-            final: Whether this is the last line, which is always due. Its speed is that of the whole work.
+            text: Stands before the speed and the time left.
+            final: This is the last line, which is always due. Its speed is that of the whole work.
             describe: Makes the end of the line from the speed, in units a second.
         """
-        now = time.monotonic()
-        self._recent.add(now, done)
+        now = self._now()
+        if not final and now - self._reported < SHOW_EVERY_SECONDS:
+            return
+        self._reported = now
+        self._bar.update(self._task.id, completed=done)
+        mean = (done - self.first) / max(now - self._began, 1e-9)
+        speed = mean if final else self._task.speed or mean
+        left = f"{clock((self.total - done) / speed)} left" if speed else ""
+        end = describe(speed) if describe else ""
         if final and self.brief:
             end_status()
-            return
-        due = 0.2 if self.terminal else LOG_EVERY_SECONDS
-        if not final and now - self.printed < due:
-            return
-        self.printed = now
-        mean = (done - self.first) / max(now - self.began - self._skipped, 1e-9)
-        speed = mean if final else self._recent.speed(mean)
-        left = f"{clock(self._seconds_left(done, speed))} left"
-        parts = [text, self._spell_speed(speed), left]
-        end = describe(speed) if describe else ""
-        if self.terminal and not final:
-            status(_fitting([*text.split("  "), *parts[1:]], end, columns(sys.stderr) - 1))
-        else:
-            say("  ".join(parts) + end)
+        elif is_terminal(sys.stderr) and not final:
+            self._bar.update(self._task.id, description=text, speed=self._spell_speed(speed) + end, left=left)
+            status(self._bar.get_renderable())
+        elif final or time.monotonic() - self._printed >= LOG_EVERY_SECONDS:
+            self._printed = time.monotonic()
+            say(f"{text}  {self._spell_speed(speed)}  {left}{end}")
 
     @contextlib.contextmanager
     def aside(self, recurs: bool = False) -> Iterator[None]:
-        """Does not count the time spent within it as part of the speed.
-
-        Args:
-            recurs: it will be spent again and again, in proportion to what is done.
-        """
+        """Does not count the time spent within it as part of the speed."""
         since = time.monotonic()
         yield
-        spent = time.monotonic() - since
-        self._recent.skip(spent)
-        self._skipped += spent
-        self._recurring += spent if recurs else 0
+        self._aside += time.monotonic() - since
 
-    def _seconds_left(self, done: int, speed: float) -> float:
-        rest = self.total - done
-        aside = self._recurring / (done - self.first) if done > self.first else 0.0
-        return rest / speed + aside * rest if speed else 0.0
+    def _now(self) -> float:
+        return time.monotonic() - self._aside
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows that something goes on of which nobody can say how far it is. What is done soon is not mentioned.
-
-    Args:
-        what: such as "loading the model".
-    """
+    """Shows elapsed time for work of unknown length, such as "loading the model". Short work is not mentioned."""
     began, ended = time.monotonic(), threading.Event()
 
     def show() -> None:
@@ -202,15 +188,13 @@ def working(what: str) -> Iterator[None]:
                 said = now
                 say(f"{what}  {clock(now - began)} so far")
 
-    shown = threading.Thread(target=show, daemon=True) if _level >= Level.USUAL else None
-    if shown is not None:
-        shown.start()
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
     try:
         yield
     finally:
         ended.set()
-        if shown is not None:
-            shown.join()
+        shown.join()
         end_status()
     detail(f"{what}: {time.monotonic() - began:.1f} s")
 
@@ -228,35 +212,6 @@ def is_terminal(stream: Any) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def has_styles(stream: Any) -> bool:
-    """Returns whether bold letters and colours may be written: NO_COLOR forbids and FORCE_COLOR demands them.
-
-    Without them, only a terminal gets them. An empty variable counts as none, and FORCE_COLOR=0 as a no.
-    """
-    if os.environ.get("NO_COLOR"):
-        return False
-    if forced := os.environ.get("FORCE_COLOR"):
-        return forced != "0"
-    return is_terminal(stream)
-
-
-def columns(stream: Any) -> int:
-    """Returns how wide a terminal is: as COLUMNS says, or else as the terminal itself says."""
-    asked = os.environ.get("COLUMNS", "")
-    width = int(asked) if asked.isdecimal() else 0
-    if not width:
-        try:
-            width = os.get_terminal_size(stream.fileno()).columns
-        except (OSError, ValueError):
-            width = 0
-    return max(width or USUAL_COLUMNS, NARROWEST)
-
-
-def cut(line: str, width: int) -> str:
-    """Returns a line, or its beginning where it is too long."""
-    return line if len(line) <= width else f"{line[: width - 3]}..."
-
-
 def clock(seconds: float) -> str:
     """Returns seconds as h:mm:ss or m:ss."""
     minutes, seconds = divmod(int(seconds + 0.5), 60)
@@ -265,32 +220,5 @@ def clock(seconds: float) -> str:
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """Returns a number with the name of what is counted: "1 pair", "2,000 pairs".
-
-    Args:
-        number: of things.
-        one: what one of them is called.
-        several: what any other number of them is called; None: `one` and an s.
-    """
+    """Returns a number with the name of what is counted: "1 pair", "2,000 pairs"; `several` is the plural if not with an s."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
-
-
-def _fitting(parts: list[str], end: str, width: int) -> str:
-    """Returns parts of a line, side by side, and leaves out what does not fit.
-
-    Args:
-        parts: at last the speed and the time left, which stays longest.
-        end: it is left out first, then the speed, and then the parts from the second one on.
-    """
-    line = "  ".join(parts)
-    if len(line) + len(end) <= width:
-        return line + end
-    *kept, speed, left = parts
-    line = "  ".join(parts)
-    while len(line) > width and (speed or len(kept) > 1):
-        if speed:
-            speed = ""
-        else:
-            kept.pop()
-        line = "  ".join([*kept, *([speed] if speed else []), left])
-    return cut(line, width)

@@ -5,38 +5,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
 
-LARGEST = 8 << 20  # bytes of a JSON file: a second to parse and to hash, whatever stands in it
+LARGEST = 8 << 20  # bytes of a JSON file: a second to parse and to hash
 
 
 def read_small(file: Path, largest: int = LARGEST, advice: str = "not a file of this kind") -> bytes:
-    """Returns the bytes of a file.
-
-    Args:
-        file: The file. A device or a pipe will do, and is read only so far.
-        largest: The most bytes that it may have.
-        advice: The end of the line for a file that has more.
-
-    Raises:
-        InputError: It has more bytes.
-        OSError: It cannot be read.
-    """
+    """Returns the bytes of a file. Raises InputError, which ends with `advice`, if it has more than `largest`."""
     require_small(file, largest, advice)
-    with open(file, "rb") as opened:
-        content = opened.read(largest + 1)
-    _require(file, len(content), largest, advice)
-    return content
+    return file.read_bytes()
 
 
 def require_small(file: Path, largest: int, advice: str = "not a file of this kind") -> None:
-    """Raises InputError if a file has more bytes than `largest`, without opening it."""
-    _require(file, file.stat().st_size, largest, advice)
-
-
-def _require(file: Path, size: int, largest: int, advice: str) -> None:
-    require(size <= largest, f"{file}: {size:,} bytes, and at most {largest:,} are read: {advice}")
+    """Raises InputError if a file has more bytes than `largest`."""
+    if (size := file.stat().st_size) > largest:
+        raise InputError(f"{file}: {size:,} bytes, and at most {largest:,} are read: {advice}")
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -48,11 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`.
-
-    Raises:
-        InputError: It cannot be written, as in `write_file`.
-    """
+    """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`."""
     write_file(path, json_text(value))
 
 
@@ -67,7 +47,7 @@ def spell_nonfinite(value: Any) -> Any:
 
 
 def seal(content: dict[str, Any]) -> str:
-    """Returns the sha256 of a JSON object without its key "sha256", where the seal itself stands."""
+    """Returns the sha256 of a JSON object without its key "sha256", which holds the seal itself."""
     unsealed = {key: value for key, value in content.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
 
@@ -78,7 +58,7 @@ def add_seal(content: dict[str, Any]) -> bytes:
 
 
 def remove_seal(text: bytes) -> dict[str, Any] | None:
-    """Returns the content of what `add_seal` returned, or None where a byte of it has changed."""
+    """Returns the content of what `add_seal` returned, or None if a byte of it has changed."""
     try:
         content = parse_json(text)
         del content["sha256"]
