@@ -18,9 +18,9 @@ import measure
 import numpy as np
 
 from esnlm.errors import require
+from esnlm.io.json_file import parse_json
 from esnlm.reporting.loss_plot import points
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json
 
 
 def main(arguments: list[str] | None = None) -> dict:

@@ -38,8 +38,8 @@ import training as training_benchmark
 import untrained
 
 from esnlm.evaluation.sequences import sum_log_probs
+from esnlm.io.atomic import write_file
 from esnlm.reservoir import sparse
-from esnlm.runs.atomic import write_file
 from esnlm.training.batches import EpochPlan
 
 PRECISIONS = ("tf32", "bf16", "float32")  # most wanted first

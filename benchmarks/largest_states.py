@@ -11,7 +11,7 @@ import measure
 import numpy as np
 
 import esnlm
-from esnlm.runs.atomic import write_file
+from esnlm.io.atomic import write_file
 
 UNITS, LEAK, TOKENS = 512, 0.8, 1024
 PUBLISHED = {  # of the train loss and of the validation loss (Ueda et al. 2025b, table 2), in nats

@@ -28,10 +28,10 @@ import numpy as np
 
 from esnlm.allocator import keep_freed_memory, share_one_heap
 from esnlm.errors import InputError
+from esnlm.io.atomic import write_files
 from esnlm.ops.matmul import matmul
 from esnlm.process import exit_with
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.atomic import write_files
 
 try:
     import torch

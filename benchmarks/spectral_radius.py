@@ -17,9 +17,9 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import eigs
 
+from esnlm.io.atomic import write_files
 from esnlm.reservoir.spectrum import spectral_radius
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
-from esnlm.runs.atomic import write_files
 
 
 def main() -> None:

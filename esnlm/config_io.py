@@ -17,13 +17,13 @@ from esnlm.compute import ComputeConfig
 from esnlm.config import SPELLED_TYPES, TRAINING, Experiment, ParentConfig, as_dict, require_no_null
 from esnlm.data.sources import SOURCES
 from esnlm.errors import InputError, require
+from esnlm.io.atomic import write_file
+from esnlm.io.yaml_file import LARGEST_FILE, read_tree
 from esnlm.models.registry import MODELS
 from esnlm.reservoir.functions import own_first
 from esnlm.reservoir.topology import TOPOLOGIES
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.runs.atomic import write_file
 from esnlm.runs.trackers import find_tracker
-from esnlm.runs.yaml_file import LARGEST_FILE, read_tree
 
 RENAMED = {"compute.lanes": "compute.batch_slots"}  # former spellings, which are still read
 

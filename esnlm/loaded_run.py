@@ -36,6 +36,8 @@ from esnlm.evaluation import generation, scoring, surprisal
 from esnlm.evaluation.likelihood import Likelihood, of_model
 from esnlm.evaluation.sequences import describe_unscored, encode, list_texts, sum_log_probs
 from esnlm.features.stream import SentenceFeatures
+from esnlm.io.console import Progress, Shown
+from esnlm.io.remote import is_url, run_copy
 from esnlm.models.base import LanguageModel
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.parallel.mesh import in_host_memory
@@ -43,11 +45,8 @@ from esnlm.parallel.placement import Placement
 from esnlm.readout import linear
 from esnlm.rng import check_seed
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, Shown
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import validation_at
-from esnlm.runs.remote.address import is_url
-from esnlm.runs.remote.copies import run_copy
 from esnlm.warning import warn_caller
 
 Step = int | Literal["best"] | None  # of a checkpoint
@@ -531,13 +530,9 @@ def load(run: str | Path, step: Step = None, untrained: bool = False, averaged: 
         step = whole_number("step", step, "give a whole number, 'best', or None for the newest")
     if is_url(run):
         if step == "best":
-            with run_copy(run, untrained=True) as folder:
-                ended = RunDirectory(folder).read_summary() is not None
-            # While it goes on, its newest checkpoint knows, and its metrics how the validation there went.
-            with run_copy(run, untrained=ended, results=not ended) as folder:
-                step = _best_step(RunDirectory(folder), config_io.read_begun(RunDirectory(folder).config))
-        with run_copy(run, step, untrained) as folder:
-            return load(folder, step, untrained, averaged)
+            directory = RunDirectory(run_copy(run))
+            step = _best_step(directory, config_io.read_begun(directory.config))
+        run = run_copy(run, step, untrained=untrained)
     directory = RunDirectory(Path(run))
     directory.verify(directory.config, directory.tokenizer)
     if not directory.config.exists():

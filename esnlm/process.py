@@ -21,8 +21,8 @@ from esnlm.allocator import keep_freed_memory
 from esnlm.distributed import group
 from esnlm.distributed.channel import STOPPED, ProcessEnded
 from esnlm.errors import InputError
-from esnlm.runs.atomic import ADVICE, refusal
-from esnlm.runs.console import end_status, warn
+from esnlm.io.atomic import ADVICE, refusal
+from esnlm.io.console import end_status, warn
 
 OUTPUT_LOST = 74  # the exit status of a command that did its work and lost some of its output; EX_IOERR of sysexits.h
 # A run is the same whatever else the environment is made for. The first value is JAX's own, the others mean the same.

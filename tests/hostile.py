@@ -24,9 +24,10 @@ from esnlm.data import encode, prepare, store, tables, text_files, tokenizer
 from esnlm.errors import InputError
 from esnlm.evaluation import conventions, formula, minimal_pairs, region_tests, sequences
 from esnlm.evaluation.evaluate import evaluate
+from esnlm.io import json_file, yaml_file
 from esnlm.models import gpt2, huggingface
 from esnlm.reporting import blimp_report, run_groups, run_notes, run_table
-from esnlm.runs import checkpoint, json_file, yaml_file
+from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 
 LONGEST_LINE = 2005  # characters of a message: a person has to read it

@@ -13,9 +13,9 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
+from esnlm.io.console import Progress, say
 from esnlm.process import FEWEST_FILES, OUTPUT_LOST, exit_with
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, say
 from esnlm.workflows.train import train_run
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ model: {reservoir: {state_size: 16, mean_degree: 4}, readout: {rank: 4}}
 SPEAKS = """
 import logging, pathlib, sys, warnings
 from esnlm.process import exit_with
-from esnlm.runs.console import Progress, say
+from esnlm.io.console import Progress, say
 def main():
     bar = Progress(2)
     for i in range(1000):

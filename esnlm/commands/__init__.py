@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from esnlm.commands.base import Parser, accept_levels, describe_bytes, require_values, take_level
 from esnlm.commands.timing import timed
 from esnlm.errors import InputError
+from esnlm.io.console import speaking
+from esnlm.io.remote import full_name, is_url
 from esnlm.process import exit_with
-from esnlm.runs.console import speaking
-from esnlm.runs.remote.address import is_url, parse
 
 COMMANDS = {
     "train": "esnlm.commands.train",
@@ -100,8 +100,8 @@ def _run(name: str, words: list[str], program: str) -> int | None:
         parser.error(f"unrecognized arguments: {' '.join(others)}")
     for option in ("out", "html", "plot"):
         place = getattr(options, option, None)
-        if name != "prepare" and place is not None and is_url(place):
-            raise InputError(f"--{option} {parse(place).url}: this is written to this machine only; name a local place")
+        if place is not None and is_url(place):
+            raise InputError(f"--{option} {full_name(place)}: this is written to this machine only; name a local place")
     options.command = " ".join([program, shlex.join(words)]).strip()
     with speaking(take_level(options)), timed(program):
         return command.run(options)

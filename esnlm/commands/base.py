@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from esnlm.runs.console import Level
+from esnlm.io.console import Level
 
 PACKAGE = Path(__file__).parents[1]
 

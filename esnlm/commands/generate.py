@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from esnlm.io.console import working
     from esnlm.loaded_run import load
-    from esnlm.runs.console import working
 
     names = ("count", "length", "temperature", "top_k", "seed")
     settings = {name: getattr(options, name) for name in names}

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.runs.console import working
+    from esnlm.io.console import working
     from esnlm.workflows.import_gpt2 import import_gpt2
 
     with working(f"importing {options.folder}"):

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from esnlm.errors import require
-    from esnlm.runs.remote.copies import results_copy, run_folder
+    from esnlm.io.remote import run_copy
 
     whole = options.html is None and options.by == "run"
     require(
@@ -45,12 +45,12 @@ def run(options: argparse.Namespace) -> None:
         from esnlm.reporting.html.page import write_page
 
         print(
-            write_page([run_folder(run) for run in options.runs], options.html, options.seeds, scoring, options.command)
+            write_page([run_copy(run) for run in options.runs], options.html, options.seeds, scoring, options.command)
         )
         return
     from esnlm.reporting.run_table import report
 
-    runs = [results_copy(run) for run in options.runs]
+    runs = [run_copy(run, untrained=True) for run in options.runs]
     if options.plot is None:
         print(report(runs, options.out, options.seeds, options.by, scoring), end="")
         return

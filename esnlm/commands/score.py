@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> None:
     names = [flags.get(name, f"--{name}") for name in given]
     require(not given, f"{', '.join(names)}: for the table of surprisals, so give --tokens too")
     from esnlm.data.text_files import read_lines
+    from esnlm.io.console import working
     from esnlm.loaded_run import load
-    from esnlm.runs.console import working
 
     sentences = read_lines(options.input)
     require(len(sentences) > 0, f"{options.input or 'standard input'}: empty: no sentence to score; give one a line")

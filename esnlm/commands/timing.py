@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from esnlm.runs.console import Level, clock, detail, level
+from esnlm.io.console import Level, clock, detail, level
 
 WORTH_A_LINE = 0.5  # seconds of compilation
 

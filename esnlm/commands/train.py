@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--profile", metavar="FROM:TO", help=traced)
     allowed = "settings that may differ from those that the run was begun with, e.g. compute.kernel"
     add("--allow-change", **SEVERAL, default=[], metavar="KEY", help=allowed)
+    add("--upload", metavar="URL", help="copy the run directory to s3://... or gs://... after each checkpoint")
     accept_processes(parser)
     accept_settings(parser)
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int | None:
     traced = None if options.profile is None else parse_span(options.profile)
     if options.plan:
         return plan.show(experiment, options.on)
-    return train_run(experiment, options.allow_change, traced)
+    return train_run(experiment, options.allow_change, traced, upload=options.upload)
 
 
 def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:

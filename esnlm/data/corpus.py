@@ -9,11 +9,10 @@ from esnlm.data.sources import DataSource
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import write_file
-from esnlm.runs.console import warn, working
+from esnlm.io.atomic import write_file
+from esnlm.io.console import warn, working
+from esnlm.io.json_file import parse_json, read_small, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, write_json
-from esnlm.runs.small_file import read_small
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from esnlm.data.grammar import ENGLISH, Lexicon, spell
 from esnlm.errors import InputError
-from esnlm.runs.atomic import NewFolder, writing
+from esnlm.io.atomic import NewFolder, writing
 
 # Forms of a noun (singular, plural) or of a verb (singular, plural, past).
 Forms = tuple[str, ...]

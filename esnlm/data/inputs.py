@@ -29,8 +29,8 @@ from esnlm.data.text_files import (
     read_stream,
 )
 from esnlm.errors import InputError, require
-from esnlm.runs.console import counted, warn
-from esnlm.runs.small_file import LARGEST
+from esnlm.io.console import counted, warn
+from esnlm.io.json_file import LARGEST
 
 STANDARD_INPUT = "-"
 DATASET = "hf:"  # before the name of a dataset

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 
-from esnlm.runs.console import counted, warn
+from esnlm.io.console import counted, warn
 
 # What may be a mark: a few characters between brackets. That is quick to search for, and seldom found.
 _BRACKETED = re.compile(r"[<\[][^\s<>\[\]]{1,20}[>\]]")

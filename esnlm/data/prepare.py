@@ -28,8 +28,7 @@ from esnlm.data.text_files import FIELD, split_lines
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
 from esnlm.data.workers import encoding_processes
 from esnlm.errors import InputError
-from esnlm.runs.console import Progress, counted, say, warn, working
-from esnlm.runs.remote.results import uploads_store
+from esnlm.io.console import Progress, counted, say, warn, working
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
 # A share that is warned of: of tokens left out where sentences are cut, as of text that was not split into sentences, and of words
@@ -38,7 +37,6 @@ MUCH = 0.1
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
-@uploads_store
 def prepare(
     inputs: Sequence[str | Path],
     out: str | Path,
@@ -60,7 +58,7 @@ def prepare(
     Args:
         inputs: text files, folders of them, patterns, "-" for standard input, or "hf:NAME" (see `find_inputs`). Compressed
             files, JSON lines and Parquet are known by their names (see text_files.py).
-        out: the folder of the store, or a URL, where it is then uploaded (docs/cloud.md).
+        out: the folder of the store.
         tokenizer: "gpt2", a folder (see `load_tokenizer`), or "train:N": a BPE of N ids trained on the input's lines.
         sentences: "punkt" splits each line with NLTK's Punkt [ours]; with "line" a line is a sentence; "file" lets Punkt
             split plain text without regard to its lines, as NLTK's `sent_tokenize` does a whole file: headings and lines

@@ -27,13 +27,10 @@ from numpy.typing import ArrayLike
 
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import NewFolder, require_folders_above, writing
-from esnlm.runs.console import say
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.manifest import file_sha256
-from esnlm.runs.remote.address import is_url
-from esnlm.runs.remote.copies import store_copy
-from esnlm.runs.small_file import read_small
+from esnlm.io.atomic import NewFolder, require_folders_above, writing
+from esnlm.io.json_file import parse_json, read_small
+from esnlm.io.remote import is_url, store_copy
+from esnlm.io.sealed_folder import file_sha256
 
 FORMAT = {"format": "esnlm token store", "version": 1}
 MOST_SENTENCES = 1 << 29  # half a billion: their order in an epoch takes 4 GB
@@ -103,18 +100,7 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     Sizes are always checked against the manifest; with `verify` so is the sha256 of every file (about a second for
     100 million words). Raises InputError naming the file that is missing, truncated or changed.
     """
-    if not is_url(folder):
-        return _open(Path(folder), verify)
-    copy = store_copy(folder)
-    try:
-        return _open(copy, verify)
-    except InputError:
-        say(f"{folder}: the copy on this machine is damaged, and is fetched again")
-        return _open(store_copy(folder, anew=True), verify)
-
-
-def _open(folder: Path, verify: bool) -> TokenStore:
-    """Opens a token store of this machine, as `open_store` does."""
+    folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
     counts = manifest["counts"]
     _require_few(folder, counts["sentences"])
@@ -158,7 +144,7 @@ class StoreWriter:
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    Everything is written to a hidden folder (runs/atomic.py), which takes the name `folder` in `finish` and is removed if
+    Everything is written to a hidden folder (io/atomic.py), which takes the name `folder` in `finish` and is removed if
     that is not reached.
 
     Raises InputError if `folder` is not empty, unless `overwrite` is given and it holds a token store.

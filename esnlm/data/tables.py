@@ -8,7 +8,7 @@ from pathlib import Path
 
 from esnlm.data.text_files import holds_documents, kind_of, read_text
 from esnlm.errors import InputError, require
-from esnlm.runs.console import warn
+from esnlm.io.console import warn
 
 LONGEST_CELL = 1 << 22  # characters
 

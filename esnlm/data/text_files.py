@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Protocol
 
 from esnlm.data.markers import Oddities
 from esnlm.errors import InputError, require
-from esnlm.runs.console import warn
-from esnlm.runs.json_file import parse_json
+from esnlm.io.console import warn
+from esnlm.io.json_file import parse_json
 
 CHUNK = 1 << 20  # bytes
 LONGEST_LINE = 4 << 20  # bytes; a line is split as a whole

@@ -24,9 +24,8 @@ import tiktoken.load
 
 from esnlm.data.tokenizer_json import byte_of_character, read_ranks
 from esnlm.errors import InputError
-from esnlm.runs.atomic import write_files
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.small_file import read_small, require_small
+from esnlm.io.atomic import write_files
+from esnlm.io.json_file import parse_json, read_small, require_small
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes

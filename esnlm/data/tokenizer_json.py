@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from esnlm.errors import InputError
-from esnlm.runs.json_file import parse_json
+from esnlm.io.json_file import parse_json
 
 
 def byte_of_character() -> dict[str, int]:

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from esnlm.data.tables import Table
 from esnlm.errors import require
-from esnlm.runs.console import counted
+from esnlm.io.console import counted
 
 # Unicode's categories of marks that stand beside a word without a space: brackets, quotation marks, full stops and their like.
 # Dashes (Pd) are not among them, and neither are SIGNS, which stand for words.

@@ -22,17 +22,16 @@ from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
+from esnlm.io.atomic import require_writable, write_file
+from esnlm.io.console import stage
+from esnlm.io.json_file import parse_json, spell_nonfinite, write_json
+from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reporting.diagnosis_rows import format_rows
 from esnlm.reporting.tables import markdown_table
 from esnlm.reservoir import weights
-from esnlm.runs.atomic import require_writable, write_file
-from esnlm.runs.console import stage
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, spell_nonfinite, write_json
-from esnlm.runs.remote.results import uploads_results
-from esnlm.runs.screen import Screen
 from esnlm.training.summary import describe_device, versions
 
 NAMES = ("diagnostics.json", "diagnostics.md", "contraction.png")  # of the files of a report
@@ -42,7 +41,6 @@ HISTORY = 100  # tokens before them
 SENTENCES = 2000  # read from the grammar, or lines from a file
 
 
-@uploads_results
 @in_float32
 def diagnose(
     run: str | Path | None = None,

@@ -10,10 +10,10 @@ import numpy as np
 from esnlm.diagnosis import capacity, contraction, theory
 from esnlm.diagnosis.contraction import Cell, DistanceCurve
 from esnlm.errors import InputError
+from esnlm.io.console import stage
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir, Stack
-from esnlm.runs.console import stage
 
 T = TypeVar("T")
 

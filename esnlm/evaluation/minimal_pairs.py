@@ -21,9 +21,8 @@ from esnlm.data.tables import read_table
 from esnlm.data.text_files import is_compressed, read_lines
 from esnlm.errors import InputError, require
 from esnlm.evaluation.region_tests import RegionTest, read_suite
-from esnlm.runs.console import counted
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.small_file import read_small
+from esnlm.io.console import counted
+from esnlm.io.json_file import parse_json, read_small
 
 LARGEST_FILE = 64 << 20  # bytes: some 200,000 pairs, and BLiMP has 1,000 a file
 SPLIT = "split it into several files, each paradigm in one of them"

@@ -16,7 +16,7 @@ from esnlm.errors import InputError, require
 from esnlm.evaluation import formula
 from esnlm.evaluation.alignment import Span, owners
 from esnlm.evaluation.surprisal import sum_nats
-from esnlm.runs.json_file import parse_json
+from esnlm.io.json_file import parse_json
 
 
 class Condition(NamedTuple):

@@ -16,7 +16,7 @@ from esnlm.errors import require
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
 from esnlm.evaluation.sequences import encode
-from esnlm.runs.console import Shown
+from esnlm.io.console import Shown
 
 UNITS = {"bits": math.log(2), "nats": 1.0}  # a unit, in nats
 BY = ("word", "token")

@@ -15,7 +15,7 @@ import numpy as np
 
 from esnlm.errors import InputError, require
 from esnlm.evaluation.minimal_pairs import records, text_of
-from esnlm.runs.json_file import parse_json
+from esnlm.io.json_file import parse_json
 
 
 @dataclass(frozen=True)

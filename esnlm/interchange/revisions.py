@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from esnlm.errors import InputError
+from esnlm.io.json_file import parse_json
 from esnlm.loaded_run import Run
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json
 
 MILLION = 1_000_000
 MILESTONES = (*range(1, 10), *range(10, 100, 10), *range(100, 1001, 100))  # millions of words

@@ -33,6 +33,7 @@ from esnlm.data.sources.given import GivenData
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError, require
 from esnlm.evaluation.sequences import encode, list_texts
+from esnlm.io.atomic import NewFolder
 from esnlm.library import parts, text
 from esnlm.library.readout import training_rule
 from esnlm.library.reservoir import Reservoir
@@ -42,7 +43,6 @@ from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.regression.base import Fitter
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
 from esnlm.warning import warn_caller
 

@@ -16,7 +16,7 @@ from esnlm.data.tokenizer import (
 )
 from esnlm.errors import require
 from esnlm.evaluation.sequences import list_texts
-from esnlm.runs.remote.address import is_url
+from esnlm.io.remote import is_url
 
 
 def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> Tokenizer:

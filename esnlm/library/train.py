@@ -11,12 +11,12 @@ from esnlm.config import Experiment, as_dict
 from esnlm.data.sources.given import put_sentences
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError, require
+from esnlm.io.remote import is_url
 from esnlm.library import text
 from esnlm.loaded_run import Run
 from esnlm.regression.base import Fitter
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.address import is_url
 from esnlm.workflows.train import INTERRUPTED, train_run
 
 Callback = Callable[[int, dict[str, Any]], Any]

@@ -15,10 +15,9 @@ from flax import traverse_util
 
 from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require
+from esnlm.io.json_file import parse_json, read_small
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.small_file import read_small
 
 # What config.json may say. Hugging Face's default comes first. The two activations are two names of one formula.
 ACCEPTED = {

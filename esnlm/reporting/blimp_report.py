@@ -16,12 +16,11 @@ import numpy as np
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, ScorableRun, config_sha256
+from esnlm.io.atomic import abandoned, require_writable, write_files
+from esnlm.io.json_file import parse_json, read_small, seal, spell_nonfinite
 from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
-from esnlm.runs.atomic import abandoned, require_writable, write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, seal, spell_nonfinite
-from esnlm.runs.small_file import read_small
 
 LARGEST = 64 << 20  # bytes of NAME.json: some 30,000 paradigms
 LARGEST_PAIRS = 512 << 20  # bytes of NAME.pairs.jsonl: over a million pairs

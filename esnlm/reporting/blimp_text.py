@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from esnlm.evaluation.statistics import LEVEL
+from esnlm.io.console import counted
+from esnlm.io.screen import Screen
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.console import counted
-from esnlm.runs.screen import Screen
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from esnlm.io.screen import Screen
 from esnlm.reporting import plots
 from esnlm.reporting.plots import FAINT, INK
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.screen import Screen
 
 RUN = plots.COLOURS[0]
 BASELINES = ("#9aa5b1", "#e0a100", "#1f6fb2", "#8c6d31")  # in the order of the n-gram models, then length alone

@@ -1,6 +1,6 @@
 """The likelihood of texts as a table, for people."""
 
-from esnlm.runs.screen import Screen
+from esnlm.io.screen import Screen
 
 HEADER = ("NLL", "without EOS", "bits/byte", "nats/word", "perplexity")
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from esnlm.errors import InputError, require
+from esnlm.io.json_file import parse_json
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import averaged, points
 from esnlm.reporting.plots import COLOURS, FAINT, INK
 from esnlm.reporting.run_groups import group_by_seed, identify, name_group, tell_apart
 from esnlm.reporting.run_notes import devices_of, of_different_tokenizers, on_different_sentences
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

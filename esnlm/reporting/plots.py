@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.runs.atomic import write_file, writing
+from esnlm.io.atomic import write_file, writing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

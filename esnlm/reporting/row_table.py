@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from esnlm.errors import InputError
-from esnlm.runs.json_file import spell_nonfinite
+from esnlm.io.json_file import spell_nonfinite
 
 SEPARATORS = {"tsv": "\t", "csv": ","}
 FORMATS = (*SEPARATORS, "jsonl")

@@ -14,11 +14,10 @@ from typing import Any
 from esnlm import config_io
 from esnlm.config import as_dict
 from esnlm.errors import InputError, require
-from esnlm.runs.console import counted
+from esnlm.io.console import counted
+from esnlm.io.json_file import parse_json, read_small
+from esnlm.io.sealed_folder import file_sha256
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.manifest import file_sha256
-from esnlm.runs.small_file import read_small
 from esnlm.training.settings import hash_settings
 
 

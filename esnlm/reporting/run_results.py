@@ -8,12 +8,12 @@ from esnlm.data.sources import DataSource
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.evaluation.likelihood import perplexity
+from esnlm.io.console import clock, working
+from esnlm.io.screen import Screen
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.reporting.loss_plot import plot_loss
-from esnlm.runs.console import clock, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.screen import Screen
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:

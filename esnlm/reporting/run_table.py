@@ -14,13 +14,13 @@ from scipy.stats import t as student_t
 
 from esnlm.errors import InputError, require
 from esnlm.evaluation.statistics import LEVEL
+from esnlm.io.atomic import write_files
+from esnlm.io.json_file import json_text, parse_json
 from esnlm.reporting import blimp_report
 from esnlm.reporting.run_groups import group_by_seed, identify, name_group, tell_apart
 from esnlm.reporting.run_notes import notes_on, reports_of_all, scored_differently
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
-from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import json_text, parse_json
 
 # Of a table the suffixes, each of which says how it is written, and how such a file begins.
 SUFFIXES = {

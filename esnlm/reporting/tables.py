@@ -1,4 +1,4 @@
-"""Tables as text, in Markdown, LaTeX and CSV. runs/screen.py shows them on the terminal."""
+"""Tables as text, in Markdown, LaTeX and CSV. io/screen.py shows them on the terminal."""
 
 import csv
 import io

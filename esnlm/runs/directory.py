@@ -1,29 +1,32 @@
 """What lies where in a run directory, who may write there, and the number of its format."""
 
 import contextlib
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.runs import file_lock
-from esnlm.runs.json_file import parse_json, write_json
+from esnlm.io.json_file import parse_json, read_small, write_json
 from esnlm.runs.manifest import Manifest
-from esnlm.runs.small_file import read_small
 from esnlm.warning import warn_caller
 
-ANOTHER = "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, says something else
-FORMAT = 2  # of the run directories that this version writes and reads; those of format 1 did not name theirs
+ANOTHER = (
+    "choose another with --run"  # what lines on a run directory advise; a study, which names its runs, replaces it
+)
+FORMAT = 2  # of the run directories that this version writes and reads
 
 
 @dataclass(frozen=True)
 class Entry:
     """A file or folder of a run directory; read as an attribute of `RunDirectory` it is a path."""
 
-    name: str  # with a slash at its end where it is a folder
+    name: str  # with a slash at its end for a folder
     meaning: str  # one sentence
 
     def __get__(self, directory: "RunDirectory", owner: type | None = None) -> Path:
@@ -39,6 +42,7 @@ class RunDirectory:
     """
 
     path: Path
+    upload: Callable[[], Any] | None = None  # is called after each checkpoint
 
     format = Entry("format.json", "The number of the run directory's format, written before everything else.")
     config = Entry("config.yaml", "The configuration as asked for, with what was chosen for the device filled in.")
@@ -50,15 +54,15 @@ class RunDirectory:
     )
     minimal_pairs = Entry("minimal_pairs/", "The minimal pairs of a corpus that was generated for the run.")
     frozen = Entry("frozen/", "The reservoir, which no optimizer trains, saved once as a checkpoint.")
-    initial = Entry("initial/", "The trained arrays that the run began from, where it goes on from another run.")
+    initial = Entry("initial/", "The trained arrays that the run began from, if it goes on from another run.")
     checkpoints = Entry("checkpoints/", "A checkpoint of what is trained and of the optimizer for each saved step.")
     sums = Entry("sums/", "A checkpoint of the sums of a regression that is under way, a folder for each saved step.")
     metrics = Entry("metrics.jsonl", "A line for each logged step and for each validation.")
-    metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, where the tracker csv is named.")
-    tensorboard = Entry("tensorboard/", "The same as event files, where the tracker tensorboard is named.")
-    wandb_id = Entry("wandb.json", "The id of the run in Weights & Biases, where the tracker wandb is named.")
+    metrics_table = Entry("metrics.csv", "The same for R and spreadsheets, by the tracker csv.")
+    tensorboard = Entry("tensorboard/", "The same as event files, by the tracker tensorboard.")
+    wandb_id = Entry("wandb.json", "The id of the run in Weights & Biases, by the tracker wandb.")
     wandb = Entry("wandb/", "What Weights & Biases keeps on this machine, which `wandb sync` uploads.")
-    mlflow_id = Entry("mlflow.json", "The id of the run in MLflow, where the tracker mlflow is named.")
+    mlflow_id = Entry("mlflow.json", "The id of the run in MLflow, by the tracker mlflow.")
     summary = Entry(
         "summary.json", "The results and how they were made, or the step at which training was interrupted."
     )
@@ -70,11 +74,10 @@ class RunDirectory:
     )
     diagnostics = Entry("diagnostics/", "The report of `esnlm diagnose`.")
     manifest_file = Entry("manifest.json", "The sha256 of the files that no longer change.")
-    lock = Entry(".lock", "An empty file that a training holds locked, so that a second one stays out.")
+    lock = Entry(".lock", "A file that a training holds locked, so that a second one stays out.")
 
     def __post_init__(self) -> None:
-        found = self._read_format()
-        if found not in (None, FORMAT):
+        if (found := self._read_format()) not in (None, FORMAT):
             raise InputError(
                 f"{self.path}: a run directory of format {found}, and this version of esnlm reads format {FORMAT} only; use"
                 " the version that wrote it, or train the run again in another directory"
@@ -91,7 +94,7 @@ class RunDirectory:
         return self.config, self.data, self.unigram, self.tokenizer, self.minimal_pairs
 
     def verify(self, *paths: Path, warn: Callable[[str], Any] = warn_caller) -> None:
-        """Checks files, and the files in folders, against the manifest. Calls `warn` with a line where there is none.
+        """Checks files, and the files in folders, against the manifest. Calls `warn` with a line if there is none.
 
         Raises:
             InputError: A file is damaged or missing.
@@ -102,19 +105,15 @@ class RunDirectory:
             raise InputError(f"{damage[0]}; restore it from a copy of the run")
 
     def read_summary(self, warn: Callable[[str], Any] = warn_caller) -> dict[str, Any] | None:
-        """Returns the summary of a run that came to its end, or None. Calls `warn` with a line where it is damaged."""
+        """Returns the summary of a run that came to its end, or None. Calls `warn` with a line if it is damaged."""
         if damage := self.manifest.find_damage(self.summary):
             warn(f"{damage[0]}; the command that made the run makes it again")
             return None
         known = self.manifest.read()
-        if known is not None and self.summary.name not in known["files"]:
+        if not self.summary.exists() or (known is not None and self.summary.name not in known["files"]):
             return None  # interrupted, or killed before the results were complete
         try:
-            text = read_small(self.summary)
-        except OSError:
-            return None
-        try:
-            summary = parse_json(text)
+            summary = parse_json(read_small(self.summary))
             return summary if summary["status"] in ("finished", "diverged") else None
         except (ValueError, KeyError, TypeError):
             return None
@@ -123,8 +122,7 @@ class RunDirectory:
     def begin(self) -> Iterator[None]:
         """Begins a run, or goes on with one that was begun.
 
-        If a run fails to begin because of bad input, then what it wrote is removed, and the corrected command starts
-        afresh. Of several processes only process 0 does so.
+        If a run fails to begin because of bad input, what it wrote is removed, and the corrected command starts afresh.
         """
         if not group.writes():
             yield
@@ -135,40 +133,27 @@ class RunDirectory:
             yield
         except InputError:
             if not begun:
-                folders = (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial)
-                for path in folders:
-                    shutil.rmtree(path, ignore_errors=True)
-                with contextlib.suppress(OSError):  # where nothing can be written, nothing was
-                    for path in (self.config, self.data, self.unigram, self.manifest_file):
+                for folder in (self.stores, self.minimal_pairs, self.tokenizer, self.frozen, self.initial):
+                    shutil.rmtree(folder, ignore_errors=True)
+                with contextlib.suppress(OSError):  # if nothing can be written, nothing was
+                    for path in (self.config, self.data, self.unigram, self.manifest_file, self.format):
                         path.unlink(missing_ok=True)
-                    if not any(path.exists() for path in folders):  # A file that is still open keeps its folder on NFS.
-                        self.format.unlink(missing_ok=True)  # It says that what stands here is ours, so it goes last.
             raise
 
     def claim(self) -> None:
-        """Says that the folder is a run's, before anything else is written there. Raises InputError where it is another's."""
+        """Marks the folder as a run's, before anything else is written there. Raises InputError if it is another's."""
         self.require_own()
         if not self.config.exists():
-            with self._told():
+            with self._writing():
                 self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.format, {"format": FORMAT})
 
     def require_own(self) -> None:
-        """Raises InputError where the folder holds no run, but something of a name that a run would write over or take back."""
+        """Raises InputError if the folder holds no run, but something of a name that a run would write over or remove."""
         if self.config.exists() or self.format.exists():
             return
-        ours = (
-            *self.initial_files,
-            self.manifest_file,
-            self.stores,
-            self.frozen,
-            self.initial,
-            self.checkpoints,
-            self.sums,
-        )
-        results = (self.metrics, self.metrics_table, self.summary, self.plots, self.evaluation)
-        found = [path.name for path in (*ours, *results) if path.exists()]
-        if found:
+        entries = [path for path in vars(RunDirectory).values() if isinstance(path, Entry) and path.name[0] != "."]
+        if found := [entry.name.rstrip("/") for entry in entries if (self.path / entry.name).exists()]:
             raise InputError(f"{self.path}: no run directory, and it has {', '.join(found)} already; {ANOTHER}")
 
     @contextlib.contextmanager
@@ -182,31 +167,36 @@ class RunDirectory:
             yield
             return
         self.require_own()
-        with self._told():
+        lock = FileLock(self.lock)
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = open(self.lock, "a")  # noqa: SIM115 (closed below, at the end of the hold)
-        with handle:
-            taken = f"{self.path}: another training is writing to this run directory; {ANOTHER}"
-            if (missing := file_lock.lock(handle, taken)) is not None:
-                warn_caller(f"{self.path}: no lock ({missing.strerror}): see to it that no other training writes there")
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                raise InputError(f"{self.path}: another training is writing to this run directory; {ANOTHER}") from None
+            except (NotImplementedError, OSError) as error:
+                if getattr(error, "errno", errno.ENOLCK) != errno.ENOLCK:
+                    raise
+                warn_caller(f"{self.path}: no locks here: see to it that no other training writes there")
+        try:
             yield
+        finally:
+            lock.release()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tells in one line why the run directory cannot be written."""
+    def _writing(self) -> Iterator[None]:
+        """Turns errors of the system into one line."""
         try:
             yield
         except OSError as error:
             raise InputError(f"{self.path}: cannot write the run directory: {error.strerror}; {ANOTHER}") from None
 
     def _read_format(self) -> int | None:
-        """Returns the number of the format, 1 for a run without one, or None where no run was begun."""
-        try:
-            text = read_small(self.format)
-        except OSError:  # no such file, or one of the errors that the next reader will tell of
+        """Returns the number of the format, 1 for a run without one, or None if no run was begun."""
+        if not self.format.exists():
             return 1 if self.config.exists() else None
         try:
-            if type(number := parse_json(text)["format"]) is int:
+            if type(number := parse_json(read_small(self.format))["format"]) is int:
                 return number
             raise ValueError
         except (ValueError, KeyError, TypeError):

@@ -1,14 +1,13 @@
 """manifest.json of a run directory: the sha256 of the files that no longer change, sealed with the sha256 of itself."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import write_file
-from esnlm.runs.json_file import add_seal, remove_seal
-from esnlm.runs.small_file import read_small
+from esnlm.io.atomic import write_file
+from esnlm.io.json_file import add_seal, read_small, remove_seal
+from esnlm.io.sealed_folder import file_sha256
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,3 @@ class Manifest:
                 elif file_sha256(file) != expected:
                     lines.append(f"{file}: changed since it was written")
         return lines
-
-
-def file_sha256(path: Path) -> str:
-    """Returns the sha256 of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Writes metrics.jsonl, in which a training run tells other programs how it goes: one JSON object a line."""
+"""Writes metrics.jsonl, from which other programs read how a training goes: one JSON object a line."""
 
 import contextlib
 import hashlib
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from esnlm.runs.atomic import write_file, writing
-from esnlm.runs.console import warn
-from esnlm.runs.json_file import parse_json, spell_nonfinite
+from esnlm.io.atomic import write_file, writing
+from esnlm.io.console import warn
+from esnlm.io.json_file import parse_json, spell_nonfinite
 
 
 class Metrics:
@@ -25,7 +25,7 @@ class Metrics:
         Args:
             file: metrics.jsonl. It may be there already. None: another process of the run writes it.
             resume_step: The step that the run resumes from, 0 for a new run.
-            sha256: What `Metrics.sha256` was at that step. A warning tells where the lines up to there have another one.
+            sha256: What `Metrics.sha256` was at that step. Other lines up to there are warned of.
 
         Raises:
             InputError: There is no room, or no right to write there.
@@ -34,8 +34,7 @@ class Metrics:
         self._file, self._digest = file, hashlib.sha256()
         if file is None:
             return
-        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
-        kept = "".join(f"{line}\n" for line in lines if _order(line) <= (resume_step, False)).encode()
+        kept = "".join(f"{line}\n" for line in _lines(file) if _order(line) <= (resume_step, False)).encode()
         self._digest = hashlib.sha256(kept)
         if sha256 not in (None, self.sha256):
             warn(f"{file}: changed since update {resume_step} was saved: lines up to there are missing or wrong")
@@ -47,7 +46,7 @@ class Metrics:
 
     def __exit__(self, *exception: object) -> None:
         if self._file is not None:
-            with contextlib.suppress(OSError):  # of a full disk, which `write` has told of
+            with contextlib.suppress(OSError):  # of a full disk, which `write` has reported
                 self._handle.close()
 
     @property
@@ -56,7 +55,7 @@ class Metrics:
         return self._digest.hexdigest()
 
     def write(self, **values: Any) -> None:
-        """Appends a line. Raises InputError where it cannot be written."""
+        """Appends a line. Raises InputError if it cannot be written."""
         if self._file is None:
             return
         values = spell_nonfinite(values)
@@ -70,12 +69,16 @@ class Metrics:
 
 
 def validation_at(file: Path, step: int) -> float | None:
-    """Returns the NLL of the validation after a step, in nats per token; None where there is none, or it is not finite."""
-    for line in reversed(file.read_text(errors="replace").splitlines() if file.exists() else []):
+    """Returns the NLL of the validation after a step, in nats per token; None if there is none, or it is not finite."""
+    for line in reversed(_lines(file)):
         if _order(line) == (step, True):
             nll = parse_json(line)["val_nll"]
             return nll if isinstance(nll, float) else None
     return None
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text(errors="replace").splitlines() if file.exists() else []
 
 
 def _order(line: str) -> tuple[float, bool]:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from esnlm.io.console import counted
 from esnlm.reporting.mean_text import format_mean
-from esnlm.runs.console import counted
 from esnlm.studies import verdict
 from esnlm.studies.claims_file import Part, Selection
 from esnlm.studies.grid import MEASURES

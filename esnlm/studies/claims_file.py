@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esnlm.errors import require
-from esnlm.runs.yaml_file import read_tree
+from esnlm.io.yaml_file import read_tree
 from esnlm.studies.grid import MEASURES, require_known
 
 CHECKS = ("falls", "rises", "below", "above", "under", "over", "flat", "steep")

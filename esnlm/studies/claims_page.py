@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from esnlm.errors import InputError, require
+from esnlm.io.atomic import require_writable, write_file
 from esnlm.reporting.mean_text import format_value
 from esnlm.reporting.tables import markdown_table
-from esnlm.runs.atomic import require_writable, write_file
 from esnlm.studies import made_from, outcomes, verdict
 from esnlm.studies.claims import Finding, digits_of, examine
 from esnlm.studies.claims_file import Claim, read_claims

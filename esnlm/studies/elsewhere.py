@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError, require
-from esnlm.runs.console import counted, tell
-from esnlm.runs.json_file import parse_json
+from esnlm.io.console import counted, tell
+from esnlm.io.json_file import parse_json
 from esnlm.studies.comparable import Texts
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_table import MADE_FROM

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from esnlm.errors import InputError
-from esnlm.runs import file_lock
-from esnlm.runs.json_file import parse_json
-from esnlm.runs.small_file import read_small
+from esnlm.io.json_file import parse_json, read_small
 
 LOCK, LOCK_ALONE = ".lock", ".search.lock"
 
@@ -35,11 +35,9 @@ def make(folder: Path) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Holds the folder of a study while its table is written, and waits while another process holds it.
 
-    What is collected and written within it is therefore never older than what is there already. Where the file system has no
-    locks, nobody waits.
+    What is collected and written within it is therefore never older than what is there already.
     """
-    with open(folder / LOCK, "a") as file:
-        file_lock.lock(file)
+    with FileLock(folder / LOCK):
         yield
 
 
@@ -50,11 +48,12 @@ def held_alone(folder: Path) -> Iterator[None]:
     Raises:
         InputError: Another process holds it.
     """
-    with open(folder / LOCK_ALONE, "a") as file:
-        file_lock.lock(
-            file, f"{folder}: another process is at this search; wait for it, or choose another folder with --out"
-        )
-        yield
+    try:
+        with FileLock(folder / LOCK_ALONE, blocking=False):
+            yield
+    except Timeout:
+        message = "another process is at this search; wait for it, or choose another folder with --out"
+        raise InputError(f"{folder}: {message}") from None
 
 
 def _is_other(folder: Path, study: str, kind: str) -> bool:

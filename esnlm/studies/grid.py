@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from esnlm import config_io
 from esnlm.config import Experiment
 from esnlm.errors import InputError, require
+from esnlm.io.remote import is_url
 from esnlm.rng import LARGEST_SEED
-from esnlm.runs.remote.address import is_url
 from esnlm.training.summary import hash_config
 
 KEYS = ("kind", "note", "base", "runs", "seeds", "out", "blimp", "reference", "columns")

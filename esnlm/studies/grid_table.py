@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.io.atomic import write_files
+from esnlm.io.json_file import write_json
 from esnlm.reporting import run_groups, run_table
 from esnlm.reporting.mean_text import format_mean, format_runs, format_value
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
-from esnlm.runs.atomic import write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
 from esnlm.studies import made_from
 from esnlm.studies.grid import MEASURES, Grid, GridRun
 from esnlm.studies.grid_cross import cross_tables

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from esnlm.io.console import Level, level, speaking
 from esnlm.process import exit_with
-from esnlm.runs.console import Level, level, speaking
 from esnlm.studies.shares import Share
 from esnlm.workflows.train import INTERRUPTED
 

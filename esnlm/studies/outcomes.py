@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from esnlm.errors import InputError
+from esnlm.io.json_file import parse_json
 from esnlm.reporting.html import study
-from esnlm.runs.json_file import parse_json
 from esnlm.studies.grid import MEASURES
 from esnlm.studies.grid_lines import to_number
 

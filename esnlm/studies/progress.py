@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Collection
 
-from esnlm.runs.console import clock, end_status, is_terminal, say, status, tell
+from esnlm.io.console import clock, end_status, is_terminal, say, status, tell
 
 NAMES = 3  # of runs under way that the line has room for
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from esnlm.io.console import counted
 from esnlm.reporting import plots
 from esnlm.reporting.plots import COLOURS, FAINT, INK
-from esnlm.runs.console import counted
 from esnlm.studies.grid import MEASURES
 from esnlm.studies.search import Choices, Search
 from esnlm.studies.search_trials import Trial

@@ -8,9 +8,9 @@ from typing import Any
 from esnlm import config_io
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
+from esnlm.io.console import clock, counted, say, tell
 from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
-from esnlm.runs.console import clock, counted, say, tell
 from esnlm.runs.directory import RunDirectory
 from esnlm.studies import folder
 from esnlm.studies.comparable import require_pairs, require_texts

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from esnlm import config_io
+from esnlm.io.atomic import write_file, write_files
+from esnlm.io.json_file import json_text
 from esnlm.reporting.tables import csv_table, latex_table, markdown_table
-from esnlm.runs.atomic import write_file, write_files
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import json_text
 from esnlm.studies import folder
 from esnlm.studies.grid import MEASURES, GridRun
 from esnlm.studies.grid_table import read_measures

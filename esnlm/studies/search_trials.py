@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from esnlm.errors import InputError
-from esnlm.runs.json_file import parse_json, spell_nonfinite
+from esnlm.io.json_file import parse_json, spell_nonfinite
 from esnlm.studies.search import Choices, Range, Search, last_step
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from esnlm.config import Experiment, as_dict, flatten
 from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
+from esnlm.io.atomic import write_file
+from esnlm.io.console import clock, counted, say, tell
+from esnlm.io.yaml_file import read_tree
 from esnlm.memory import free_memory
 from esnlm.process import OUTPUT_LOST
 from esnlm.reporting import blimp_report
-from esnlm.runs.atomic import write_file
-from esnlm.runs.console import clock, counted, say, tell
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.yaml_file import read_tree
 from esnlm.studies import elsewhere, folder
 from esnlm.studies.comparable import require_pairs, require_texts
 from esnlm.studies.grid import Grid, GridRun, make_runs, parse_grid

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from esnlm.distributed import group
-from esnlm.runs.console import tell
+from esnlm.io.console import tell
 
 
 class Interruption:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from esnlm.runs.console import Progress, warn
+from esnlm.io.console import Progress, warn
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import State
 from esnlm.training.update import NOT_LOOKED_AT, CallResult, NonFinite

@@ -18,13 +18,13 @@ from esnlm.distributed import group
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood
 from esnlm.features.stream import FeatureStream, SentenceFeatures
+from esnlm.io.console import Progress, detail, say, warn
 from esnlm.models.base import LanguageModel
 from esnlm.parallel.mesh import in_host_memory
 from esnlm.parallel.placement import Placement
 from esnlm.readout import padding
 from esnlm.readout.padding import VocabularyPadding
 from esnlm.regression.base import Fitter
-from esnlm.runs.console import Progress, detail, say, warn
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches, parent, readout_regression

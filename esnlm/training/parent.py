@@ -18,10 +18,10 @@ from esnlm.config import Experiment, as_dict, flatten
 from esnlm.data.corpus import Corpus
 from esnlm.data.tokenizer import load_tokenizer
 from esnlm.errors import InputError, require
+from esnlm.io.console import say, warn
+from esnlm.io.remote import is_url
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.address import is_url
 
 MOMENTS = (optax.ScaleByAdamState, optax.TraceState)  # what an optimizer of ours remembers of gradients
 

@@ -16,12 +16,12 @@ from esnlm.config import Experiment, TrainingConfig
 from esnlm.data.corpus import require_usable
 from esnlm.devices import Device, parse_devices
 from esnlm.errors import require
+from esnlm.io.console import clock, counted
+from esnlm.io.screen import Screen
 from esnlm.models.base import ModelConfig
 from esnlm.ops.matmul import matmul
 from esnlm.parallel.mesh import Shape, describe
 from esnlm.regression.base import Fitter
-from esnlm.runs.console import clock, counted
-from esnlm.runs.screen import Screen
 from esnlm.training import readout_regression
 from esnlm.training.bounds import bound_times
 from esnlm.training.update import make_optimizer

@@ -11,7 +11,7 @@ from jax.profiler import ProfileOptions
 
 from esnlm.distributed import group
 from esnlm.errors import InputError
-from esnlm.runs.console import say, warn
+from esnlm.io.console import say, warn
 
 LONGEST = 10  # operations that are named
 # What these do is done by other operations, which the trace has too.

@@ -21,6 +21,7 @@ from esnlm.distributed import group
 from esnlm.errors import InputError, require
 from esnlm.evaluation import scoring
 from esnlm.features.stream import FeatureStream
+from esnlm.io.console import Progress, say
 from esnlm.memory import total_memory
 from esnlm.models.ngrams import UnigramModel
 from esnlm.parallel import mesh as meshes
@@ -28,7 +29,6 @@ from esnlm.regression.base import Accumulators, Fitter, Window
 from esnlm.regression.calibration import HeldOut
 from esnlm.rng import Stream, generator
 from esnlm.runs import checkpoint
-from esnlm.runs.console import Progress, say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training import batches

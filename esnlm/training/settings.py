@@ -11,7 +11,6 @@ from esnlm.config import Experiment, TrainingConfig, as_dict, flatten
 from esnlm.data.corpus import Corpus
 from esnlm.errors import InputError, require
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.address import is_url
 from esnlm.training import parent
 
 # What a configuration may leave to the device. A resumed run keeps what was chosen when it was begun.
@@ -96,7 +95,7 @@ def require_same(
     }
     if refused := [key for key in changes if key not in allowed]:
         if advice is None:
-            again = "" if is_url(experiment.run) else f" (--config {directory.config} --run {experiment.run})"
+            again = f" (--config {directory.config} --run {experiment.run})"
             advice = f"give the same one{again}, or another run directory with --run"
             if all(key in MAY_CHANGE for key in refused):
                 advice += f", or ask for the change with --allow-change {' '.join(refused)}"

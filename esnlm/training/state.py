@@ -17,12 +17,12 @@ from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore
 from esnlm.distributed import group
 from esnlm.errors import InputError
+from esnlm.io.console import say, warn, working
 from esnlm.memory import memory_use
 from esnlm.models.base import LanguageModel, ModelConfig
 from esnlm.parallel.placement import Placement
 from esnlm.regression.base import Accumulators
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.training.average import Averaged, evaluated
 from esnlm.training.parent import with_moments
@@ -214,6 +214,8 @@ def save_state(state: State, directory: RunDirectory, keep: int, permanent: bool
             metadata = state.counters() | {"permanent": permanent}
             checkpoint.save(directory.checkpoints / str(state.step), arrays, metadata)
             checkpoint.prune(directory.checkpoints, keep, state.best_step)
+            if directory.upload is not None:
+                directory.upload()
 
 
 _AS_BEGUN = "as begun"

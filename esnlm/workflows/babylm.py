@@ -14,14 +14,13 @@ from esnlm.evaluation.evaluate import config_sha256
 from esnlm.interchange import babylm_data, babylm_scoring
 from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
 from esnlm.interchange.revisions import remarks, revision_name, revision_names, words_of_checkpoints
+from esnlm.io.atomic import require_folders_above, require_writable, write_files, writing
+from esnlm.io.console import say, tell, working
+from esnlm.io.json_file import json_text, parse_json
+from esnlm.io.remote import run_copy
+from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
-from esnlm.runs.atomic import require_folders_above, require_writable, write_files, writing
-from esnlm.runs.console import say, tell, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import json_text, parse_json
-from esnlm.runs.remote.copies import fetch_every_step
-from esnlm.runs.remote.results import uploads_results
-from esnlm.runs.screen import Screen
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm babylm"
@@ -32,7 +31,6 @@ AOA_FOLDER = "AoA_word"
 SAME = ("run", "config_sha256", "step", "scoring")  # in all files of scores of a revision
 
 
-@uploads_results
 def evaluate_babylm(
     run: str | Path,
     data: str | Path,
@@ -69,7 +67,7 @@ def evaluate_babylm(
         InputError: the run, its checkpoints, the data or the place of the results is not usable.
     """
     if all_checkpoints or step is not None:
-        fetch_every_step(run)
+        run = run_copy(run, every_step=True)
     with working(f"loading {run}"):
         newest = load(run, step=step)
     directory = RunDirectory(newest.directory)

@@ -9,17 +9,15 @@ from esnlm.distributed import group as processes
 from esnlm.errors import InputError, require
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
+from esnlm.io.console import warn, working
+from esnlm.io.remote import run_copy
 from esnlm.loaded_run import Step
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs import checkpoint
-from esnlm.runs.console import warn, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.copies import results_copy
-from esnlm.runs.remote.results import uploads_results
 from esnlm.workflows.provenance import provenance
 
 
-@uploads_results
 @in_float32
 def evaluate_run(
     run: str | Path,
@@ -38,7 +36,7 @@ def evaluate_run(
     """Scores minimal pairs with a run, writes the report and prints it. All input is checked before anything is scored.
 
     Args:
-        run: the run directory, or its URL; the report then goes there, too.
+        run: the run directory, or its URL.
         data: folders and files of items; None: the run's own pairs.
         good, bad, group: the columns or fields of the right sentence, of the wrong one or ones, and of the paradigm; None:
             those of BLiMP.
@@ -74,7 +72,7 @@ def evaluate_run(
     compare_with = None
     if compare:
         data_sha256 = minimal_pairs.digest(pairs)
-        other = results_copy(compare)
+        other = run_copy(compare, untrained=True)
         compare_with = blimp_report.read_to_compare(other, scoring, data_sha256, len(pairs))
         if other.is_dir():  # else a report was named, and it may well be of an earlier step
             _warn_of_old_report(RunDirectory(other), compare_with[0]["step"])

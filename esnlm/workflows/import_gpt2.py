@@ -8,11 +8,11 @@ from esnlm.compute import backend, choose_compute, in_float32
 from esnlm.config import Experiment
 from esnlm.data.sources.imported import ImportedData
 from esnlm.errors import InputError
+from esnlm.io.atomic import NewFolder
+from esnlm.io.json_file import write_json
 from esnlm.models.huggingface import read_gpt2
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import NewFolder
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
 from esnlm.training.summary import describe_device, hash_config, versions
 
 

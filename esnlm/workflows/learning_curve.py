@@ -17,17 +17,16 @@ from esnlm.evaluation.evaluate import config_sha256, evaluate
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.evaluation.minimal_pairs import Item
 from esnlm.interchange.revisions import words_of_checkpoints
+from esnlm.io.atomic import require_writable, write_file, writing
+from esnlm.io.console import stage, working
+from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.remote import full_name, is_url
+from esnlm.io.sealed_folder import MANIFEST, file_sha256
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
 from esnlm.reporting import learning_curve
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import require_writable, write_file, writing
-from esnlm.runs.console import stage, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, write_json
-from esnlm.runs.manifest import file_sha256
-from esnlm.runs.remote.address import full_name, is_url
-from esnlm.runs.sealed_folder import MANIFEST
 from esnlm.training import batches
 from esnlm.workflows.provenance import provenance
 

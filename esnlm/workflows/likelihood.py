@@ -10,13 +10,13 @@ from esnlm.data.store import TokenStore, open_store
 from esnlm.errors import InputError, require
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
+from esnlm.io.atomic import followed, require_writable
+from esnlm.io.console import stage, working
+from esnlm.io.json_file import write_json
+from esnlm.io.remote import full_name
 from esnlm.loaded_run import Run, Step
 from esnlm.models.ngrams import NgramModel
 from esnlm.reporting import likelihood_table
-from esnlm.runs.atomic import followed, require_writable
-from esnlm.runs.console import stage, working
-from esnlm.runs.json_file import write_json
-from esnlm.runs.remote.address import full_name
 from esnlm.training.summary import describe_device, versions
 
 FORMAT = {"format": "esnlm likelihood", "format_version": 1}

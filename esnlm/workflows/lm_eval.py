@@ -16,13 +16,12 @@ from esnlm.errors import InputError, require
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
+from esnlm.io.atomic import abandoned, require_writable, write_files, writing
+from esnlm.io.console import counted, warn, working
+from esnlm.io.json_file import json_text, parse_json
+from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
-from esnlm.runs.atomic import abandoned, require_writable, write_files, writing
-from esnlm.runs.console import counted, warn, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import json_text, parse_json
-from esnlm.runs.remote.results import uploads_results
-from esnlm.runs.screen import Screen
 from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
@@ -33,7 +32,6 @@ SEEDS = {"random": 0, "numpy": 1234, "fewshot": 1234}
 LONGEST_NAME = 100
 
 
-@uploads_results
 def evaluate_with_lm_eval(
     run: str | Path,
     tasks: Sequence[str],

@@ -9,8 +9,8 @@ from esnlm.data.tables import read_table
 from esnlm.data.text_files import read_lines
 from esnlm.errors import require
 from esnlm.evaluation.surprisal import Options
+from esnlm.io.console import counted, warn, working
 from esnlm.loaded_run import Step
-from esnlm.runs.console import counted, warn, working
 from esnlm.workflows.surprisal_files import TableFiles
 
 

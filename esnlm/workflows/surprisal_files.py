@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from esnlm.errors import InputError, require
+from esnlm.io.atomic import followed, require_writable, write_files
+from esnlm.io.console import say, tell
 from esnlm.reporting import surprisal_plot
 from esnlm.reporting.row_table import table_format, table_text
-from esnlm.runs.atomic import followed, require_writable, write_files
-from esnlm.runs.console import say, tell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,16 +13,15 @@ from esnlm.config import Experiment
 from esnlm.data.corpus import open_corpus
 from esnlm.distributed import group
 from esnlm.distributed.channel import STOPPED
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
+from esnlm.io.console import say, tell, warn
+from esnlm.io.json_file import write_json
+from esnlm.io.remote import Upload, is_url
 from esnlm.parallel import mesh
 from esnlm.reporting.run_results import references, show_results
 from esnlm.runs import checkpoint
-from esnlm.runs.console import say, tell, warn
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
 from esnlm.runs.metrics import Metrics
-from esnlm.runs.remote.address import is_url
-from esnlm.runs.remote.working_folder import train_there
 from esnlm.runs.trackers import Trackers, find_tracker
 from esnlm.training import loop, parent
 from esnlm.training.interruption import Interruption, interruptible
@@ -44,6 +43,7 @@ def train_run(
     traced: Span | None = None,
     listeners: Sequence[Listener] = (),
     ends_process: bool = True,
+    upload: str | None = None,
 ) -> int:
     """Runs an experiment, or what is left of it, in its run directory.
 
@@ -54,10 +54,11 @@ def train_run(
         listeners: are called with the values of each line of metrics. One that returns True stops the run as SIGTERM does.
         ends_process: whether the process is there for this run, as a command's is. A second SIGINT then ends it at once, and it may
             choose how its memory is kept.
+        upload: a URL to which the run directory is copied after each checkpoint and at the end.
 
     Returns:
         The exit status: 0 when the run is done, also when it was done before; 75 when it was interrupted, and the same
-        call resumes it; 69 when the run has a URL and its last state is on this machine only.
+        call resumes it.
 
     Raises:
         InputError: the data, the configuration or the run directory cannot be used.
@@ -67,25 +68,20 @@ def train_run(
     parent.require_another_directory(experiment)
     _require_same_everywhere(experiment, {"--allow-change": list(allowed), "--profile": str(traced)})
 
-    def train_in(folder: Path) -> int:
-        directory = RunDirectory(folder)
-        try:
-            with interruptible(ends_process) as interruption, directory.locked():
-                profile = Profile(traced, directory.profile)
-                return _train_run(experiment, directory, interruption, allowed, profile, listeners)
-        except KeyboardInterrupt:  # There was nothing to save.
-            return _stopped()
-
-    if not is_url(experiment.run):
-        return train_in(Path(experiment.run))
-    require(
-        group.count() == 1,
-        f"{experiment.run}: several processes write one run, so give a folder that all of them see, on a shared file system",
-    )
+    if is_url(experiment.run):
+        raise InputError(f"run is {experiment.run}: name a folder of this machine, and copy it there with --upload URL")
+    folder = Path(experiment.run)
+    uploads = None if upload is None or not group.writes() else Upload(folder, upload)
+    directory = RunDirectory(folder, uploads)
     try:
-        return train_there(experiment.run, train_in)
-    except KeyboardInterrupt:  # while the run was fetched
+        with interruptible(ends_process) as interruption, directory.locked():
+            profile = Profile(traced, directory.profile)
+            status = _train_run(experiment, directory, interruption, allowed, profile, listeners)
+    except KeyboardInterrupt:  # There was nothing to save.
         return _stopped()
+    if uploads is not None:
+        uploads(last=True)
+    return status
 
 
 def _stopped() -> int:

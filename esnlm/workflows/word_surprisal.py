@@ -10,8 +10,8 @@ from esnlm.data.tables import Table, read_table
 from esnlm.data.word_rows import find_doubts, group_rows, read_words, split_rows
 from esnlm.errors import InputError, require
 from esnlm.evaluation.surprisal import Options
+from esnlm.io.console import counted, say, warn, working
 from esnlm.loaded_run import Step
-from esnlm.runs.console import counted, say, warn, working
 from esnlm.workflows.surprisal_files import TableFiles
 
 

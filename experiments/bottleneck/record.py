@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs.atomic import write_file, writing
-from esnlm.runs.json_file import parse_json, spell_nonfinite
+from esnlm.io.atomic import write_file, writing
+from esnlm.io.json_file import parse_json, spell_nonfinite
 from esnlm.training.summary import describe_device, versions
 from experiments.bottleneck.settings import CurvesSettings, OneStepSettings
 

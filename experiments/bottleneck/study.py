@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
-from esnlm.runs.console import say
-from esnlm.runs.yaml_file import read_tree
+from esnlm.io.console import say
+from esnlm.io.yaml_file import read_tree
 from experiments.bottleneck import curves, one_step, report, settings
 from experiments.bottleneck.record import Record
 from experiments.bottleneck.settings import CurvesSettings

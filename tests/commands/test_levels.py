@@ -8,7 +8,7 @@ import pytest
 from esnlm import commands
 from esnlm.commands import COMMANDS, parser_of
 from esnlm.commands.base import take_level
-from esnlm.runs.console import Level
+from esnlm.io.console import Level
 from tests.terminal import in_pipe, in_terminal, python
 
 SMALL = """

@@ -13,9 +13,9 @@ from esnlm import background, process
 from esnlm.distributed import channel, group
 from esnlm.distributed.channel import PROCESS_LOST, STOPPED, Channel, ProcessEnded
 from esnlm.errors import InputError
+from esnlm.io.atomic import write_file
+from esnlm.io.console import say
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import write_file
-from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training.state import restore_newest

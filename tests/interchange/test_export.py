@@ -20,15 +20,13 @@ from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_all
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
+from esnlm.io.json_file import seal
 from esnlm.loaded_run import load
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.runs.json_file import seal
-from esnlm.runs.remote import copies
 from esnlm.trunk.trunk import TrunkConfig
 from esnlm.workflows.train import train_run
 from tests.interchange.small_runs import SENTENCES, bpe, words, write_run
-from tests.runs.remote.in_memory import InMemory
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install -e '.[hf]'")
 safetensors = pytest.importorskip("safetensors", reason="needs safetensors: pip install -e '.[hf]'")
@@ -383,16 +381,6 @@ def test_the_card_has_data_words_scores_and_settings(tmp_path, monkeypatch, caps
     assert "blimp-paper, scoring paper" in card and (accuracy is None or f"{accuracy:.2f} %" in card)
     experiment = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
     assert experiment["model"]["reservoir"]["state_size"] == 16 and experiment["seed"] == 0
-    # The card of a run in the cloud has the scores that are there.
-    there, files = InMemory("s3://bucket/trained"), [file for file in Path("trained").rglob("*") if file.is_file()]
-    there.objects = {
-        file.relative_to("trained").as_posix(): file.read_bytes() for file in files if file.name != ".lock"
-    }
-    with monkeypatch.context() as here:
-        here.setenv("ESNLM_WORK", str(tmp_path / "copies"))
-        here.setattr(copies, "Bucket", lambda place: there)
-        export(there.address.url, tmp_path / "cloud_hf")
-    assert "blimp-paper, scoring paper" in (tmp_path / "cloud_hf" / "README.md").read_text()
     # A report of another run of this name and step is none of this model.
     report["config_sha256"] = "0" * 64
     (tmp_path / "trained" / "evaluation" / "blimp-paper.json").write_text(json.dumps(report | {"sha256": seal(report)}))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.runs.atomic import NewFolder
+from esnlm.io.atomic import NewFolder
 from tests.reliability import faults, full_disk, kills, rot
 from tests.reliability.compare import REPOSITORY, compare_files
 from tests.reliability.fork_server import ForkServer

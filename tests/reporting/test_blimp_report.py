@@ -10,8 +10,8 @@ import pytest
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import evaluate
+from esnlm.io.screen import Screen
 from esnlm.reporting import blimp_plot, blimp_report, blimp_text
-from esnlm.runs.screen import Screen
 from tests.evaluation.fake_run import fake_run
 
 WIN, LOSE = (-1.0, -2.0), (-2.0, -1.0)

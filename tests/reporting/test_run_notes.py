@@ -8,8 +8,8 @@ import pytest
 
 from esnlm.config import TrainingConfig
 from esnlm.errors import InputError
+from esnlm.io.json_file import seal
 from esnlm.reporting import run_table
-from esnlm.runs.json_file import seal
 
 
 def test_a_report_of_an_earlier_update_is_told_of(make_run):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
+from esnlm.io.json_file import seal
 from esnlm.reporting import run_groups, run_notes, run_table
-from esnlm.runs.json_file import seal
 
 
 def test_a_row_a_run(make_run):

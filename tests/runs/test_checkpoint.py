@@ -1,14 +1,11 @@
 """Nothing damaged is ever loaded in silence, and a killed process leaves whole checkpoints only."""
 
-import errno
 import fcntl
 import hashlib
 import json
 import logging
 import os
-import pickle
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +21,6 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs import checkpoint
 from esnlm.runs.checkpoint import (
     all_steps,
     latest_step,
@@ -161,12 +157,6 @@ def test_saved_on_four_devices_restored_on_one(tmp_path):
 def test_a_moved_run_still_loads(checkpoints, tmp_path):
     moved = checkpoints.rename(tmp_path / "elsewhere")
     assert_same(restore(moved / "200")[0], tree(200))
-
-
-def test_nothing_is_unpickled(checkpoints, monkeypatch):
-    for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(pickle, name, None)
-    assert_same(restore(checkpoints / "200")[0], tree(200))
 
 
 def test_relative_paths(tmp_path, monkeypatch):
@@ -328,14 +318,6 @@ def test_an_empty_folder_a_missing_one_and_a_file_are_no_checkpoints(checkpoints
     ]
 
 
-def test_an_unreadable_sector(checkpoints, monkeypatch):
-    def unreadable(file, algorithm):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(hashlib, "file_digest", unreadable)
-    assert re.fullmatch(r"arrays/\S+: Input/output error", verify(checkpoints / "200"))
-
-
 @pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "arrays/../../outside"])
 def test_a_manifest_cannot_point_outside(checkpoints, name):
     (checkpoints / "outside").write_text("secret")
@@ -411,12 +393,6 @@ def test_prune_leaves_what_might_be_permanent(checkpoints):
     (checkpoints / "2" / "metadata.json").write_text('{"permanent": fals')
     prune(checkpoints, keep=1)
     assert all_steps(checkpoints) == [1, 2, 200]
-
-
-def test_prune_to_nothing_is_refused(checkpoints):
-    with pytest.raises(InputError) as caught:
-        prune(checkpoints, keep=0)
-    assert str(caught.value) == "keep: 0 checkpoints would leave nothing to resume from; give 1 or more"
 
 
 # Saving where something is already.
@@ -525,7 +501,7 @@ def test_interrupted_while_saving(checkpoints, monkeypatch, function):
         raise KeyboardInterrupt
 
     truncate(checkpoints / "200" / "manifest.json")
-    monkeypatch.setattr(f"esnlm.runs.{function}", interrupt)
+    monkeypatch.setattr(f"esnlm.io.{function}", interrupt)
     with pytest.raises(KeyboardInterrupt):
         save(checkpoints / "200", tree(1), {})
     step, arrays, _ = restore_latest(checkpoints, warn=lambda line: None)
@@ -548,30 +524,6 @@ def test_only_what_ended_processes_left_is_removed(checkpoints):
     assert leftovers(checkpoints) == [other]
 
 
-def test_a_file_size_limit_leaves_the_last_good_step(checkpoints):
-    line = run_python(
-        """
-        import resource, sys, numpy as np, orbax.checkpoint
-        from esnlm.errors import InputError
-        from esnlm.runs.checkpoint import save
-        orbax.checkpoint.PyTreeCheckpointer.save = lambda *_: print("Orbax is not asked: its threads print tracebacks")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        try:
-            save(f"{sys.argv[1]}/300", {"a": np.ones((500, 500))}, {})
-        except InputError as error:
-            print(error)
-        """,
-        checkpoints,
-    )
-    assert re.fullmatch(
-        re.escape(f"{checkpoints}/300: checkpoint not saved: File too large; 2.0 MB needed, ")
-        + r"[\d,.]+ MB available: free some space, lift the limit or choose another run directory "
-        r"\(earlier checkpoints are untouched\)\n",
-        line,
-    ), line
-    assert all_steps(checkpoints) == [100, 200] and latest_step(checkpoints) == 200
-
-
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
@@ -584,7 +536,7 @@ def test_a_write_that_fails_half_way(checkpoints, monkeypatch, told, reason):
         folder.mkdir()
         raise ValueError(told)
 
-    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointer.save", fail)
+    monkeypatch.setattr("orbax.checkpoint.Checkpointer.save", fail)
     with pytest.raises(InputError) as caught:
         save(checkpoints / "300", tree(), {})
     assert str(caught.value).startswith(f"{checkpoints}/300: checkpoint not saved: {reason}; 0.0 MB needed, ")
@@ -592,68 +544,11 @@ def test_a_write_that_fails_half_way(checkpoints, monkeypatch, told, reason):
     assert leftovers(checkpoints) == []
 
 
-def test_the_line_names_no_hidden_folder(checkpoints, monkeypatch):
-    def fail(self, folder, arrays):
-        raise OSError(errno.EIO, "Input/output error", str(folder / "d"))
-
-    monkeypatch.setattr("orbax.checkpoint.PyTreeCheckpointer.save", fail)
-    with pytest.raises(InputError) as caught:
-        save(checkpoints / "300", tree(), {})
-    reason = f"Input/output error ({checkpoints}/300/arrays/d)"
-    assert str(caught.value).startswith(f"{checkpoints}/300: checkpoint not saved: {reason}; 0.0 MB needed, ")
-
-
-def test_a_write_that_fails_beside_others_is_told_in_one_line(checkpoints):
-    """As Orbax does it: the first write that fails closes the event loop, while a thread is still at another one.
-
-    Of a task that fails in the same moment, nobody takes the exception.
-    """
-    line = run_python(
-        """
-        import asyncio, gc, sys, time, numpy as np, orbax.checkpoint
-        from esnlm.errors import InputError
-        from esnlm.runs.checkpoint import save
-
-        async def fail(folder):
-            raise OSError(5, "Input/output error")
-
-        async def write(folder):
-            at_once = asyncio.ensure_future(fail(folder))
-            slow = asyncio.to_thread(lambda: (time.sleep(0.3), folder.mkdir()))
-            await asyncio.gather(fail(folder), slow, slow_to_fail(folder))
-
-        async def slow_to_fail(folder):
-            await asyncio.sleep(0.1)
-            raise OSError(28, "No space left on device")
-
-        def orbax_save(self, folder, arrays):
-            loop = asyncio.new_event_loop()
-            try:
-                loop.run_until_complete(write(folder))
-            finally:
-                loop.close()
-
-        orbax.checkpoint.PyTreeCheckpointer.save = orbax_save
-        try:
-            save(f"{sys.argv[1]}/300", {"a": np.ones(3)}, {})
-        except InputError as error:
-            print(error)
-        gc.collect()
-        time.sleep(0.5)
-        """,
-        checkpoints,
-    )  # which has nothing on stderr
-    assert line.startswith(f"{checkpoints}/300: checkpoint not saved: Input/output error; 0.0 MB needed, ")
-    assert all_steps(checkpoints) == [100, 200] and leftovers(checkpoints) == []
-
-
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "notes").write_text("words")
     with pytest.raises(InputError) as caught:
         save(tmp_path / "notes" / "checkpoints" / "1", tree(), {})
-    assert str(caught.value).startswith(
-        f"{tmp_path}/notes/checkpoints/1: checkpoint not saved: Not a directory ({tmp_path}/notes/checkpoints); "
-    )
+    assert str(caught.value).startswith(f"{tmp_path}/notes/checkpoints/1: checkpoint not saved: Not a directory; ")
     assert files_of(tmp_path) == ["notes"]
 
 
@@ -679,14 +574,3 @@ def test_require_free_space_asks_the_real_disk(tmp_path):
     require_free_space(tmp_path / "runs", 1)
     with pytest.raises(InputError):
         require_free_space(tmp_path / "runs", 10**18)
-
-
-def test_too_little_memory_is_not_called_damage(tmp_path, monkeypatch):
-    save(tmp_path / "1", {"a": np.zeros(3, np.float32)}, {})
-
-    def fill_the_memory(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(checkpoint, "_named", fill_the_memory)
-    with pytest.raises(MemoryError):
-        restore(tmp_path / "1")

@@ -11,9 +11,9 @@ import esnlm
 from esnlm import config, config_io
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.io.console import Progress
 from esnlm.models.ngrams import UnigramModel
 from esnlm.regression.lms import LeastMeanSquares
-from esnlm.runs.console import Progress
 from esnlm.training import plan, readout_regression
 from esnlm.workflows.train import train_run
 from tests import oracle

@@ -13,9 +13,9 @@ from esnlm import config_io
 from esnlm.config import flatten
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.io.json_file import add_seal, remove_seal
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
-from esnlm.runs.json_file import add_seal, remove_seal
 from esnlm.training import learning_rate, loop
 from esnlm.training.state import State
 from esnlm.workflows.train import train_run

@@ -13,11 +13,11 @@ from esnlm.config import TrainingConfig
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
 from esnlm.interchange.revisions import words_of_checkpoints
+from esnlm.io.json_file import write_json
 from esnlm.models.ngrams import UnigramModel, WittenBellModel
 from esnlm.reporting.learning_curve import first_ahead, markdown, millions, plot
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import write_json
 from esnlm.training import batches
 from esnlm.workflows import learning_curve
 from esnlm.workflows.learning_curve import measure_curve, sentences_read

@@ -11,7 +11,7 @@ from esnlm.data.sources.base import CorpusSize, DataSource
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
-from esnlm.runs.atomic import remove_folder
+from esnlm.io.atomic import remove_folder
 from esnlm.runs.directory import RunDirectory
 
 

@@ -11,7 +11,7 @@ from esnlm.data.sources.base import CorpusSize, DataSource
 from esnlm.data.store import StoreWriter, TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, word_tokenizer
 from esnlm.errors import require
-from esnlm.runs.console import say
+from esnlm.io.console import say
 from esnlm.runs.directory import RunDirectory
 
 

@@ -8,11 +8,11 @@ import yaml
 
 from esnlm.config import Experiment, as_dict
 from esnlm.evaluation.evaluate import FORMAT, config_sha256
+from esnlm.io.console import counted
+from esnlm.io.json_file import parse_json, seal
 from esnlm.loaded_run import Run
 from esnlm.runs import checkpoint
-from esnlm.runs.console import counted
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, seal
 from esnlm.versions import ESNLM
 
 USE = """

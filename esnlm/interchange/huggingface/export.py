@@ -21,12 +21,12 @@ from esnlm.interchange.huggingface.card import card
 from esnlm.interchange.huggingface.tensors import tensors_of
 from esnlm.interchange.huggingface.tokenizer import tokenizer_files
 from esnlm.interchange.revisions import remarks, revision_name, words_of_checkpoints
+from esnlm.io.atomic import NewFolder
+from esnlm.io.console import tell, working
+from esnlm.io.remote import run_copy
 from esnlm.loaded_run import Run, Step, load
 from esnlm.runs import checkpoint
-from esnlm.runs.atomic import NewFolder
-from esnlm.runs.console import tell, working
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.remote.copies import fetch_every_step, results_copy
 
 MODELING = Path(__file__).with_name("modeling_esnlm.py")
 DEEP = Path(__file__).with_name("modeling_deep_readout.py")
@@ -59,7 +59,6 @@ def export(run: str | Path, out: str | Path, step: Step = None, overwrite: bool 
     _require_packages()
     out = Path(out)
     _require_free(out, overwrite)
-    results_copy(run)  # the model card has the scores of a run in the cloud, too
     with working(f"loading {run}"):
         loaded = load(run, step)
     _tell_of_precision(loaded)
@@ -81,8 +80,7 @@ def export_all(run: str | Path, out: str | Path, overwrite: bool = False) -> dic
     _require_packages()
     out = Path(out)
     _require_free(out, overwrite)
-    results_copy(run)
-    fetch_every_step(run)
+    run = run_copy(run, every_step=True)
     with working(f"loading {run}"):
         newest = load(run)
     directory = RunDirectory(newest.directory)

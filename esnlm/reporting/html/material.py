@@ -8,12 +8,12 @@ from typing import Any
 from esnlm import config_io, loaded_run
 from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.io.console import say
+from esnlm.io.json_file import parse_json
 from esnlm.loaded_run import Run
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.html.markup import Html, ask, note
-from esnlm.runs.console import say
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json
 
 MOST_ENTRIES = 100_000_000  # numbers in a model; one with more is not loaded for a report
 

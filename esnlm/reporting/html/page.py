@@ -7,13 +7,13 @@ from importlib import resources
 from pathlib import Path
 
 from esnlm.errors import InputError, require
+from esnlm.io.atomic import write_file
+from esnlm.io.console import say
 from esnlm.reporting import run_groups
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.markup import Html, Section, command, join, note, tag
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.sections import SECTIONS
-from esnlm.runs.atomic import write_file
-from esnlm.runs.console import say
 
 GENERATOR = Html('<meta name="generator" content="esnlm report">')
 MOST_LOADED = 4  # runs of a page whose models are loaded, for samples and eigenvalues

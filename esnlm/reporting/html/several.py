@@ -7,6 +7,7 @@ import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import statistics
+from esnlm.io.console import say
 from esnlm.reporting import blimp_report, run_table
 from esnlm.reporting.blimp_text import readable
 from esnlm.reporting.html.charts import COLOURS, Series, line_chart
@@ -16,7 +17,6 @@ from esnlm.reporting.html.sections.curves import AXES, DIVERGED, losses
 from esnlm.reporting.loss_plot import averaged
 from esnlm.reporting.run_groups import group_by_seed, name_group
 from esnlm.reporting.run_notes import notes_on
-from esnlm.runs.console import say
 
 
 def render(runs: Sequence[Material], by_seed: bool) -> list[Section]:

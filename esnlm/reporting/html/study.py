@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.errors import InputError
+from esnlm.io.json_file import parse_json
 from esnlm.reporting.html.markup import Cell, Html, command, join, note, table
 from esnlm.reporting.mean_text import format_mean, format_runs
-from esnlm.runs.json_file import parse_json
 
 
 def read(folder: Path) -> dict[str, Any] | None:

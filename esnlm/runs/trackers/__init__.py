@@ -1,40 +1,115 @@
-"""The trackers that `tracking` can name: ours, one line each, and those that other packages register."""
+"""Trackers follow a run, in a file or in somebody's service, and never stop it.
 
+`tracking` names ours, a line each in TRACKERS, and those that other packages register by an entry point.
+"""
+
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
+from typing import Any, Protocol
 
-from esnlm.errors import require
+from esnlm.errors import InputError
+from esnlm.io.console import warn
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers.base import StartTracker, Tracker, Trackers
 
-__all__ = ["GROUP", "TRACKERS", "StartTracker", "Tracker", "Trackers", "find_tracker"]
-
-TRACKERS: dict[str, StartTracker] = {
-    name: resolve_name(tracker)
-    for name, tracker in {
-        "csv": "esnlm.runs.trackers.csv_file:CsvTracker",
-        "tensorboard": "esnlm.runs.trackers.tensorboard:TensorBoardTracker",
-        "wandb": "esnlm.runs.trackers.wandb:WandbTracker",
-    }.items()
-}
 GROUP = "esnlm.trackers"  # of entry points, by which an installed package registers a tracker under a name
+
+
+class Tracker(Protocol):
+    """What a tracker offers. An error that it raises becomes a warning, and the run goes on without it."""
+
+    def log(self, step: int, values: dict[str, Any]) -> None:
+        """Takes a line of metrics: values by name after update `step`, losses in nats per token."""
+
+    def summary(self, values: dict[str, Any]) -> None:
+        """Takes the content of summary.json, once, at the end of a run that was not interrupted."""
+
+    def finish(self) -> None:
+        """Closes files and connections at the end of the process; an interrupted run may be resumed by another."""
+
+
+# Starts a tracker from the run directory, the settings of the run, and the step that the run goes on from (0: a new run).
+StartTracker = Callable[[RunDirectory, dict[str, Any], int], Tracker]
+# The module and class of each, or the class. They are imported when they start.
+TRACKERS: dict[str, str | StartTracker] = {
+    "csv": "esnlm.runs.trackers.csv_file:CsvTracker",
+    "tensorboard": "esnlm.runs.trackers.tensorboard:TensorBoardTracker",
+    "wandb": "esnlm.runs.trackers.wandb:WandbTracker",
+}
 
 
 def find_tracker(name: str) -> StartTracker:
     """Returns what starts a tracker: one of TRACKERS, or one that an installed package registers.
 
-    A package's tracker is imported when it starts, so that one that cannot be imported fails as a tracker does.
-
     Raises:
         InputError: Nobody registers the name.
     """
-    if name in TRACKERS:
-        return TRACKERS[name]
-    registered = {each.name: each for each in entry_points(group=GROUP)}
-    names = dict.fromkeys([*TRACKERS, *sorted(registered)])
-    require(name in registered, f"tracking has {name!r}: choose from {', '.join(names)}")
+    registered = {each.name: each.value for each in entry_points(group=GROUP)} | TRACKERS
+    if name not in registered:
+        names = dict.fromkeys([*TRACKERS, *sorted(registered)])
+        raise InputError(f"tracking has {name!r}: choose from {', '.join(names)}")
 
-    def start(directory: RunDirectory, settings: dict, step: int) -> Tracker:
-        return registered[name].load()(directory, settings, step)
+    def start(directory: RunDirectory, settings: dict[str, Any], step: int) -> Tracker:
+        found = registered[name]
+        return (resolve_name(found) if isinstance(found, str) else found)(directory, settings, step)
 
     return start
+
+
+class Trackers:
+    """All trackers of a run. One that fails is named on stderr, and no longer called.
+
+    Example:
+        >>> with Trackers({"csv": CsvTracker}, directory, settings, step=0) as trackers:
+        ...     trackers.log({"step": 20, "train_nll": 4.2})
+    """
+
+    def __init__(
+        self, start: Mapping[str, StartTracker], directory: RunDirectory, settings: dict[str, Any], step: int
+    ) -> None:
+        """
+        Args:
+            start: What starts each of them, by name.
+            directory: Of the run.
+            settings: Of the run, as config.yaml has them.
+            step: That the run goes on from.
+        """
+        started = {name: self._guard(name, each, directory, settings, step) for name, each in start.items()}
+        self._trackers: dict[str, Tracker] = {name: each for name, each in started.items() if each is not None}
+
+    def __enter__(self) -> "Trackers":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._all("finish")
+
+    def log(self, values: dict[str, Any]) -> None:
+        """Passes a line of metrics on, in which `step` is its update."""
+        self._all("log", values["step"], {key: values[key] for key in values if key != "step"})
+
+    def summary(self, values: dict[str, Any]) -> None:
+        """Passes the summary on."""
+        self._all("summary", values)
+
+    def _all(self, method: str, *arguments: Any) -> None:
+        failed = object()
+        for name, tracker in list(self._trackers.items()):
+            if self._guard(name, getattr(tracker, method), *arguments, otherwise=failed) is failed:
+                del self._trackers[name]
+
+    @staticmethod
+    def _guard(name: str, call: Callable[..., Any], *arguments: Any, otherwise: Any = None) -> Any:
+        """Returns what a call returns, or after a warning `otherwise` if it fails, in whatever way."""
+        try:
+            return call(*arguments)
+        except (Exception, SystemExit) as error:
+            reason = str(InputError(" ".join(str(error).split())))  # one line, and none of a page's length
+            warn(f"tracking {name} failed: {type(error).__name__}: {reason}; the run goes on without it")
+            return otherwise
+
+
+def to_number(value: Any) -> float | None:
+    """Returns a value of metrics.jsonl as a number, also one that is spelled there as "nan", or None for no number."""
+    if value in ("nan", "inf", "-inf"):
+        return float(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -7,9 +7,9 @@ from typing import Any
 
 from flax import traverse_util
 
+from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, write_json
-from esnlm.runs.trackers.base import to_number
+from esnlm.runs.trackers import to_number
 
 UNDER_WAY = 100  # lines of metrics that may be on their way at once
 LONGEST_PARAM = 6000  # characters, a limit of MLflow's
@@ -18,10 +18,8 @@ LONGEST_PARAM = 6000  # characters, a limit of MLflow's
 class MlflowTracker:
     """Sends the settings as parameters, every figure by update, and the summary's figures.
 
-    MLFLOW_TRACKING_URI says where to, MLFLOW_EXPERIMENT_NAME in which experiment. The run has the name of the run
-    directory and an id that is kept there, so that a resumed run goes on in the same run of MLflow.
-
-    `tracking` finds this class by the entry point in pyproject.toml, as it finds those of other packages.
+    MLFLOW_TRACKING_URI names the server, MLFLOW_EXPERIMENT_NAME the experiment. The run has the name of the run directory,
+    and an id that is kept there: a resumed run goes on in the same run of MLflow. pyproject.toml registers this class.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:

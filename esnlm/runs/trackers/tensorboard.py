@@ -1,10 +1,4 @@
-"""tensorboard/: event files for TensorBoard.
-
-They are written with the `tensorboard` package itself. It is the format's own home and well kept, needs no TensorFlow,
-and brings the viewer along. tensorboardX needs fewer packages, but it imports PyTorch wherever that is installed, and it
-writes from a thread through a short queue: once the thread has failed, as on a full disk, the training would wait for
-ever. Here each line is written and flushed at once, so that a failure is seen where it happens.
-"""
+"""tensorboard/: event files for TensorBoard, written with the `tensorboard` package itself and flushed at each line."""
 
 import json
 import os
@@ -14,7 +8,7 @@ from typing import Any
 from flax import traverse_util
 
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.trackers.base import to_number
+from esnlm.runs.trackers import to_number
 
 SUFFIX = ".esnlm"  # of the event files that are ours: TensorBoard reads any name with "tfevents" in it
 
@@ -44,9 +38,8 @@ class TensorBoardTracker:
             if not isinstance(value, bool | int | float | str):  # null, or a list
                 flat[key] = json.dumps(value)
         self._add(step=0, summary=hparams_pb(flat))
-        # The new file begins with the lines that metrics.jsonl has kept, and takes the place of the earlier one. So no
-        # reader finds a point twice that was logged after the last checkpoint and is now logged again, and a run can be
-        # given this tracker when it is resumed. Only the wall times of the points before are lost.
+        # The new file begins with the lines that metrics.jsonl has kept and replaces the earlier one: no point is there
+        # twice, and a run can be given this tracker when it is resumed.
         for line in directory.metrics.read_text().splitlines():
             values = json.loads(line)
             self.log(values.pop("step"), values)

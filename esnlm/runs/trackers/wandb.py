@@ -4,9 +4,9 @@ import os
 import secrets
 from typing import Any
 
+from esnlm.io.json_file import parse_json, write_json
 from esnlm.runs.directory import RunDirectory
-from esnlm.runs.json_file import parse_json, write_json
-from esnlm.runs.trackers.base import to_number
+from esnlm.runs.trackers import to_number
 
 REACH_SECONDS = 30  # for the service to answer when the run begins
 UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync` uploads the rest
@@ -15,9 +15,9 @@ UPLOAD_SECONDS = 60  # for what is left to upload when the run ends; `wandb sync
 class WandbTracker:
     """Sends the settings, every figure by update, and the summary; nothing else.
 
-    WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE and WANDB_DIR say where to, WANDB_NAME and WANDB_RUN_ID what the run is
-    called. Otherwise it has the name of the run directory, and an id that is kept there, so that a resumed run goes on in
-    the same run of W&B. Where W&B has a step already, it leaves out what is logged again.
+    W&B's own variables (WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE, WANDB_DIR, WANDB_NAME, WANDB_RUN_ID) are respected.
+    Otherwise the run has the name of the run directory, and an id that is kept there: a resumed run goes on in the same
+    run of W&B, which ignores a step that it has already.
     """
 
     def __init__(self, directory: RunDirectory, settings: dict[str, Any], step: int) -> None:

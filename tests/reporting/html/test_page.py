@@ -11,11 +11,11 @@ from esnlm import commands
 from esnlm.config import ParentConfig
 from esnlm.errors import InputError
 from esnlm.evaluation.statistics import mcnemar
+from esnlm.io.json_file import seal
 from esnlm.reporting import run_notes
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.html.page import write_page
-from esnlm.runs.json_file import seal
 from tests.reporting.html.conftest import ATTACK, WORSE
 
 VOID = {"meta", "link", "br", "col"}

@@ -1,10 +1,10 @@
 """Accuracies on minimal pairs by phenomenon, beside baselines, GPT-2 and people."""
 
+from esnlm.io.console import counted
 from esnlm.reporting.blimp_text import comparison_lines, entry_of, readable, worth_of_a_tie
 from esnlm.reporting.html.charts import Bar, accuracy_chart
 from esnlm.reporting.html.markup import Cell, Html, ask, join, note, table, tag
 from esnlm.reporting.html.material import Material
-from esnlm.runs.console import counted
 
 PLACE = 30
 TITLE = "Minimal pairs"

@@ -1,9 +1,9 @@
 """Text that the model writes, from a seed that is named."""
 
 from esnlm.errors import InputError
+from esnlm.io.console import say
 from esnlm.reporting.html.markup import Html, join, note, tag
 from esnlm.reporting.html.material import Material
-from esnlm.runs.console import say
 
 PLACE = 70
 TITLE = "Samples"

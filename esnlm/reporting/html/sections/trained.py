@@ -4,10 +4,10 @@ import math
 
 from esnlm.config import TrainingConfig
 from esnlm.data.sources.grammar import GrammarData
+from esnlm.io.console import clock, counted
 from esnlm.reporting.html.markup import Child, Html, facts, join, note, tag
 from esnlm.reporting.html.material import Material
 from esnlm.reporting.run_notes import why_diverged
-from esnlm.runs.console import clock, counted
 
 PLACE = 10
 TITLE = "The model"

@@ -1,11 +1,26 @@
-"""JSON that is read or refused, that holds any float, and that notices a changed byte."""
+"""Small files, refused before parsing if they are large; JSON that holds any float and notices a changed byte."""
 
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from esnlm.runs.atomic import write_file
+from esnlm.errors import InputError
+from esnlm.io.atomic import write_file
+
+LARGEST = 8 << 20  # bytes of a JSON file: a second to parse and to hash
+
+
+def read_small(file: Path, largest: int = LARGEST, advice: str = "not a file of this kind") -> bytes:
+    """Returns the bytes of a file. Raises InputError, which ends with `advice`, if it has more than `largest`."""
+    require_small(file, largest, advice)
+    return file.read_bytes()
+
+
+def require_small(file: Path, largest: int, advice: str = "not a file of this kind") -> None:
+    """Raises InputError if a file has more bytes than `largest`."""
+    if (size := file.stat().st_size) > largest:
+        raise InputError(f"{file}: {size:,} bytes, and at most {largest:,} are read: {advice}")
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -17,11 +32,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`.
-
-    Raises:
-        InputError: It cannot be written, as in `write_file`.
-    """
+    """Writes a value as an indented JSON file, all or nothing, with numbers as in `spell_nonfinite`."""
     write_file(path, json_text(value))
 
 
@@ -36,7 +47,7 @@ def spell_nonfinite(value: Any) -> Any:
 
 
 def seal(content: dict[str, Any]) -> str:
-    """Returns the sha256 of a JSON object without its key "sha256", where the seal itself stands."""
+    """Returns the sha256 of a JSON object without its key "sha256", which holds the seal itself."""
     unsealed = {key: value for key, value in content.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(unsealed, sort_keys=True).encode()).hexdigest()
 
@@ -47,7 +58,7 @@ def add_seal(content: dict[str, Any]) -> bytes:
 
 
 def remove_seal(text: bytes) -> dict[str, Any] | None:
-    """Returns the content of what `add_seal` returned, or None where a byte of it has changed."""
+    """Returns the content of what `add_seal` returned, or None if a byte of it has changed."""
     try:
         content = parse_json(text)
         del content["sha256"]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from esnlm.runs.screen import Screen
+from esnlm.io.screen import Screen
 from tests.terminal import in_pipe, in_terminal, python
 
 HEADER = ["run", "trained", "NLL", "bits/byte", "accuracy", "95 %"]
@@ -14,7 +14,7 @@ ROWS = [
     ["overall", "98,765,432", "4.5678", "1.3456", "79.50", "78.9, 80.2"],
 ]
 PROGRAM = f"""
-from esnlm.runs.screen import Screen
+from esnlm.io.screen import Screen
 Screen().line("accuracy 81.25 % [80.10, 82.40], mean of 67 paradigms, which is a long line")
 Screen().table({HEADER!r}, {ROWS!r}, bold=["overall"])
 """

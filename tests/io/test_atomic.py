@@ -1,6 +1,5 @@
 """A reader finds the old file or folder or the new one, never a part, and nothing unfinished stays for ever."""
 
-import errno
 import fcntl
 import os
 import re
@@ -9,13 +8,12 @@ import stat
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.runs import atomic
-from esnlm.runs.atomic import (
+from esnlm.io import atomic
+from esnlm.io.atomic import (
     NewFolder,
     abandoned,
     followed,
@@ -72,7 +70,7 @@ def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk
 
     def note(partial, path):
         hidden = {file.name.split(".")[1] for file in tmp_path.glob(".*.partial-*")}
-        assert hidden == {"first", "last", "removed"} - set(replaced)  # of "removed", the old file
+        assert hidden == {"first", "last"} - set(replaced)
         replaced.append(path.name)
         replace(partial, path)
 
@@ -82,24 +80,11 @@ def test_the_files_of_a_group_take_their_names_in_order_once_all_are_on_the_disk
     assert replaced == ["first", "last"] and names(tmp_path) == ["first", "last"]
 
 
-def test_a_group_whose_last_file_cannot_take_its_name_is_as_it_was(tmp_path, monkeypatch):
-    replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda a, b: fail() if b == tmp_path / "last" else replace(a, b))
-    for name in ("old", "removed"):
-        (tmp_path / name).write_text(name)
-    (tmp_path / "link").symlink_to("old")
-    group = {tmp_path / name: "new" for name in ("old", "fresh", "link")} | {tmp_path / "removed": None}
-    with pytest.raises(InputError, match=f"^{tmp_path}/last: No space left on device; "):
-        write_files(group | {tmp_path / "last": "new"})
-    assert names(tmp_path) == ["link", "old", "removed"] and (tmp_path / "link").is_symlink()
-    assert [(tmp_path / name).read_text() for name in ("old", "removed")] == ["old", "removed"]
-
-
 def test_a_group_killed_before_its_last_file_is_known_by_what_it_left(tmp_path):
     program = """
         import os, signal, sys
         from pathlib import Path
-        from esnlm.runs.atomic import write_files
+        from esnlm.io.atomic import write_files
         first, last = map(Path, sys.argv[1:])
         replace = os.replace
         os.replace = lambda a, b: replace(a, b) if b == first else os.kill(os.getpid(), signal.SIGKILL)
@@ -144,37 +129,6 @@ def test_a_folder_is_replaced_only_where_it_is_empty_or_that_is_asked_for(tmp_pa
     assert (tmp_path / "folder" / "file").read_text() == "second" and names(tmp_path) == ["folder"]
 
 
-@pytest.mark.parametrize("replace", [False, True])
-def test_a_folder_whose_name_does_not_reach_the_disk_is_as_it_was(tmp_path, monkeypatch, replace):
-    if replace:
-        (tmp_path / "folder").mkdir()
-        (tmp_path / "folder" / "file").write_text("old")
-    before, sync = names(tmp_path), atomic._sync
-    monkeypatch.setattr(atomic, "_sync", lambda path: fail() if path == tmp_path else sync(path))
-    with pytest.raises(OSError, match="No space left"), NewFolder(tmp_path / "folder") as new:
-        (new.path / "file").write_text("new")
-        new.commit(replace)
-    assert names(tmp_path) == before and (not replace or (tmp_path / "folder" / "file").read_text() == "old")
-
-
-def test_a_folder_that_cannot_give_its_name_back_stays_whole(tmp_path, monkeypatch):
-    """As where a disk fails for good just after the folder took its name, with all of its content on the disk."""
-    sync, rename = atomic._sync, Path.rename
-
-    def fails_for_good(path):
-        if path == tmp_path:
-            monkeypatch.setattr(Path, "rename", lambda *_: fail())
-            fail()
-        sync(path)
-
-    monkeypatch.setattr(atomic, "_sync", fails_for_good)
-    with NewFolder(tmp_path / "folder") as new:
-        (new.path / "file").write_text("new")
-        new.commit()
-    assert names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "new"
-    monkeypatch.setattr(Path, "rename", rename)
-
-
 def test_a_folder_below_a_file_is_refused_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     require_folders_above(tmp_path / "new" / "deep" / "folder")
@@ -199,7 +153,7 @@ def test_what_a_living_writer_has_is_left_alone_and_what_a_killed_one_left_is_no
     program = """
         import sys, time
         from pathlib import Path
-        from esnlm.runs.atomic import NewFolder
+        from esnlm.io.atomic import NewFolder
         with NewFolder(Path(sys.argv[1])):
             print("writing", flush=True)
             time.sleep(60)
@@ -218,14 +172,6 @@ def test_what_a_living_writer_has_is_left_alone_and_what_a_killed_one_left_is_no
         assert len(names(tmp_path)) == 1
 
 
-def test_links_and_pipes_in_the_way_are_not_followed_or_waited_for(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / ".file.partial-00000000").symlink_to(tmp_path / "mine")
-    os.mkfifo(tmp_path / ".file.partial-11111111")
-    write_file(tmp_path / "file", "new")
-    assert (tmp_path / "mine").read_text() == "mine" and names(tmp_path) == ["file", "mine"]
-
-
 def test_a_pipe_keeps_its_name(tmp_path):
     """Else /dev/null would be a file from then on."""
     os.mkfifo(tmp_path / "pipe")
@@ -239,25 +185,6 @@ def test_a_pipe_keeps_its_name(tmp_path):
         with pytest.raises(InputError, match="stdout: a device or a pipe; name a file"):
             write_file(tmp_path / "stdout", "new")
     assert (tmp_path / "stdout").is_symlink()
-
-
-def test_a_name_that_is_too_long_and_links_without_an_end_are_one_line(tmp_path):
-    (tmp_path / "loop").symlink_to("loop")
-    long, longest = tmp_path / ("a" * 245), tmp_path / ("a" * 256)
-    beside = "while it is written, the file has a name of 18 more characters, which is too long; choose a shorter name"
-    for act, line in (
-        (lambda: require_writable(long), f"{long}: {beside}"),
-        (lambda: require_writable(longest), f"{longest}: {os.strerror(errno.ENAMETOOLONG)}; choose a shorter name"),
-        (lambda: write_file(longest, "new"), f"{longest}: {os.strerror(errno.ENAMETOOLONG)}; choose a shorter name"),
-        (
-            lambda: followed(tmp_path / "loop"),
-            f"{tmp_path}/loop: {os.strerror(errno.ELOOP)}; choose another place, or make the links anew",
-        ),
-    ):
-        with pytest.raises(InputError) as error:
-            act()
-        assert str(error.value) == line
-    assert names(tmp_path) == ["loop"]
 
 
 def test_a_link_that_the_user_named_is_followed(tmp_path):

@@ -1,0 +1,245 @@
+"""Writes files and folders so that a reader finds the old one or the new one, never a part of one.
+
+What is written has a hidden name beside its target first, `.NAME.partial-XXXXXXXX`, and takes the target's name when it
+is complete. Its writer holds a lock on it, which the system releases when the process ends, however it ends. The next
+writer of the same target removes what nobody holds.
+"""
+
+import contextlib
+import errno
+import fcntl
+import glob
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from esnlm.errors import InputError
+
+# The errors of the system that the user can mend, and how. Any other one is a fault of the program.
+ADVICE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space there, or choose another disk"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that you may write to"),
+    errno.EFBIG: "lift the limit on file sizes (ulimit -f), or choose another disk",
+    errno.EIO: "the disk fails: choose another one",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files (ulimit -n)"),
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "choose another place, or make the links anew",
+}
+# Those that the user can mend only if a path was given to write to. Elsewhere they are a fault of the program.
+PATH_ADVICE = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "choose a folder that exists, or make it first"),
+    errno.EISDIR: "name a file",
+}
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes a file, or replaces it, all or nothing. Raises InputError as `write_files` does."""
+    write_files({path: content})
+
+
+def write_files(contents: Mapping[Path, str | bytes | None]) -> None:
+    """Writes a group of files in their order, and removes those whose content is None.
+
+    If the last one (such as a manifest) is there, the others are, too. `abandoned` finds a group that was cut short.
+
+    Raises:
+        InputError: The disk is full, or a path cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        partial: dict[Path, Path] = {}
+        for path, content in contents.items():
+            with writing(path):
+                if path.is_dir() and not path.is_symlink():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                _require_plain(path)
+                if content is not None:
+                    partial[path], lock = _create(path, Path.touch)
+                    stack.callback(_discard, partial[path], lock)
+                    partial[path].write_bytes(content.encode() if isinstance(content, str) else content)
+                    _sync(partial[path])
+        for path in contents:
+            with writing(path):
+                if path in partial:
+                    os.replace(partial[path], path)
+                else:
+                    path.unlink(missing_ok=True)
+        for path in contents:  # last: until then what a killed process left marks the group as incomplete
+            remove_abandoned(path.parent, path.name)
+
+
+class NewFolder:
+    """A folder that is written under a hidden name and takes its own name in `commit`, all or nothing.
+
+    Leaving the `with` block without `commit` removes it. An InputError raised inside names the target.
+
+    Example:
+        with NewFolder(target) as new:
+            (new.path / "file").write_text("content")
+            new.commit()
+    """
+
+    def __init__(self, target: Path) -> None:
+        """Makes the hidden folder, `path`, and the parents of the target. Raises OSError if it cannot be made."""
+        self.given, self.target = target, target.resolve()  # a link to a folder goes on pointing at it
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(self.target.parent, self.target.name)
+        self.path, self._lock = _create(self.target, Path.mkdir)
+
+    def __enter__(self) -> "NewFolder":
+        return self
+
+    def __exit__(self, kind: Any = None, error: BaseException | None = None, traceback: Any = None) -> None:
+        _discard(self.path, self._lock)
+        self._lock = None
+        if isinstance(error, InputError) and str(self.path) in str(error):
+            raise InputError(str(error).replace(str(self.path), str(self.given))) from None
+
+    def commit(self, replace: bool = False) -> None:
+        """Gives the folder its name, once every byte of it is on the disk.
+
+        An empty folder of that name is replaced, and with `replace` any other. Raises OSError if the disk refuses.
+        """
+        for parent, _, names in os.walk(self.path, topdown=False):
+            for name in (*names, ""):
+                _sync(Path(parent, name))
+        former = _hidden(self.target)
+        if replaced := replace and self.target.exists():
+            self.target.rename(former)
+        try:
+            self.path.rename(self.target)
+        except OSError:
+            if replaced:
+                former.rename(self.target)
+            raise
+        _sync(self.target.parent)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder. It loses its name first, so that a killed process leaves no folder with files missing."""
+    hidden = _hidden(folder)
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
+
+
+def abandoned(path: Path) -> list[Path]:
+    """Returns what processes that have ended left of unfinished writes to `path`."""
+    return _abandoned(path.parent, glob.escape(path.name))
+
+
+def remove_abandoned(parent: Path, name: str | None = None) -> None:
+    """Removes what processes that have ended left of unfinished writes of a file or folder, or of any in `parent`."""
+    for hidden in _abandoned(parent, "*" if name is None else glob.escape(name)):
+        _discard(hidden, None)
+
+
+@contextlib.contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """Turns the system's errors that the user can mend into an InputError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in ADVICE | PATH_ADVICE:
+            raise
+        raise InputError(refusal(error, path)) from None
+
+
+def refusal(error: OSError, path: Path | str) -> str:
+    """Returns one line: the file, what the system says, and what to free or change."""
+    return f"{path}: {error.strerror}; {(ADVICE | PATH_ADVICE)[error.errno or 0]}"
+
+
+def require_writable(file: Path) -> None:
+    """Raises InputError if no file of this name can be written, before the work for it is done."""
+    if file.is_dir():
+        raise InputError(f"{file}: a folder; name a file")
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: no such folder; choose a folder that exists, or make it first")
+    _require_plain(file)
+    if not os.access(file.parent, os.W_OK):
+        raise InputError(f"{file}: the folder cannot be written to; choose another")
+    with writing(file), contextlib.suppress(FileNotFoundError):
+        _hidden(file).lstat()  # is the name too long?
+
+
+def require_folders_above(path: Path) -> None:
+    """Raises InputError if no folder can be made for `path`, because what would be a folder above it is a file."""
+    above = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    if not above.is_dir():
+        raise InputError(f"{path}: {above.name} is a file, and no folder; name another place")
+
+
+def followed(path: Path) -> Path:
+    """Returns the end of a link that the user named as a file to write, so that the link stays. `write_file` replaces links."""
+    _require_plain(path)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _require_plain(path: Path) -> None:
+    """Raises InputError for a device or a pipe, such as /dev/null or /dev/stdout, which would lose its name to a file."""
+    leads_away = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    if leads_away or (path.exists() and not path.is_file() and not path.is_dir()):
+        raise InputError(f"{path}: a device or a pipe; name a file")
+
+
+def _hidden(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+
+
+def _create(target: Path, make: Callable[[Path], object]) -> tuple[Path, int | None]:
+    """Makes a hidden sibling of `target` and locks it. Returns its path and the lock (None: there are no locks here)."""
+    while True:
+        hidden = _hidden(target)
+        make(hidden)
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # swept by another process before it was locked
+            lock = _lock(hidden)
+            if lock is None or hidden.exists():
+                return hidden, lock
+            os.close(lock)
+
+
+def _lock(path: Path) -> int | None:
+    """Locks a file or folder, and returns None on a file system without locks. Raises BlockingIOError if it is held."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return descriptor
+
+
+def _abandoned(parent: Path, pattern: str) -> list[Path]:
+    found = []
+    for hidden in parent.glob(f".{pattern}.partial-????????"):
+        with contextlib.suppress(OSError):
+            lock = _lock(hidden)
+            if lock is not None:
+                os.close(lock)
+                found.append(hidden)
+    return found
+
+
+def _discard(hidden: Path, lock: int | None) -> None:
+    """Removes a hidden file or folder, if it still is there, and gives back its lock."""
+    if hidden.is_dir() and not hidden.is_symlink():
+        shutil.rmtree(hidden, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+    if lock is not None:
+        os.close(lock)

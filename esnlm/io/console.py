@@ -1,0 +1,224 @@
+"""What a person sees on standard error while a command works: lines, warnings and one line of progress.
+
+A terminal has one line that rich writes over; any other line takes its place. A log file and a pipe get whole lines only.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, Literal
+
+from rich import progress
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from esnlm.distributed import group
+
+LOG_EVERY_SECONDS, SHOW_EVERY_SECONDS = 15.0, 0.2  # between lines of progress: in a log, on a terminal
+SPEED_SECONDS = 60.0  # the speed, and the time left, are those of the last minute
+USUAL_COLUMNS = 80  # of a log
+
+
+class Level(IntEnum):
+    """How much is said on standard error."""
+
+    QUIET = 0  # warnings and errors
+    USUAL = 1
+    VERBOSE = 2  # what was chosen, and how long each stage took, too
+
+
+_level = Level.USUAL
+_live: Live | None = None  # the line of a terminal that is written over, while it is shown
+_lock = threading.RLock()  # a signal handler and `working` may speak while a line is printed
+
+
+@contextlib.contextmanager
+def speaking(level: Level) -> Iterator[None]:
+    """Sets how much is said within it."""
+    global _level
+    before, _level = _level, level
+    try:
+        yield
+    finally:
+        _level = before
+
+
+def level() -> Level:
+    """Returns how much is said at present."""
+    return _level
+
+
+def say(line: str) -> None:
+    """Prints how the work goes on: a line on standard error, as standard output is for results. Not with --quiet."""
+    if _level >= Level.USUAL:
+        tell(line)
+
+
+def detail(line: str) -> None:
+    """Prints a line with --verbose only."""
+    if _level >= Level.VERBOSE:
+        tell(line)
+
+
+def warn(line: str) -> None:
+    """Prints a line that begins with "warning: ", also with --quiet."""
+    tell(f"warning: {line}")
+
+
+def tell(line: str) -> None:
+    """Prints a line on standard error, also with --quiet. One that cannot be shown is dropped. One process of a run prints."""
+    with _lock:
+        end_status()
+        if sys.stderr is not None and group.writes():
+            with contextlib.suppress(OSError):
+                print(line, file=sys.stderr, flush=True)
+
+
+def status(line: RenderableType) -> None:
+    """Shows a line on a terminal in place of the one before. The next line that is said takes its place."""
+    global _live
+    if _level < Level.USUAL or not is_terminal(sys.stderr) or not group.writes():
+        return
+    with _lock, contextlib.suppress(OSError):
+        if (live := _live) is None:
+            options: dict[str, Any] = {"auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
+            live = _live = Live(console=Console(stderr=True), transient=True, **options)
+            live.start()
+            live.console.show_cursor(True)  # whatever kills the process, the terminal keeps its cursor
+        live.update(Text(line, no_wrap=True, overflow="ellipsis") if isinstance(line, str) else line, refresh=True)
+
+
+def end_status() -> None:
+    """Takes the status away, so that the next line begins at the margin."""
+    global _live
+    with _lock, contextlib.suppress(OSError):
+        if _live is not None:
+            ended, _live = _live, None
+            ended.stop()
+
+
+Shown = bool | Literal["brief"]  # whether to show progress; brief: in a line that vanishes at the end
+
+
+class Progress:
+    """How far, how fast and how much longer, by rich.progress: a line of a terminal, or lines in a log file."""
+
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        unit: str = "tokens",
+        brief: bool = False,
+        spell_speed: Callable[[float], str] | None = None,
+    ) -> None:
+        """
+        Args:
+            total: What there is to do, in units.
+            done: What was done before.
+            unit: Its name.
+            brief: The line vanishes at the end, and work that is done soon has no line in a log file.
+            spell_speed: Returns units a second as text; None: with the name of the unit.
+        """
+        self.total, self.first, self.brief = total, done, brief
+        self._spell_speed = spell_speed or (lambda speed: f"{speed:,.0f} {unit}/s")
+        self._aside = 0.0  # seconds
+        texts = [progress.TextColumn(f"{{task.{each}}}") for each in ("description", "fields[speed]", "fields[left]")]
+        columns = (texts[0], progress.BarColumn(20), *texts[1:])
+        self._bar = progress.Progress(*columns, get_time=self._now, speed_estimate_period=SPEED_SECONDS, disable=True)
+        self._bar.add_task("", total=total, completed=done, speed="", left="")
+        self._task = self._bar.tasks[0]
+        self._began = self._reported = self._now()
+        self._printed = time.monotonic()
+
+    def show(self, done: int, text: str, final: bool = False, describe: Callable[[float], str] | None = None) -> None:
+        """Shows the line if it is due.
+
+        Args:
+            done: How much of the total is done, in units.
+            text: Stands before the speed and the time left.
+            final: This is the last line, which is always due. Its speed is that of the whole work.
+            describe: Makes the end of the line from the speed, in units a second.
+        """
+        now = self._now()
+        if not final and now - self._reported < SHOW_EVERY_SECONDS:
+            return
+        self._reported = now
+        self._bar.update(self._task.id, completed=done)
+        mean = (done - self.first) / max(now - self._began, 1e-9)
+        speed = mean if final else self._task.speed or mean
+        left = f"{clock((self.total - done) / speed)} left" if speed else ""
+        end = describe(speed) if describe else ""
+        if final and self.brief:
+            end_status()
+        elif is_terminal(sys.stderr) and not final:
+            self._bar.update(self._task.id, description=text, speed=self._spell_speed(speed) + end, left=left)
+            status(self._bar.get_renderable())
+        elif final or time.monotonic() - self._printed >= LOG_EVERY_SECONDS:
+            self._printed = time.monotonic()
+            say(f"{text}  {self._spell_speed(speed)}  {left}{end}")
+
+    @contextlib.contextmanager
+    def aside(self, recurs: bool = False) -> Iterator[None]:
+        """Does not count the time spent within it as part of the speed."""
+        since = time.monotonic()
+        yield
+        self._aside += time.monotonic() - since
+
+    def _now(self) -> float:
+        return time.monotonic() - self._aside
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows elapsed time for work of unknown length, such as "loading the model". Short work is not mentioned."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def show() -> None:
+        said = began
+        while not ended.wait(1.0):
+            now = time.monotonic()
+            if is_terminal(sys.stderr):
+                status(f"{what}  {clock(now - began)}")
+            elif now - said >= LOG_EVERY_SECONDS:
+                said = now
+                say(f"{what}  {clock(now - began)} so far")
+
+    shown = threading.Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        shown.join()
+        end_status()
+    detail(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+@contextlib.contextmanager
+def stage(what: str) -> Iterator[None]:
+    """Says what is begun, and then does what `working` does."""
+    say(what)
+    with working(what):
+        yield
+
+
+def is_terminal(stream: Any) -> bool:
+    """Returns whether a stream is a terminal whose lines can be written over."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def clock(seconds: float) -> str:
+    """Returns seconds as h:mm:ss or m:ss."""
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """Returns a number with the name of what is counted: "1 pair", "2,000 pairs"; `several` is the plural if not with an s."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"

@@ -1,0 +1,191 @@
+"""Runs and token stores in the cloud (s3://, gs://): copied into a cache to be read, and run directories uploaded.
+
+fsspec speaks to the services, and s3fs and gcsfs find credentials, region and endpoint by themselves (docs/cloud.md).
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from esnlm.errors import InputError
+from esnlm.io.atomic import writing
+from esnlm.io.console import say, warn
+from esnlm.io.json_file import parse_json, write_json
+from esnlm.io.sealed_folder import MANIFEST, find_difference
+
+CACHE = "ESNLM_WORK"  # the environment variable that names the folder of all copies
+NOT_SENT = ("wandb/", ".")  # how names begin that stay on this machine
+STEPS = ("checkpoints/", "sums/")  # a run's folders with a sealed folder for each step
+TAGS = ("size", "ETag", "etag", "mtime", "created")  # what tells a changed object from the one that was fetched
+
+
+def is_url(place: str | Path) -> bool:
+    """Returns whether a place is named by a URL. A `Path` of one has lost a slash."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://|(s3|gs):/", str(place)) is not None
+
+
+def full_name(place: str | Path) -> str:
+    """Returns a URL with both its slashes, and a path as it was given."""
+    return re.sub("^(s3|gs):/+", r"\1://", str(place))
+
+
+def run_copy(place: str | Path, step: int | None = None, every_step: bool = False, untrained: bool = False) -> Path:
+    """Returns a run directory on this machine: `place` itself, or a copy of the run at a URL as it is now.
+
+    The copy has the checkpoint of `step`, or every one, or none (`untrained`). By default it is the newest that verifies,
+    with a warning for each one passed over.
+    """
+    if not is_url(place):
+        return Path(place)
+    bucket = _Bucket(place)
+    if "config.yaml" not in bucket.files:
+        raise InputError(f"{bucket.url}: not a run directory: it has no config.yaml; give one that train.py wrote")
+    steps = [int(name.split("/")[1]) for name in bucket.files if re.fullmatch(rf"{STEPS[0]}\d+/{MANIFEST}", name)]
+    if step is not None and step not in steps:
+        there = ", ".join(map(str, sorted(steps))) or "none"
+        raise InputError(f"{bucket.url}/checkpoints: no checkpoint of step {step}; there are: {there}")
+    folder = bucket.fetch(lambda name: not name.startswith((*STEPS, *NOT_SENT)))
+    for number in [] if untrained else sorted(steps, reverse=True) if step is None else [step]:
+        checkpoint = f"{STEPS[0]}{number}"
+        bucket.fetch(partial(_is_inside, checkpoint))
+        if not every_step and (problem := find_difference(folder / checkpoint)) is None:
+            break
+        if not every_step:
+            warn(f"{bucket.url}/{checkpoint}: damaged checkpoint, not used: {problem}")
+    return folder
+
+
+def _is_inside(folder: str, name: str) -> bool:
+    return name.startswith(f"{folder}/")
+
+
+def store_copy(place: str | Path) -> Path:
+    """Returns a folder on this machine with the token store at a URL. `open_store` verifies it."""
+    return _Bucket(place).fetch(lambda name: True)
+
+
+class Upload:
+    """Copies a run directory to a URL; each call sends what has changed since the last one.
+
+    The manifest of a checkpoint goes up last, and without it a checkpoint does not count: the run at the URL can be used
+    at any moment.
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        """Raises InputError if the URL has anything else than this run, or cannot be reached."""
+        self._folder, self._bucket, self._failing = folder, _Bucket(url), False
+        self._sent: dict[str, tuple[int, int]] = {}
+        own, there = folder / "config.yaml", self._bucket.files
+        with _one_line(url):
+            same = "config.yaml" in there and own.is_file() and self._bucket.read("config.yaml") == own.read_bytes()
+        if there and not same:
+            also = f"or copy that run to {folder} to go on with it"
+            raise InputError(f"{url}: has another run or other files; name another place with --upload, {also}")
+
+    def __call__(self, last: bool = False) -> None:
+        """Sends what is new. A failure is a warning, and the next call tries again; of the `last` one it is an InputError."""
+        try:
+            self._send()
+            self._failing = False
+        except (InputError, OSError) as error:
+            if last:
+                raise InputError(f"{error}; {self._folder} is whole, and the same command uploads the rest") from None
+            if not self._failing:
+                warn(f"not uploaded for now, and training goes on: {error}")
+            self._failing = True
+
+    def _send(self) -> None:
+        bucket, folder = self._bucket, self._folder
+        found = {path.relative_to(folder).as_posix(): path.stat() for path in folder.rglob("*") if path.is_file()}
+        names = [name for name in found if not name.startswith(NOT_SENT) and "/." not in name]
+        local = {name: (found[name].st_size, found[name].st_mtime_ns) for name in names}
+        for part in range(4):
+            bucket.upload(
+                folder, [name for name in names if local[name] != self._sent.get(name) and _part(name) == part]
+            )
+        gone = [name for name in {*bucket.files, *self._sent} - local.keys() if name.startswith(STEPS)]
+        for part in (2, 1):
+            bucket.remove(name for name in gone if _part(name) == part)
+        self._sent, bucket.files = local, {}
+
+
+def _part(name: str) -> int:
+    """Returns when a file goes up: metrics and the like (0), checkpoints, their manifests, the run's manifest and summary."""
+    if name in (MANIFEST, "summary.json"):
+        return 3
+    return 0 if "/" not in name else 2 if name.endswith(f"/{MANIFEST}") else 1
+
+
+class _Bucket:
+    """The files below a URL, by name."""
+
+    def __init__(self, place: str | Path) -> None:
+        if not is_url(place):
+            raise InputError(f"{place}: not a URL; give one such as s3://bucket/runs/first")
+        self.url = full_name(place).rstrip("/")
+        with _one_line(self.url):
+            import fsspec
+
+            self._fs, self._root = fsspec.url_to_fs(self.url, use_listings_cache=False)
+            found = self._fs.find(self._root, detail=True)
+        names = {path.removeprefix(self._root).lstrip("/"): info for path, info in found.items()}
+        self.files: dict[str, Any] = {name: info for name, info in names.items() if ".." not in name.split("/")}
+
+    def read(self, name: str) -> bytes:
+        return self._fs.cat_file(f"{self._root}/{name}")
+
+    def upload(self, folder: Path, names: Iterable[str]) -> None:
+        self._each(lambda name: self._fs.put_file(str(folder / name), f"{self._root}/{name}"), names)
+
+    def remove(self, names: Iterable[str]) -> None:
+        self._each(lambda name: self._fs.rm_file(f"{self._root}/{name}"), names)
+
+    def fetch(self, is_wanted: Callable[[str], bool]) -> Path:
+        """Fetches the wanted files that are not on this machine as they are now, and returns their folder."""
+        unique = re.sub("[^A-Za-z0-9.]+", "-", self.url)[-80:] + hashlib.sha256(self.url.encode()).hexdigest()[:8]
+        place = Path(os.environ.get(CACHE) or Path.home() / ".cache/esnlm/cloud").absolute() / unique
+        folder, record = place / self._root.rpartition("/")[2], place / "fetched.json"
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            with FileLock(place / ".lock"):
+                before = parse_json(record.read_bytes()) if record.exists() else {}
+                tags = {name: [str(info.get(tag)) for tag in TAGS] for name, info in self.files.items()}
+                known = {
+                    name: tag for name, tag in before.items() if tags.get(name) == tag and (folder / name).is_file()
+                }
+                for name in before.keys() - known.keys():
+                    (folder / name).unlink(missing_ok=True)
+                if new := [name for name in tags if name not in known and is_wanted(name)]:
+                    size = sum(self.files[name]["size"] for name in new)
+                    say(f"fetching {self.url}: {len(new)} files, {size / 1e6:,.1f} MB")
+                    for name in new:
+                        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    self._each(lambda name: self._fs.get_file(f"{self._root}/{name}", str(folder / name)), new)
+                    write_json(record, known | {name: tags[name] for name in new})
+        return folder
+
+    def _each(self, work: Callable[[str], Any], names: Iterable[str]) -> None:
+        with _one_line(self.url), ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, names))
+
+
+@contextlib.contextmanager
+def _one_line(url: str | Path) -> Iterator[None]:
+    """Turns what fsspec and the services raise, which has no common class, into an InputError."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{url}: {error}: pip install 'esnlm[s3]', or 'esnlm[gcs]' for gs://") from None
+    except Exception as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise InputError(
+            f"{url}: {what}; check the address, the credentials (docs/cloud.md) and the network"
+        ) from error
