@@ -15,6 +15,7 @@ from esnlm.interchange import babylm_data, babylm_scoring
 from esnlm.interchange.babylm_data import AOA, FOLDERS, READING, Item, Reading
 from esnlm.interchange.revisions import remarks, revision_name, revision_names, words_of_checkpoints
 from esnlm.loaded_run import Run, Step, load
+from esnlm.provenance import provenance
 from esnlm.runs.atomic import require_folders_above, require_writable, write_files, writing
 from esnlm.runs.console import say, tell, working
 from esnlm.runs.directory import RunDirectory
@@ -22,7 +23,6 @@ from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.remote.copies import fetch_every_step
 from esnlm.runs.remote.results import uploads_results
 from esnlm.runs.screen import Screen
-from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm babylm"
 FORMAT_VERSION = 1

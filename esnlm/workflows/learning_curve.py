@@ -19,6 +19,7 @@ from esnlm.evaluation.minimal_pairs import Item
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
+from esnlm.provenance import provenance
 from esnlm.reporting import learning_curve
 from esnlm.runs import checkpoint
 from esnlm.runs.atomic import require_writable, write_file, writing
@@ -29,7 +30,6 @@ from esnlm.runs.manifest import file_sha256
 from esnlm.runs.remote.address import full_name, is_url
 from esnlm.runs.sealed_folder import MANIFEST
 from esnlm.training import batches
-from esnlm.workflows.provenance import provenance
 
 FORMAT = {"format": "esnlm learning curve", "format_version": 1}
 CLOSE = 0.01  # [ours] a checkpoint that has read at most this share more than another is at the same point of the curve

@@ -17,13 +17,13 @@ from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.minimal_pairs import Pair
 from esnlm.loaded_run import Run, Step, load
+from esnlm.provenance import provenance
 from esnlm.runs.atomic import abandoned, require_writable, write_files, writing
 from esnlm.runs.console import counted, warn, working
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.json_file import json_text, parse_json
 from esnlm.runs.remote.results import uploads_results
 from esnlm.runs.screen import Screen
-from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
 FORMAT_VERSION = 1

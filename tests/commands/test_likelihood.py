@@ -11,9 +11,9 @@ import pytest
 
 import esnlm
 from esnlm import commands, config_io
+from esnlm.commands.likelihood_table import measure_run
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.errors import InputError
-from esnlm.workflows.likelihood import measure_run
 from esnlm.workflows.train import train_run
 
 SMALL = """
