@@ -135,7 +135,7 @@ def test_without_the_training_store_there_is_no_bigram_model_and_a_line_says_so(
     assert capsys.readouterr().out.splitlines()[-1] == note + missing
 
     shutil.copytree(validation(moved), train_store)
-    other = f"{train_store}: not the training store that {moved} was begun with; its text has changed"
+    other = f"{train_store}: not the training store that {moved} was begun with"
     assert measure_run(moved, [validation(moved)])["notes"] == [note + other]
 
 
