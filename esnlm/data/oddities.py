@@ -45,8 +45,8 @@ class Oddities:
                 f" characters, and ends no document; {advice}"
             )
         if self.decomposed:
-            first, *others = self.decomposed
-            more = f" and {counted(len(others), 'more text')}" if others else ""
+            first, *rest = self.decomposed
+            more = f" and {counted(len(rest), 'more text')}" if rest else ""
             warn(
                 f"{first}{more}: not in Unicode's form NFC (an é is an e and a mark behind it), so that words have other tokens than"
                 " in NFC; write the text in NFC first"

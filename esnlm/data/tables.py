@@ -86,7 +86,7 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
         raise InputError(f"{name}: holds documents, and a table is read here; write it as .tsv or .csv")
     text, separator = read_text(path), "," if path and kind_of(path) == ".csv" else "\t"
     try:
-        found = _read_rows(text, separator, csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE)
+        found = _read_rows(text, separator, quotes)
     except csv.Error as error:
         raise InputError(
             f"{name}: not a table ({error}): a cell begins and ends with a quotation mark, or has none; {QUOTES}"
@@ -103,15 +103,19 @@ def read_table(path: Path | None, quotes: bool = True) -> Table:
             raise InputError(f"{name}:{line}: a cell goes over the end of its row: {QUOTES}")
     if not rows:
         raise InputError(f"{name}: no row below the names of its columns")
-    bare = [row for _, row in _read_rows(text, separator, csv.QUOTE_NONE)[1:]] if separator == "\t" and quotes else []
+    bare = [row for _, row in _read_rows(text, separator, quotes=False)[1:]] if separator == "\t" and quotes else []
     whole = len(bare) == len(rows) and all(len(row) == len(columns) for row in bare)
     return Table(name, columns, [row for _, row in rows], [line for line, _ in rows], bare if whole else [])
 
 
-def _read_rows(text: str, separator: str, quoting: int) -> list[tuple[int, list[str]]]:
+def _read_rows(text: str, separator: str, quotes: bool) -> list[tuple[int, list[str]]]:
     """Returns the line at which each row begins, and its cells."""
     csv.field_size_limit(LONGEST_CELL)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True, quoting=quoting)
+    lines = io.StringIO(text, newline="")
+    if quotes:
+        reader = csv.reader(lines, delimiter=separator, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
     found, line = [], 1
     for row in reader:
         if row:

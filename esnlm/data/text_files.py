@@ -231,7 +231,7 @@ def _decompressed(raw: BinaryIO, suffix: str) -> Any:
                 from backports import zstd  # `compression.zstd` of Python 3.14
             except ImportError:
                 try:
-                    from compression import zstd
+                    from compression import zstd  # type: ignore[no-redef]
                 except ImportError:
                     raise InputError("reading .zst needs backports.zstd: pip install 'esnlm[zstd]'") from None
             return zstd.ZstdFile(raw)
