@@ -28,7 +28,7 @@ from esnlm import config_io
 from esnlm.compute import backend, choose_compute, in_float32
 from esnlm.config import Experiment, TrainingConfig, flatten
 from esnlm.data.corpus import require_training_store
-from esnlm.data.encoded_text import encode_sentences
+from esnlm.data.encode import encode_sentences
 from esnlm.data.store import TokenStore, npy_header, open_store
 from esnlm.data.tokenizer import Tokenizer, load_tokenizer
 from esnlm.errors import InputError, require, whole_number

@@ -17,11 +17,11 @@ from esnlm import commands, config_io
 from esnlm.data.prepare import prepare
 from esnlm.data.store import open_store
 from esnlm.errors import InputError
+from esnlm.evaluate_run import evaluate_run
 from esnlm.evaluation import conventions, minimal_pairs, scoring
 from esnlm.io.atomic import write_file
 from esnlm.reporting import blimp_report
 from esnlm.runs.directory import RunDirectory
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 from tests import hostile
 

@@ -1,6 +1,6 @@
 """Scores minimal pairs (BLiMP) with a trained run.
 
-docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's files, sets of sentences, SyntaxGym's suites.
+docs/minimal_pairs.md describes what --data reads: JSON lines, tables, Zorro's files, and sets of sentences.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     join(options)
-    from esnlm.workflows.blimp import evaluate_run
+    from esnlm.evaluate_run import evaluate_run
 
     asked = {name: value for name, value in vars(options).items() if name not in PROCESS_OPTIONS}
     evaluate_run(**asked)

@@ -28,6 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.workflows.likelihood import measure_run
+    from esnlm.commands.likelihood_table import measure_run
 
     measure_run(**vars(options))

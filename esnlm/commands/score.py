@@ -4,11 +4,12 @@ With --tokens it makes a table of the surprisal of each word or token instead; d
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from esnlm.commands.base import SEVERAL, STEP, step
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.evaluation.conventions import CONVENTIONS
 
 HELP = "prints log-probabilities of sentences, or surprisals of words, under a trained run"
@@ -58,11 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overwrite", action="store_const", const=True, help="replace these files")
 
 
-# The options that --tokens alone takes: each is None where it is not given.
-ROWS = ["by", "unit", "punctuation", "whitespace", "eos"]  # what a row of the table is
-FILES = ["out", "format", "plot", "overwrite"]
-WORDS = ["word", "sentence", "language"]  # of a table with a row a word
-READ = ["column", "context", "document", "quotes"]
+# The options of --tokens alone: each is None if it is not given.
+ROWS = ("by", "unit", "punctuation", "whitespace", "eos")
+FILES = ("out", "format", "plot", "overwrite")
+INPUT = ("column", "word", "sentence", "language", "context", "document", "quotes")
+FLAGS = {"eos": "--no-eos", "quotes": "--no-quotes"}
 
 
 def _text_file(text: str) -> Path | None:
@@ -71,19 +72,23 @@ def _text_file(text: str) -> Path | None:
 
 
 def run(options: argparse.Namespace) -> None:
-    given = {name: value for name in ROWS + FILES + WORDS + READ if (value := getattr(options, name)) is not None}
     if options.tokens:
-        print(_tabulate(options, given) or "", end="")
+        from esnlm.commands.score_table import Input, Output, tabulate
+        from esnlm.evaluation.surprisal import Options
+
+        text = Input(file=options.input, **_given(options, INPUT))
+        rows = Options(scoring=options.scoring, **_given(options, ROWS))
+        print(tabulate(options.run, text, rows, Output(**_given(options, FILES)), options.step) or "", end="")
         return
-    flags = {"eos": "--no-eos", "quotes": "--no-quotes"}
-    names = [flags.get(name, f"--{name}") for name in given]
-    require(not given, f"{', '.join(names)}: for the table of surprisals, so give --tokens too")
+    if given := [FLAGS.get(name, f"--{name}") for name in _given(options, ROWS + FILES + INPUT)]:
+        raise InputError(f"{', '.join(given)}: for the table of surprisals, so give --tokens too")
     from esnlm.data.text_files import read_lines
     from esnlm.io.console import working
     from esnlm.loaded_run import load
 
     sentences = read_lines(options.input)
-    require(len(sentences) > 0, f"{options.input or 'standard input'}: empty: no sentence to score; give one a line")
+    if not sentences:
+        raise InputError(f"{options.input or 'standard input'}: empty: no sentence to score; give one a line")
     with working(f"loading {options.run}"):
         loaded = load(options.run, options.step)
     log_probs = loaded.log_probs(sentences, options.scoring, progress="brief")
@@ -91,26 +96,6 @@ def run(options: argparse.Namespace) -> None:
         print(f"{log_prob:.6f}\t{sentence}")
 
 
-def _tabulate(options: argparse.Namespace, given: dict[str, Any]) -> str | None:
-    """Returns the table that was asked for, or None where it went to a file.
-
-    Args:
-        options: the command's.
-        given: those of the table that were given.
-    """
-    from esnlm.evaluation.surprisal import Options
-    from esnlm.workflows.surprisal import tabulate
-    from esnlm.workflows.surprisal_files import TableFiles
-    from esnlm.workflows.word_surprisal import WordColumns, tabulate_words
-
-    def take(names: list[str]) -> dict[str, Any]:
-        return {name: given.pop(name) for name in names if name in given}
-
-    rows, files = Options(scoring=options.scoring, **take(ROWS)), TableFiles(**take(FILES))
-    if "word" not in given:
-        alone = [f"--{name}" for name in WORDS if name in given]
-        require(not alone, f"{', '.join(alone)}: for a table with a row a word, so give --word too")
-        return tabulate(options.run, options.input, rows, files, step=options.step, **given)
-    require("column" not in given, "--column has whole sentences and --word has words: give one of them")
-    columns = WordColumns(**take([*WORDS, "document", "quotes"]))
-    return tabulate_words(options.run, options.input, columns, rows, files, step=options.step, **given)
+def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the options of these names that were given."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}

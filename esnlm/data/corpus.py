@@ -56,15 +56,10 @@ def open_corpus(source: DataSource, seed: int, directory: RunDirectory, longest:
 
 
 def require_usable(train: TokenStore, validation: TokenStore | None, longest: int | None) -> Tokenizer:
-    """Returns the tokenizer of two stores.
+    """Returns the tokenizer of a training and a validation store.
 
-    Args:
-        train: the training store.
-        validation: that of validation.
-        longest: tokens that the model can read at most; None where any number will do.
-
-    Raises:
-        InputError: the two were made with different tokenizers, or a sentence is too long for the model.
+    Raises InputError if the two were made with different tokenizers, or a sentence is too long for a model that reads at most
+    `longest` tokens (None: any number).
     """
     for store in (train, validation):
         if longest is not None and store is not None and store.lengths.max() - 1 > longest:
@@ -79,10 +74,10 @@ def require_usable(train: TokenStore, validation: TokenStore | None, longest: in
 
 
 def _warn_of_validation(train: TokenStore, validation: TokenStore) -> None:
-    """Warns where a validation loss would be that of learnt sentences, or of a text that was split by another rule."""
+    """Warns if a validation loss would be that of learnt sentences, or of a text that was split by another rule."""
     if train.tokens_sha256 == validation.tokens_sha256:
         warn(
-            f"{validation.folder}: the sentences of the training store; its loss is no measure of what a model has learnt"
+            f"{validation.folder}: the sentences of the training store, so its loss does not measure what a model has learnt"
         )
         return
     # Behind a bracket stands how much of the input Punkt was trained on.
@@ -104,15 +99,9 @@ def fingerprints(corpus: Corpus) -> dict[str, str | None]:
 
 
 def require_training_store(store: TokenStore, directory: RunDirectory) -> None:
-    """Raises InputError where a store is not the training store that a run was begun with."""
-    try:
-        begun = parse_json(read_small(directory.data))["train"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None
-    if begun != store.tokens_sha256:
-        raise InputError(
-            f"{store.folder}: not the training store that {directory.path} was begun with; its text has changed"
-        )
+    """Raises InputError if a store is not the training store that a run was begun with."""
+    if _begun_with(directory)["train"] != store.tokens_sha256:
+        raise InputError(f"{store.folder}: not the training store that {directory.path} was begun with")
 
 
 def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
@@ -123,13 +112,21 @@ def unigram_counts(store: TokenStore, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _require_same(corpus: Corpus, directory: RunDirectory) -> None:
-    """Raises InputError where a store or the tokenizer is not the one that the run was begun with."""
-    begun, now = parse_json(read_small(directory.data)), fingerprints(corpus)
+    """Raises InputError if a store or the tokenizer is not the one that the run was begun with."""
+    begun, now = _begun_with(directory), fingerprints(corpus)
     for name, store in {"train": corpus.train, "tokenizer": corpus.train, "validation": corpus.validation}.items():
         if begun[name] != now[name]:
             what = "tokenizer" if name == "tokenizer" else f"{name} store"
-            where = store.folder if store else "no store"
             raise InputError(
-                f"{where}: not the {what} that {directory.path} was begun with (sha256 {begun[name]} there,"
-                f" {now[name]} now); give the same data, or another run directory with --run"
+                f"{store.folder if store else 'no store'}: not the {what} that {directory.path} was begun with (sha256"
+                f" {begun[name]} there, {now[name]} now); give the same data, or another run directory with --run"
             )
+
+
+def _begun_with(directory: RunDirectory) -> dict[str, str | None]:
+    """Returns the fingerprints of the data that a run was begun with."""
+    try:
+        begun = parse_json(read_small(directory.data))
+        return {name: begun[name] for name in ("train", "validation", "tokenizer")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{directory.data}: missing or damaged; restore it from a copy of the run") from None

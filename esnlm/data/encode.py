@@ -1,13 +1,19 @@
-"""A chunk of text becomes encoded sentences: lines, sentences, token ids, and their counts."""
+"""Text becomes encoded sentences: lines, sentences, token ids, and their counts."""
 
-from collections.abc import Callable
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import punkt_splitter
-from esnlm.data.text_files import split_lines
+from esnlm.data.store import StoreWriter, TokenStore
+from esnlm.data.text_files import holds_documents, read_chunks, require_plain, split_lines, warn_of_markup
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.errors import InputError
 
 if TYPE_CHECKING:  # NLTK is an extra
     from nltk.tokenize.punkt import PunktParameters
@@ -16,7 +22,7 @@ TOGETHER = 1000  # sentences that go to the tokenizer at once
 
 
 class Encoded(NamedTuple):
-    """Holds the sentences of a chunk, with the short ones that will be dropped. `tokens` has the other ones only."""
+    """The sentences of a chunk, with the short ones that will be dropped. `tokens` has the other ones only."""
 
     tokens: np.ndarray  # (sum of kept lengths,) uint32
     lengths: np.ndarray  # (sentences,) int64, counting BOS and EOS, before the cut
@@ -63,3 +69,67 @@ def chunk_encoder(
         return Encoded(np.concatenate(tokens), *(np.array(counts, np.int64) for counts in (lengths, words, sizes)))
 
     return encode
+
+
+def encode_file(file: Path, tokenizer: Tokenizer) -> TokenStore:
+    """Encodes a text file of one sentence a line, to be read once, as a token store that no folder holds.
+
+    White space at both ends of a line is no part of the sentence, and blank lines are none. Sentences are kept whole,
+    however short or long they are. `manifest["text_sha256"]` is of the bytes that were read: a pipe cannot be read again.
+
+    Raises:
+        InputError: the file cannot be read, is not UTF-8 text, or has no sentence.
+    """
+    encode = chunk_encoder(None, tokenizer, min_length=0, max_length=sys.maxsize)
+    oddities, read, chunks = Oddities(), hashlib.sha256(), []
+    for text in read_chunks(file, read.update):
+        if not chunks and not holds_documents(file):
+            require_plain(str(file), text)
+            warn_of_markup([file])
+        oddities.note(text, str(file))
+        chunks.append(encode(text))
+    if not any(len(chunk.lengths) for chunk in chunks):
+        raise InputError(f"{file}: empty, or nothing but white space: no sentence in it")
+    oddities.warn("leave it out if it is not text")
+    store = _store(file, tokenizer, Encoded(*map(np.concatenate, zip(*chunks, strict=True))))
+    store.manifest["text_sha256"] = read.hexdigest()
+    return store
+
+
+def encode_sentences(sentences: Sequence[str], tokenizer: Tokenizer) -> TokenStore:
+    """Encodes sentences as they are, as a token store that no folder holds. Raises InputError if there are none."""
+    return _store(Path("sentences"), tokenizer, _encode_list(sentences, tokenizer))
+
+
+def write_sentences(
+    folder: Path,
+    sentences: Sequence[str],
+    tokenizer: Tokenizer,
+    *,
+    overwrite: bool = False,
+    rule: str = "sentences that were given in Python",
+) -> TokenStore:
+    """Writes a token store of sentences as they are.
+
+    Raises:
+        InputError: there is no sentence, or something is there that is not to be lost.
+    """
+    with StoreWriter(folder, tokenizer, overwrite=overwrite) as writer:
+        writer.append(*_encode_list(sentences, tokenizer))
+        return writer.finish(sentence_rule=rule)
+
+
+def _encode_list(sentences: Sequence[str], tokenizer: Tokenizer) -> Encoded:
+    if not len(sentences):
+        raise InputError("no sentence to measure: give at least one")
+    ids = tokenizer.encode_batch(sentences)
+    tokens = np.array([i for each in ids for i in (tokenizer.bos, *each, tokenizer.eos)], np.uint32)
+    words = [len(sentence.split()) for sentence in sentences]
+    sizes = [len(tokenizer.decode_bytes(each)) for each in ids]
+    return Encoded(tokens, np.array([len(each) + 2 for each in ids]), np.array(words), np.array(sizes))
+
+
+def _store(name: Path, tokenizer: Tokenizer, encoded: Encoded) -> TokenStore:
+    described = {"name": tokenizer.name, "vocab_size": tokenizer.vocab_size, "sha256": tokenizer.sha256}
+    offsets = np.append(0, np.cumsum(encoded.lengths))
+    return TokenStore(name, {"tokenizer": described}, encoded.tokens, offsets, encoded.words, encoded.bytes)

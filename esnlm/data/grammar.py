@@ -20,83 +20,74 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
-from esnlm.errors import InputError
-
 Rules = dict[str, list[tuple[float, list[str]]]]
 """Nonterminal -> alternatives, each its probability and its symbols. A symbol that is no key is a word."""
 
+Forms = tuple[str, ...]  # of a noun (singular, plural), or of a verb (singular, plural, past)
+
 NUMBERS = ("sg", "pl")
-FUNCTION_WORDS = ("no", "that", "who", "has", "have", "ever", "already", "himself", "herself", "itself", "themselves")
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Holds the words of each class, all equally likely. Nouns are (singular, plural), verbs (singular, plural, past).
+    """The words of each class, all equally likely. No word is in two classes: the grammar would be ambiguous.
 
-    The past is the participle too. All transitive verbs need their object, or a gap in its place. A word in two classes
-    would make the grammar ambiguous and is refused.
+    The past is the participle too. All transitive verbs need their object, or a gap in its place.
     """
 
-    masculine: tuple[tuple[str, str], ...]
-    feminine: tuple[tuple[str, str], ...]
-    neuter: tuple[tuple[str, str], ...]
-    intransitive: tuple[tuple[str, str, str], ...]
-    transitive: tuple[tuple[str, str, str], ...]
-    reporting: tuple[tuple[str, str, str], ...]
+    masculine: tuple[Forms, ...]
+    feminine: tuple[Forms, ...]
+    neuter: tuple[Forms, ...]
+    intransitive: tuple[Forms, ...]
+    transitive: tuple[Forms, ...]
+    reporting: tuple[Forms, ...]
     preposition: tuple[str, ...]
     adverb: tuple[str, ...]
     determiner: tuple[str, ...]
 
-    def nouns_by_reflexive(self) -> dict[str, tuple[tuple[str, str], ...]]:
+    def nouns_by_reflexive(self) -> dict[str, tuple[Forms, ...]]:
         """Returns {singular reflexive: the nouns that bind it} and leaves out a gender without nouns."""
         genders = {"himself": self.masculine, "herself": self.feminine, "itself": self.neuter}
         return {reflexive: nouns for reflexive, nouns in genders.items() if nouns}
 
 
+def _forms(text: str) -> tuple[tuple[str, ...], ...]:
+    """Returns the forms of the words of a text: those of one word stand between slashes."""
+    return tuple(tuple(word.split("/")) for word in text.split())
+
+
 ENGLISH = Lexicon(
-    masculine=(
-        ("man", "men"), ("boy", "boys"), ("king", "kings"), ("prince", "princes"), ("actor", "actors"),
-        ("waiter", "waiters"), ("father", "fathers"), ("brother", "brothers"), ("uncle", "uncles"), ("monk", "monks"),
+    masculine=_forms(
+        "man/men boy/boys king/kings prince/princes actor/actors waiter/waiters father/fathers brother/brothers uncle/uncles"
+        " monk/monks"
     ),
-    feminine=(
-        ("woman", "women"), ("girl", "girls"), ("queen", "queens"), ("princess", "princesses"),
-        ("actress", "actresses"), ("waitress", "waitresses"), ("mother", "mothers"), ("sister", "sisters"),
-        ("aunt", "aunts"), ("nun", "nuns"),
+    feminine=_forms(
+        "woman/women girl/girls queen/queens princess/princesses actress/actresses waitress/waitresses mother/mothers"
+        " sister/sisters aunt/aunts nun/nuns"
     ),
-    neuter=(
-        ("dog", "dogs"), ("cat", "cats"), ("horse", "horses"), ("goat", "goats"), ("pig", "pigs"), ("duck", "ducks"),
-        ("bear", "bears"), ("mouse", "mice"),
+    neuter=_forms("dog/dogs cat/cats horse/horses goat/goats pig/pigs duck/ducks bear/bears mouse/mice"),
+    intransitive=_forms(
+        "sleeps/sleep/slept smiles/smile/smiled waits/wait/waited sneezes/sneeze/sneezed jumps/jump/jumped laughs/laugh/laughed"
+        " stumbles/stumble/stumbled dances/dance/danced yawns/yawn/yawned cries/cry/cried"
     ),
-    intransitive=(
-        ("sleeps", "sleep", "slept"), ("smiles", "smile", "smiled"), ("waits", "wait", "waited"),
-        ("sneezes", "sneeze", "sneezed"), ("jumps", "jump", "jumped"), ("laughs", "laugh", "laughed"),
-        ("stumbles", "stumble", "stumbled"), ("dances", "dance", "danced"), ("yawns", "yawn", "yawned"),
-        ("cries", "cry", "cried"),
+    transitive=_forms(
+        "likes/like/liked admires/admire/admired praises/praise/praised blames/blame/blamed trusts/trust/trusted"
+        " scares/scare/scared amuses/amuse/amused pities/pity/pitied thanks/thank/thanked hugs/hug/hugged"
     ),
-    transitive=(
-        ("likes", "like", "liked"), ("admires", "admire", "admired"), ("praises", "praise", "praised"),
-        ("blames", "blame", "blamed"), ("trusts", "trust", "trusted"), ("scares", "scare", "scared"),
-        ("amuses", "amuse", "amused"), ("pities", "pity", "pitied"), ("thanks", "thank", "thanked"),
-        ("hugs", "hug", "hugged"),
-    ),
-    reporting=(
-        ("knows", "know", "knew"), ("remembers", "remember", "remembered"), ("forgets", "forget", "forgot"),
-        ("reveals", "reveal", "revealed"), ("discovers", "discover", "discovered"),
+    reporting=_forms(
+        "knows/know/knew remembers/remember/remembered forgets/forget/forgot reveals/reveal/revealed"
+        " discovers/discover/discovered"
     ),
     preposition=("near", "behind", "beside", "opposite", "around"),
     adverb=("often", "sometimes", "always", "usually"),
     determiner=("the", "my", "our"),
-)  # fmt: skip
+)
 
 
 @cache
 def rules(lexicon: Lexicon = ENGLISH) -> Rules:
-    """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a nonterminal's name.
-
-    Raises InputError where a word stands in two classes.
-    """
+    """Returns the grammar, which starts at `S`. Number, gender and determiner are part of a nonterminal's name."""
     table: Rules = {}
-    class_of = dict.fromkeys(FUNCTION_WORDS, "function words")
 
     def rule(left: str, *alternatives: tuple[float, str]) -> None:
         total = math.fsum(weight for weight, _ in alternatives)
@@ -105,26 +96,19 @@ def rules(lexicon: Lexicon = ENGLISH) -> Rules:
     def any_of(left: str, alternatives: Iterable[str]) -> None:
         rule(left, *((1, right) for right in alternatives))
 
-    def word_class(left: str, members: tuple[str, ...]) -> None:
-        for word in members:
-            if word in class_of:
-                raise InputError(f"lexicon: {word!r} is in {class_of[word]} and in {left}: keep it in one of them")
-            class_of[word] = left
-        any_of(left, members)
-
     nouns = lexicon.nouns_by_reflexive()
     agreements = [(number, gender) for number in NUMBERS for gender in nouns]
     number_and_tense = [(number, form) for number in NUMBERS for form in (number, "past")]
 
-    word_class("Prep", lexicon.preposition)
-    word_class("Adv", lexicon.adverb)
-    word_class("Det", lexicon.determiner)
+    any_of("Prep", lexicon.preposition)
+    any_of("Adv", lexicon.adverb)
+    any_of("Det", lexicon.determiner)
     for verb, verbs in (("Vi", lexicon.intransitive), ("Vt", lexicon.transitive), ("Vr", lexicon.reporting)):
         for form, members in zip(("sg", "pl", "past"), zip(*verbs, strict=True), strict=True):
-            word_class(f"{verb}-{form}", members)
+            any_of(f"{verb}-{form}", members)
     for gender, pairs in nouns.items():
         for number, members in zip(NUMBERS, zip(*pairs, strict=True), strict=True):
-            word_class(f"N-{number}-{gender}", members)
+            any_of(f"N-{number}-{gender}", members)
 
     # Noun phrases below the main subject are plain; an embedded subject (Inner) may carry a prepositional phrase.
     rule("Det-or-no", (0.8, "Det"), (0.2, "no"))

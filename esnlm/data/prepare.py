@@ -8,8 +8,7 @@ import hashlib
 import math
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
 from itertools import accumulate
@@ -21,19 +20,17 @@ import numpy as np
 from esnlm.allocator import give_back_freed_memory
 from esnlm.data.encode import Encoded
 from esnlm.data.inputs import TextInput, describe_names, find_inputs
-from esnlm.data.markers import DECOMPOSED, OF_FILES, OF_PREPARATION, count_markers, describe_markers, is_decomposed
+from esnlm.data.oddities import Oddities
 from esnlm.data.sentences import load_punkt, train_punkt
 from esnlm.data.store import StoreWriter, TokenStore, refuse_target
 from esnlm.data.text_files import FIELD, split_lines
-from esnlm.data.tokenizer import Tokenizer, load_tokenizer, require_enough_text, train_bpe
-from esnlm.data.workers import encoding_processes
+from esnlm.data.tokenizer import Tokenizer, load_tokenizer, train_bpe
+from esnlm.data.workers import encode_in_order
 from esnlm.errors import InputError
-from esnlm.io.console import Progress, counted, say, warn, working
+from esnlm.io.console import Progress, say, warn, working
 
 PUNKT_SAMPLE = 2 << 20  # bytes to train Punkt on, some 350,000 words: more took longer and split no better
-# A share that is warned of: of tokens left out where sentences are cut, as of text that was not split into sentences, and of words
-# beyond --max-words.
-MUCH = 0.1
+MUCH = 0.1  # a share that is warned of: of tokens that a cut leaves out, or of words beyond --max-words
 WORTH_A_WORKER = 8 << 20  # bytes that are prepared in the time a worker needs to start
 
 
@@ -75,104 +72,84 @@ def prepare(
         field: the field of a record that holds the text, in JSON lines, Parquet and datasets.
         workers: processes; by default one a core, fewer for little text. Nothing in the store depends on it.
         overwrite: replace an existing token store.
-        progress: tell on stderr how far it is and what came of it.
+        progress: show on stderr how far it is and what came of it.
 
     Raises InputError for bad input and settings; there is no store then, or the former one.
     """
     began = time.monotonic()
-    tell = say if progress else lambda line: None
     _check_settings(sentences, min_length, max_length, max_words, workers)
     for name, value in (("language", language), ("punkt_data", punkt_data)):
         if value is not None and sentences == "line":
             raise InputError(f"{name} is {str(value)!r}: it is of Punkt, and sentences 'line' has none; leave one out")
     refuse_target(Path(out), overwrite)
     sources = find_inputs(inputs, field)
+    for source in sources:
+        if source.has_documents and sentences == "file":
+            raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
     if field != FIELD and not any(source.has_documents for source in sources):
-        raise InputError(
-            f"field is {field!r}: no input has records; it is for JSON lines, Parquet and hf:NAME; leave it out"
-        )
-    if sentences == "file":
-        _require_plain_text(sources)
+        raise InputError(f"field is {field!r}: no input has records (JSON lines, Parquet, hf:NAME); leave it out")
     size = sum(source.size for source in sources)
+    bar, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
+    digests, oddities = [hashlib.sha256() for _ in sources], Oddities()
+
+    def read() -> Iterator[tuple[int, str]]:
+        """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest."""
+        for i, source in enumerate(sources):
+
+            def seen(block: bytes, digest: Any = digests[i]) -> None:
+                nonlocal done
+                digest.update(block)
+                done += len(block)
+                if progress:
+                    bar.show(done, f"{_megabytes(done)} of {_megabytes(size)}", final=done >= size)
+
+            for text in source.chunks(seen):
+                if words_left[i] > 0:
+                    oddities.note(text, source.name)
+                    yield i, text
+
     workers = workers or min(_cores(), math.ceil(size / WORTH_A_WORKER))
-    digests = [hashlib.sha256() for _ in sources]
-    markers: Counter[str] = Counter()
-    decomposed: set[int] = set()  # the numbers of the sources that are not in NFC
     dropped = cut = left_out = 0
-    used = ["tiktoken"] + ["nltk"] * (sentences != "line")
-    used += ["tokenizers"] * str(tokenizer).startswith("train:")
-    with encoding_processes(workers, punkt=sentences != "line") as encode_in_order:
-        with working("reading the text for the first time") if progress else nullcontext():
-            share, words_left = _shares(sources, max_words)
-            empty_shares = sum(left <= 0 for left in words_left)
-            vocabulary = _tokenizer(tokenizer, sources, share, tell)
-            alarm = warn if progress else lambda line: None
-            parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, alarm)
-        with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
-            chunks = _read(sources, words_left, digests, markers, decomposed, _show_progress(size, progress))
-            for i, encoded in encode_in_order(
-                chunks, parameters, vocabulary, min_length, max_length, sentences == "file"
-            ):
-                give_back_freed_memory()  # it takes a millisecond, and the heap would grow with the corpus
-                if words_left[i] <= 0:
-                    continue  # the share of this source is full, and the chunk was on its way already
-                encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
-                kept = encoded.lengths >= min_length
-                lengths = np.minimum(encoded.lengths[kept], max_length)
-                writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
-                dropped += int(np.sum(~kept))
-                cut += int(np.sum(encoded.lengths > max_length))
-                left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
-            store = writer.finish(
-                dropped_short=dropped,
-                cut_long=cut,
-                filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
-                sentence_rule=rule,
-                sources=[
-                    {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
-                    for source, digest in zip(sources, digests, strict=True)
-                ],
-                versions={name: version(name) for name in used},
-            )
+    with working("reading the text for the first time") if progress else nullcontext():
+        share, words_left = _shares(sources, max_words)
+        empty_shares = sum(left <= 0 for left in words_left)
+        vocabulary = _tokenizer(tokenizer, sources, share, progress)
+        parameters, rule = _sentence_rule(sentences, language or "english", punkt_data, sources, share, progress)
+    with StoreWriter(out, vocabulary, overwrite=overwrite) as writer:
+        encoder = parameters, vocabulary, min_length, max_length, sentences == "file"
+        for i, encoded in encode_in_order(read(), workers, *encoder):
+            give_back_freed_memory()  # it takes a millisecond, and the heap would grow with the corpus
+            if words_left[i] <= 0:
+                continue  # the share of this source is full, and the chunk was on its way already
+            encoded, words_left[i] = _take_words(encoded, words_left[i], min_length)
+            kept = encoded.lengths >= min_length
+            lengths = np.minimum(encoded.lengths[kept], max_length)
+            writer.append(encoded.tokens[: lengths.sum()], lengths, encoded.words[kept], encoded.bytes[kept])
+            dropped += int(np.sum(~kept))
+            cut += int(np.sum(encoded.lengths > max_length))
+            left_out += int(np.sum(np.maximum(encoded.lengths - max_length, 0)))
+        used = {"tiktoken": True, "nltk": sentences != "line", "tokenizers": str(tokenizer).startswith("train:")}
+        store = writer.finish(
+            dropped_short=dropped,
+            cut_long=cut,
+            filters={"min_length": min_length, "max_length": max_length, "max_words": max_words},
+            sentence_rule=rule,
+            sources=[
+                {"name": source.name, "bytes": source.size, "sha256": digest.hexdigest()}
+                for source, digest in zip(sources, digests, strict=True)
+            ],
+            versions={name: version(name) for name, is_used in used.items() if is_used},
+        )
     if progress:
-        _summarize(store, sources, left_out, size, time.monotonic() - began)
+        _summarize(store, [source.name for source in sources], left_out, size, time.monotonic() - began)
     if empty_shares:
         warn(
             f"{store.folder}: {empty_shares:,} of {len(sources):,} files gave nothing, because their share of --max-words {max_words:,} is"
             " below a word; join short files, or leave some out"
         )
-    if (line := describe_markers(markers, OF_FILES if sentences == "file" else OF_PREPARATION)) is not None:
-        warn(f"{store.folder}: {line}")
-    if decomposed:
-        others = f" and {counted(len(decomposed) - 1, 'more input')}" * (len(decomposed) > 1)
-        warn(f"{store.folder}: {sources[min(decomposed)].name}{others}: {DECOMPOSED}")
+    place = "put each document into a file of its own" if sentences == "file" else "put an empty line in its place"
+    oddities.warn(f"if it ends a document, {place}")
     return store
-
-
-def _read(
-    sources: Sequence[TextInput],
-    words_left: Sequence[float],
-    digests: Sequence[Any],
-    markers: Counter[str],
-    decomposed: set[int],
-    advance: Callable[[int], None],
-) -> Iterator[tuple[int, str]]:
-    """Yields the chunks of each source i as long as words of it are wanted. All of it goes into its digest.
-
-    Counts the markers of the chunks, and adds to `decomposed` each i of which a chunk is not in Unicode's form NFC.
-    """
-    for i, source in enumerate(sources):
-
-        def seen(block: bytes, digest: Any = digests[i]) -> None:
-            digest.update(block)
-            advance(len(block))
-
-        for text in source.chunks(seen):
-            if words_left[i] > 0:
-                markers.update(count_markers(text))
-                if is_decomposed(text):
-                    decomposed.add(i)
-                yield i, text
 
 
 def _take_words(encoded: Encoded, left: float, min_length: int) -> tuple[Encoded, float]:
@@ -195,13 +172,6 @@ def _check_settings(
         raise InputError(f"max_words {max_words}: give at least 1")
     if workers is not None and workers < 1:
         raise InputError(f"workers {workers}: give at least 1")
-
-
-def _require_plain_text(sources: Sequence[TextInput]) -> None:
-    """Raises InputError for an input of documents: of a text without regard to lines, their ends would not be seen."""
-    for source in sources:
-        if source.has_documents:
-            raise InputError(f"{source.name}: holds documents, and sentences 'file' is for plain text; give 'punkt'")
 
 
 def _shares(sources: Sequence[TextInput], max_words: int | None) -> tuple[float, list[float]]:
@@ -234,15 +204,15 @@ def _first_lines(sources: Iterable[TextInput], share: float) -> Iterator[str]:
     return (line for text in _first_share(sources, share) for line in split_lines(text))
 
 
-def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float, tell: Callable[[str], None]) -> Tokenizer:
+def _tokenizer(spec: str | Path, sources: Sequence[TextInput], share: float, progress: bool) -> Tokenizer:
     if not str(spec).startswith("train:"):
         return load_tokenizer(spec)
     try:
         vocab_size = int(str(spec).removeprefix("train:"))
     except ValueError:
         raise InputError(f"tokenizer {spec!r}: give the number of ids to train, as in train:8192") from None
-    require_enough_text(_first_lines(sources, share), vocab_size)
-    tell(f"training a vocabulary of {vocab_size:,} ids on this input")
+    if progress:
+        say(f"training a vocabulary of {vocab_size:,} ids on this input")
     return train_bpe(_first_lines(sources, share), vocab_size)
 
 
@@ -252,7 +222,7 @@ def _sentence_rule(
     punkt_data: str | Path | None,
     sources: Sequence[TextInput],
     share: float,
-    tell: Callable[[str], None],
+    progress: bool,
 ) -> tuple[Any, str]:
     """Returns Punkt's parameters (None: a line is a sentence), and the rule in words."""
     if sentences == "line":
@@ -266,10 +236,11 @@ def _sentence_rule(
     if size > PUNKT_SAMPLE:
         rule += f" ({_megabytes(PUNKT_SAMPLE)} of it)"
         share *= PUNKT_SAMPLE / size
-    tell(
-        f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}; other machines may split"
-        " the text at other places"
-    )
+    if progress:
+        warn(
+            f"no pretrained Punkt data for {language} found (nltk.download('punkt_tab') gets it): {rule}; other machines may"
+            " split the text at other places"
+        )
     return train_punkt(_first_share(sources, share)), rule + across
 
 
@@ -277,38 +248,23 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _show_progress(size: int, wanted: bool) -> Callable[[int], None]:
-    """Returns a function that is told of bytes done, and shows how far that is."""
-    if not wanted:
-        return lambda count: None
-    progress, done = Progress(size, brief=True, spell_speed=lambda speed: f"{_megabytes(speed)}/s"), 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        progress.show(done, f"{_megabytes(done)} of {_megabytes(size)}", final=done >= size)
-
-    return advance
-
-
-def _summarize(store: TokenStore, sources: Sequence[TextInput], left_out: int, size: int, seconds: float) -> None:
-    """Tells what came of it. `left_out` are the tokens that were beyond the end of the sentences that were cut."""
-    manifest, counts = store.manifest, store.manifest["counts"]
-    filters = manifest["filters"]
-    say(f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS")
-    say(f"  input      {describe_names([source.name for source in sources])}")
-    say(f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}")
-    say(f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens")
+def _summarize(store: TokenStore, names: list[str], left_out: int, size: int, seconds: float) -> None:
+    """Prints the result. `left_out` are the tokens beyond the end of the sentences that were cut."""
+    manifest, counts, filters = store.manifest, store.manifest["counts"], store.manifest["filters"]
     share = left_out / (counts["tokens"] + left_out)
+    beyond = f": {left_out:,} tokens left out, {100 * share:.1f} % of all" if left_out else ""
     say(
-        f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens"
-        + f": {left_out:,} tokens left out, {100 * share:.1f} % of all" * (left_out > 0)
+        f"{store.folder}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens with BOS and EOS\n"
+        f"  input      {describe_names(names)}\n"
+        f"  text       {counts['words']:,} words, {_megabytes(counts['bytes'])}\n"
+        f"  dropped    {manifest['dropped_short']:,} sentences of fewer than {filters['min_length']} tokens\n"
+        f"  cut        {manifest['cut_long']:,} sentences to {filters['max_length']} tokens{beyond}\n"
+        f"  sentences  {manifest['sentence_rule']}\n"
+        f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids\n"
+        f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s"
     )
-    say(f"  sentences  {manifest['sentence_rule']}")
-    say(f"  tokenizer  {manifest['tokenizer']['name']}, {manifest['tokenizer']['vocab_size']:,} ids")
-    say(f"  time       {seconds:.1f} s for {_megabytes(size)}: {_megabytes(size / seconds)}/s")
     asked = filters["max_words"]
-    if asked is not None and len(sources) > 1 and counts["words"] > (1 + MUCH) * asked:
+    if asked is not None and len(names) > 1 and counts["words"] > (1 + MUCH) * asked:
         warn(
             f"{store.folder}: {counts['words']:,} words were kept, and --max-words asked for {asked:,}: each file with a share gives"
             " at least a sentence; join short files"

@@ -16,9 +16,21 @@ if TYPE_CHECKING:  # NLTK is an extra and takes a second to import
     from nltk.tokenize.punkt import PunktParameters
 
 LANGUAGES = (  # of NLTK's data package punkt_tab
-    "czech", "danish", "dutch", "english", "estonian", "finnish", "french", "german", "greek", "italian", "malayalam",
-    "norwegian", "polish", "portuguese", "russian", "slovene", "spanish", "swedish", "turkish",
-)  # fmt: skip
+    *(
+        "czech",
+        "danish",
+        "dutch",
+        "english",
+        "estonian",
+        "finnish",
+        "french",
+        "german",
+        "greek",
+        "italian",
+        "malayalam",
+    ),
+    *("norwegian", "polish", "portuguese", "russian", "slovene", "spanish", "swedish", "turkish"),
+)
 
 REMEMBERED = 1 << 16  # contexts, and words
 LONGEST_REMEMBERED = 64  # characters, so that text without spaces cannot fill the memory
@@ -30,27 +42,21 @@ def load_punkt(language: str, folder: Path | None = None) -> "PunktParameters | 
     They are looked for in `folder`, which holds `punkt_tab/LANGUAGE`, `LANGUAGE` or `tokenizers/punkt_tab/LANGUAGE`; without a
     `folder`, in NLTK's own layout in every folder of `nltk.data.path`.
 
-    Raises InputError if `folder` has none, if the language is neither found nor one of NLTK's, or if a file of the
-    parameters is missing or damaged.
+    Raises InputError if `folder` has none, if the language is neither found nor one of NLTK's, or if a file is damaged.
     """
     _nltk_punkt()
     import nltk.data
 
-    if not language or not all(character.isalnum() or character in "-_" for character in language):
-        raise InputError(f"language {language!r} is no name of a Punkt language; known: {', '.join(LANGUAGES)}")
     layouts = ("tokenizers/punkt_tab", "punkt_tab", ".") if folder else ("tokenizers/punkt_tab",)
     for root in [folder] if folder else nltk.data.path:
         for layout in layouts:
             place = Path(root, layout, language)
-            if place.is_dir():
+            if (place / "abbrev_types.txt").is_file():
                 return _read_punkt(place)
-    if folder:
+    if folder or language not in LANGUAGES:
         raise InputError(
-            f"{folder}: no Punkt data for language {language!r}: neither {language} nor punkt_tab/{language} nor "
-            f"tokenizers/punkt_tab/{language} is in it; name another folder or language"
+            f"{folder or 'nltk.data.path'}: no Punkt data for language {language!r}; known to NLTK: {', '.join(LANGUAGES)}"
         )
-    if language not in LANGUAGES:
-        raise InputError(f"language {language!r}: no Punkt data of that name is found; known: {', '.join(LANGUAGES)}")
     return None
 
 
@@ -147,19 +153,16 @@ def _read_punkt(folder: Path) -> "PunktParameters":
     # Not by nltk's load_punkt_params: from 3.10 that refuses folders outside nltk.data.path.
     from nltk.tabdata import PunktDecoder
 
-    def read(name: str, decode: Callable) -> Any:
-        path = folder / name
-        try:
-            with open(path, encoding="utf-8") as file:
-                return decode(file)
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}; a Punkt language needs it: install punkt_tab again") from None
-        except (ValueError, IndexError):
-            raise InputError(f"{path}: damaged; install punkt_tab again") from None
-
     decoder, parameters = PunktDecoder(), _nltk_punkt().PunktParameters()
-    parameters.abbrev_types = read("abbrev_types.txt", decoder.txt2set)
-    parameters.sent_starters = read("sent_starters.txt", decoder.txt2set)
-    parameters.collocations = set(read("collocations.tab", decoder.tab2tups))
-    parameters.ortho_context = read("ortho_context.tab", decoder.tab2intdict)
+    try:
+        for name, decode in (
+            ("abbrev_types.txt", decoder.txt2set),
+            ("sent_starters.txt", decoder.txt2set),
+            ("collocations.tab", lambda file: set(decoder.tab2tups(file))),
+            ("ortho_context.tab", decoder.tab2intdict),
+        ):
+            with open(folder / name, encoding="utf-8") as file:
+                setattr(parameters, name.partition(".")[0], decode(file))
+    except (OSError, ValueError, IndexError) as error:
+        raise InputError(f"{folder / name}: missing or damaged ({error}); install punkt_tab again") from None
     return parameters

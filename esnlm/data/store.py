@@ -12,15 +12,14 @@ manifest.json   counts, tokenizer, what the maker of the store has to say, and t
 
 import contextlib
 import hashlib
+import io
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,12 +32,9 @@ from esnlm.io.remote import is_url, store_copy
 from esnlm.io.sealed_folder import file_sha256
 
 FORMAT = {"format": "esnlm token store", "version": 1}
-MOST_SENTENCES = 1 << 29  # half a billion: their order in an epoch takes 4 GB
-# Bytes of a file in a row that take no room on the disk, and are read as zeros. Nothing that a StoreWriter writes has
-# any. A copy may have some, where the same byte stands there for long.
-LONGEST_HOLE = 1 << 20
 ARRAYS = {"offsets.npy": "<i8", "words.npy": "<u4", "bytes.npy": "<u4"}
 NAMES = {"manifest.json", "tokens.bin", *ARRAYS, "tokenizer"}  # of all that a store holds
+AGAIN = "prepare the store again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +75,7 @@ class TokenStore:
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         self.require_tokenizer(tokenizer)
         if tokenizer.name != self.manifest["tokenizer"]["name"]:
-            raise InputError(
-                f"{self.folder / 'tokenizer' / 'tokenizer.json'}: changed since it was made; prepare the store again"
-            )
+            raise InputError(f"{self.folder / 'tokenizer' / 'tokenizer.json'}: changed since it was made; {AGAIN}")
         return tokenizer
 
     def require_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -102,38 +96,26 @@ def open_store(folder: str | Path, verify: bool = True) -> TokenStore:
     """
     folder = store_copy(folder) if is_url(folder) else Path(folder)
     manifest = _read_manifest(folder / "manifest.json", verify)
-    counts = manifest["counts"]
-    _require_few(folder, counts["sentences"])
+    sentences = manifest["counts"]["sentences"]
     dtype = _token_dtype(manifest["tokenizer"]["vocab_size"])
-    sizes = {"tokens.bin": counts["tokens"] * dtype.itemsize}
-    heads = {name: npy_header(kind, counts["sentences"] + (name == "offsets.npy")) for name, kind in ARRAYS.items()}
-    lengths = {name: counts["sentences"] + (name == "offsets.npy") for name in ARRAYS}
-    sizes |= {name: len(heads[name]) + lengths[name] * np.dtype(kind).itemsize for name, kind in ARRAYS.items()}
-
+    lengths = {name: sentences + (name == "offsets.npy") for name in ARRAYS}
+    sizes = {"tokens.bin": manifest["counts"]["tokens"] * dtype.itemsize}
+    sizes |= {
+        name: len(npy_header(kind, lengths[name])) + lengths[name] * int(kind[2]) for name, kind in ARRAYS.items()
+    }
     for name, size in sizes.items():
         path = folder / name
         if not path.is_file():
             raise InputError(f"{path}: missing; the store is not whole: prepare it again")
         if path.stat().st_size != size:
-            raise InputError(f"{path}: {path.stat().st_size} bytes where {size} belong; prepare the store again")
-        if verify and (hole := _longest_hole(path)) > LONGEST_HOLE:
-            line = f"has {hole:,} bytes in a row that were never written, and at most {LONGEST_HOLE:,} are read"
-            raise InputError(f"{path}: {line}; prepare the store again")
-    for name in sizes if verify else ():
-        if file_sha256(folder / name) != manifest["sha256"][name]:
-            line = "changed since it was made (its sha256 differs); prepare the store again"
-            raise InputError(f"{folder / name}: {line}")
-
-    for name, head in heads.items():  # the only head that this file can have, so nothing in it is interpreted
-        with open(folder / name, "rb") as file:
-            if file.read(len(head)) != head:
-                raise InputError(
-                    f"{folder}: damaged: {name} is not the array that belongs there; prepare the store again"
-                )
+            raise InputError(f"{path}: {path.stat().st_size} bytes where {size} belong; {AGAIN}")
+        if verify and file_sha256(path) != manifest["sha256"][name]:
+            raise InputError(f"{path}: changed since it was made (its sha256 differs); {AGAIN}")
     tokens = np.memmap(folder / "tokens.bin", dtype, mode="r")
-    arrays = [np.memmap(folder / name, kind, "r", len(heads[name]), (lengths[name],)) for name, kind in ARRAYS.items()]
-    if verify:
-        _check_contents(folder, tokens, arrays[0], manifest["tokenizer"]["vocab_size"])
+    try:
+        arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in ARRAYS]
+    except ValueError as error:
+        raise InputError(f"{folder}: damaged ({error}); {AGAIN}") from None
     return TokenStore(folder, manifest, tokens, *arrays)
 
 
@@ -144,8 +126,7 @@ class StoreWriter:
             writer.append(tokens, lengths, words, bytes)      # any number of times
             store = writer.finish(sources=...)
 
-    Everything is written to a hidden folder (io/atomic.py), which takes the name `folder` in `finish` and is removed if
-    that is not reached.
+    Everything is written to a hidden folder, which takes the name `folder` in `finish` and is removed if that is not reached.
 
     Raises InputError if `folder` is not empty, unless `overwrite` is given and it holds a token store.
     """
@@ -153,32 +134,19 @@ class StoreWriter:
     def __init__(self, folder: str | Path, tokenizer: Tokenizer, *, overwrite: bool = False) -> None:
         self.folder, self.tokenizer, self.overwrite = Path(folder), tokenizer, overwrite
         refuse_target(self.folder, overwrite)
-        try:
+        self._dtype, self._tokens = _token_dtype(tokenizer.vocab_size), 0
+        self._parts: dict[str, list[np.ndarray]] = {name: [np.zeros(0, kind)] for name, kind in ARRAYS.items()}
+        self._parts["offsets.npy"] = [np.zeros(1, "<i8")]
+        with writing(self.folder):
             self._new = NewFolder(self.folder)
-        except OSError as error:
-            raise InputError(f"{folder}: cannot be written: {error.strerror}; name another place") from None
-        self._dtype = _token_dtype(tokenizer.vocab_size)
-        self._counts = dict.fromkeys(("sentences", "tokens", "words", "bytes"), 0)
-        self._files: dict[str, IO[bytes]] = {}
-        try:
-            with writing(folder):
-                tokenizer.save(self._new.path / "tokenizer")
-                for name in ("tokens.bin", *ARRAYS):
-                    self._files[name] = open(self._new.path / name, "wb")  # noqa: SIM115 (`__exit__` closes it)
-        except BaseException:
-            self.__exit__(*sys.exc_info())
-            raise
-        for name, kind in ARRAYS.items():
-            self._files[name].write(npy_header(kind, 0))
-        self._append("offsets.npy", [0])
+            self._file = open(self._new.path / "tokens.bin", "wb")  # noqa: SIM115 (`__exit__` closes it)
 
     def __enter__(self) -> "StoreWriter":
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        for file in self._files.values():
-            with contextlib.suppress(OSError):  # of a full disk, for what is still to be written
-                file.close()
+        with contextlib.suppress(OSError):  # of a full disk, which an earlier write has reported
+            self._file.close()
         self._new.__exit__(*exception)
 
     def append(self, tokens: ArrayLike, lengths: ArrayLike, words: ArrayLike, bytes: ArrayLike) -> None:
@@ -190,43 +158,39 @@ class StoreWriter:
             words, bytes: words and UTF-8 bytes of each sentence's text, (n,).
         """
         tokens, lengths = np.asarray(tokens), np.asarray(lengths, np.int64)
-        words, bytes = np.asarray(words), np.asarray(bytes)
-        if not len(tokens) == lengths.sum() or not len(lengths) == len(words) == len(bytes):
-            raise ValueError(f"{len(tokens)} tokens, {lengths.sum()} by length, {len(words)} words, {len(bytes)} bytes")
-        _require_few(self.folder, self._counts["sentences"] + len(lengths))
+        if not len(tokens) == lengths.sum() or not len(lengths) == np.size(words) == np.size(bytes):
+            raise ValueError(
+                f"{len(tokens)} tokens, {lengths.sum()} by length, {np.size(words)} words, {np.size(bytes)} bytes"
+            )
         with writing(self.folder):
-            self._files["tokens.bin"].write(tokens.astype(self._dtype).tobytes())
-            self._append("offsets.npy", self._counts["tokens"] + np.cumsum(lengths))
-            self._append("words.npy", words)
-            self._append("bytes.npy", bytes)
-        added = {"sentences": len(lengths), "tokens": len(tokens), "words": np.sum(words), "bytes": np.sum(bytes)}
-        self._counts = {name: count + int(added[name]) for name, count in self._counts.items()}
+            self._file.write(tokens.astype(self._dtype).tobytes())
+        for name, values in zip(ARRAYS, (self._tokens + np.cumsum(lengths), words, bytes), strict=True):
+            self._parts[name].append(np.asarray(values).astype(ARRAYS[name]))
+        self._tokens += len(tokens)
 
     def finish(self, **manifest: Any) -> TokenStore:
         """Puts the store in its place, with `manifest` added to manifest.json, and opens it."""
-        if not self._counts["sentences"]:
+        arrays = {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        sentences = len(arrays["words.npy"])
+        if not sentences:
             raise InputError(f"{self.folder}: no sentence to store; give more text, or filters that let some pass")
-        with writing(self.folder):
-            for name, kind in ARRAYS.items():
-                self._files[name].seek(0)
-                self._files[name].write(npy_header(kind, self._counts["sentences"] + (name == "offsets.npy")))
-            for file in self._files.values():
-                file.close()
+        counts = {"sentences": sentences, "tokens": self._tokens}
+        counts |= {name: int(arrays[f"{name}.npy"].sum(dtype=np.int64)) for name in ("words", "bytes")}
+        counts["predicted_tokens"] = self._tokens - sentences
         tokenizer = {name: getattr(self.tokenizer, name) for name in ("name", "vocab_size", "bos", "eos", "sha256")}
-        counts = self._counts | {"predicted_tokens": self._counts["tokens"] - self._counts["sentences"]}
-        hashes = {name: file_sha256(self._new.path / name) for name in self._files}
-        manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
-        hashes["manifest.json"] = _manifest_sha256(manifest)
         with writing(self.folder):
-            (self._new.path / "manifest.json").write_text(
-                json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8"
-            )
+            self._file.close()
+            self.tokenizer.save(self._new.path / "tokenizer")
+            for name, array in arrays.items():
+                np.save(self._new.path / name, array)
+            hashes = {name: file_sha256(self._new.path / name) for name in ("tokens.bin", *ARRAYS)}
+            manifest = FORMAT | {"tokenizer": tokenizer, "counts": counts} | manifest | {"sha256": hashes}
+            hashes["manifest.json"] = _manifest_sha256(manifest)
+            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            (self._new.path / "manifest.json").write_text(text, "utf-8")
             refuse_target(self.folder, self.overwrite)  # again: it may have come meanwhile
             self._new.commit(replace=self.overwrite)
         return open_store(self.folder, verify=False)
-
-    def _append(self, name: str, values: ArrayLike) -> None:
-        self._files[name].write(np.asarray(values).astype(ARRAYS[name]).tobytes())
 
 
 def refuse_target(folder: Path, overwrite: bool) -> None:
@@ -239,7 +203,7 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
     others = sorted({path.name for path in folder.iterdir()} - NAMES)
     if others:
         raise InputError(
-            f"{folder}: has {others[0]}, which is not of a token store, and would be lost; name another place for the store"
+            f"{folder}: {others[0]} is not of a token store, and would be lost; name another place for the store"
         )
     if not overwrite:
         raise InputError(f"{folder}: exists; name another place for the store, or ask to overwrite it (--overwrite)")
@@ -247,65 +211,18 @@ def refuse_target(folder: Path, overwrite: bool) -> None:
 
 def _read_manifest(path: Path, verify: bool) -> dict[str, Any]:
     try:
-        text = read_small(path)
+        manifest = parse_json(read_small(path))
+        known = {key: manifest[key] for key in FORMAT} == FORMAT
+        changed = verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest)
     except OSError:
         raise InputError(f"{path}: missing; not a token store: make one with python -m esnlm prepare") from None
-    try:
-        manifest = parse_json(text)
-    except ValueError:
-        raise InputError(f"{path}: not JSON; the store is damaged: prepare it again") from None
-    try:
-        known = {key: manifest[key] for key in FORMAT} == FORMAT
-        changed = known and verify and manifest["sha256"]["manifest.json"] != _manifest_sha256(manifest)
-        known = known and (changed or _is_complete(manifest))
-    except (AttributeError, KeyError, TypeError):
-        known = False
+    except (ValueError, TypeError, KeyError):
+        known = changed = False
     if not known:
-        raise InputError(f"{path}: not the manifest of a token store of version 1; prepare the store again")
+        raise InputError(f"{path}: not the manifest of a token store of version 1; {AGAIN}")
     if changed:
-        raise InputError(f"{path}: changed since it was made (its sha256 differs); prepare the store again")
+        raise InputError(f"{path}: changed since it was made (its sha256 differs); {AGAIN}")
     return manifest
-
-
-def _is_complete(manifest: dict[str, Any]) -> bool:
-    """Says whether everything that a store needs is there, with its type. KeyError and TypeError mean no, too."""
-    tokenizer, counts = manifest["tokenizer"], manifest["counts"]
-    numbers = [tokenizer["vocab_size"], *(counts[name] for name in ("sentences", "tokens", "words", "bytes"))]
-    texts = [tokenizer["name"], tokenizer["sha256"], *(manifest["sha256"][name] for name in ("tokens.bin", *ARRAYS))]
-    whole = all(type(number) is int and 0 <= number < 1 << 48 for number in numbers) and counts["sentences"] > 0
-    return whole and all(isinstance(text, str) for text in texts)
-
-
-def _require_few(folder: Path, sentences: int) -> None:
-    """Raises InputError for more sentences than a store can have."""
-    if sentences > MOST_SENTENCES:
-        raise InputError(f"{folder}: {sentences:,} sentences: a store has at most {MOST_SENTENCES:,}: make several")
-
-
-def _longest_hole(path: Path) -> int:
-    """Returns the most bytes in a row for which a file has no room on the disk, 0 where the system cannot tell."""
-    longest, end, size = 0, 0, path.stat().st_size
-    with open(path, "rb") as file, contextlib.suppress(OSError, AttributeError):
-        while end < size and longest <= LONGEST_HOLE:
-            start, end = os.lseek(file.fileno(), end, os.SEEK_HOLE), size
-            with contextlib.suppress(OSError):  # no data follow: the hole goes up to the end
-                end = os.lseek(file.fileno(), start, os.SEEK_DATA)
-            longest = max(longest, end - start)
-    return longest
-
-
-def _check_contents(folder: Path, tokens: np.ndarray, offsets: np.ndarray, vocab_size: int) -> None:
-    """Raises InputError where a store whose hashes agree was not made by a StoreWriter.
-
-    Nothing later looks at each id, so a wrong one must be found here."""
-    if offsets[0] != 0 or offsets[-1] != len(tokens) or np.diff(offsets).min() < 2:
-        raise InputError(
-            f"{folder / 'offsets.npy'}: not the bounds of sentences in tokens.bin; prepare the store again"
-        )
-    if tokens.max() >= vocab_size:
-        raise InputError(
-            f"{folder / 'tokens.bin'}: has the id {tokens.max()} of {vocab_size} ids; prepare the store again"
-        )
 
 
 def _manifest_sha256(manifest: dict[str, Any]) -> str:
@@ -318,7 +235,7 @@ def _token_dtype(vocab_size: int) -> np.dtype:
 
 
 def npy_header(kind: str, length: int) -> bytes:
-    """Returns the header of a one-dimensional .npy file. It has as many bytes for any length, so it can be rewritten."""
-    head = BytesIO()
+    """Returns the header of a one-dimensional .npy file. It has as many bytes for any length."""
+    head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": kind, "fortran_order": False, "shape": (length,)})
     return head.getvalue()

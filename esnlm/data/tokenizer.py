@@ -9,9 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -20,12 +19,11 @@ from typing import Any
 
 import numpy as np
 import tiktoken
-import tiktoken.load
 
-from esnlm.data.tokenizer_json import byte_of_character, read_ranks
+from esnlm.data.tokenizer_json import byte_of_character, read_gpt2, read_ranks
 from esnlm.errors import InputError
 from esnlm.io.atomic import write_files
-from esnlm.io.json_file import parse_json, read_small, require_small
+from esnlm.io.json_file import parse_json, read_small
 
 FORMAT = {"format": "esnlm tokenizer", "version": 1}
 OURS = b"esnlm tokenizer"  # it stands in the tokenizer.json that `Tokenizer.save` writes
@@ -47,9 +45,9 @@ LONG_SPACE = re.compile(r"(?=[^\S\x1c-\x1f][\S\x1c-\x1f])(?<=[^\S\x1c-\x1f]{1000
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """Holds a vocabulary of `vocab_size` ids: one for each of `ranks` (token bytes -> id, in order of merging) and, last,
-    `<|endoftext|>`, which is both `bos` and `eos`. Text never gives that id: `encode` reads `<|endoftext|>` as
-    ordinary text and adds no BOS or EOS.
+    """A vocabulary: an id for each of `ranks` (token bytes -> id, in order of merging) and, last, one for `<|endoftext|>`.
+
+    That one is both `bos` and `eos`. Text never gives it: `encode` reads `<|endoftext|>` as ordinary text and adds no BOS or EOS.
     """
 
     name: str
@@ -97,9 +95,9 @@ class Tokenizer:
             return [np.array(self.encode(line), np.uint32) for line in lines]
         return [ids[start:end] for start, end in zip([0, *(ends + 1)], [*ends, len(ids)], strict=True)]
 
-    def encode_batch(self, texts: Sequence[str], num_threads: int | None = None) -> list[list[int]]:
-        """Encodes each text, on `num_threads` threads (default: one per core)."""
-        with ThreadPoolExecutor(num_threads or os.cpu_count()) as pool:
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encodes each text, on all cores."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
             return list(pool.map(self.encode, texts))
 
     def encode_framed(self, sentences: Iterable[str]) -> np.ndarray:
@@ -138,27 +136,20 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
     """Loads the tokenizer that `spec` names:
 
     - "gpt2": GPT-2's, by way of tiktoken, which downloads it on first use and keeps it;
-    - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, read without a network. Other files in that format
-      are loaded too, and named by their hash;
+    - a folder with GPT-2's files `vocab.bpe` and `encoder.json`, or others in that format, which are named by their hash;
     - a folder written by `Tokenizer.save`, or a token store or run, which has one;
-    - a tokenizer.json of Hugging Face's library `tokenizers`, or a folder with one, if it is a byte-level BPE with GPT-2's
-      pattern. Its special tokens are left out, and `<|endoftext|>` has the last id.
+    - a tokenizer.json of Hugging Face's library `tokenizers`, or a folder with one (see `read_ranks`).
 
     Raises InputError if there is no such tokenizer, if it cannot be downloaded, or if its files are damaged.
     """
     if spec == "gpt2":
         return _download_gpt2()
     folder = Path(spec)
-    try:
-        folder.exists()
-    except OSError as error:  # such as a name that is too long
-        raise InputError(f"tokenizer {str(spec)[:80]!r}: {error.strerror}; give 'gpt2', a file or a folder") from None
-    if folder.is_file() and folder.suffix == ".json":
-        return _load_saved(folder.parent) if OURS in _read(folder) else _load_tokenizer_json(folder)
-    if _is_huggingface(folder):
-        return _load_tokenizer_json(folder / "tokenizer.json")
-    if (folder / "tokenizer.json").exists() or (folder / "ranks.tiktoken").exists():
-        return _load_saved(folder)
+    described = folder if folder.suffix == ".json" and folder.is_file() else folder / "tokenizer.json"
+    if described.exists() or (folder / "ranks.tiktoken").exists():
+        content = _read(described)
+        is_ours = OURS in content or (described.parent / "ranks.tiktoken").exists()
+        return _load_saved(described.parent) if is_ours else _named(read_ranks(content, described))
     if (folder / "vocab.bpe").exists() or (folder / "encoder.json").exists():
         return _load_gpt2_files(folder)
     if (folder / "tokenizer").is_dir():
@@ -170,10 +161,10 @@ def load_tokenizer(spec: str | Path) -> Tokenizer:
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`.
+    """Trains a byte-level BPE of `vocab_size` ids (256 bytes, the merges, `<|endoftext|>`) on `texts`, with GPT-2's pattern.
 
-    GPT-2's pattern cuts the texts, which are read once, one by one. A pair that occurs once is not merged. The same
-    texts give the same tokenizer. Raises InputError if the texts do not have as many merges as asked for.
+    A pair that occurs once is not merged. The same texts give the same tokenizer. Raises InputError if the texts do not have as many
+    merges as asked for.
     """
     if vocab_size < 257:
         raise InputError(f"vocabulary size {vocab_size}: give at least 257, the 256 bytes and {ENDOFTEXT}")
@@ -201,40 +192,12 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     return Tokenizer(f"bpe-{vocab_size}", GPT2_PATTERN, ranks)
 
 
-def require_enough_text(lines: Iterable[str], vocab_size: int) -> None:
-    """Raises InputError where `train_bpe` cannot make `vocab_size` ids of these lines. It tells in one quick pass.
-
-    The pass is a bound from above on the merges, so what it lets through may still have too few. Each merge shortens at
-    least one of the distinct pieces that GPT-2's pattern cuts, and a piece of n bytes can be shortened n - 1 times. A
-    piece lies in a stretch without spaces, with or without the one space before it, and the pattern cuts a stretch
-    alike wherever it stands with that space, and wherever without. So twice the bytes of the distinct stretches, and of
-    the distinct runs of white space, are a bound, and the bytes of all lines are another one. Where the lines have
-    enough, few of them are read.
-    """
-    wanted, size, distinct = vocab_size - 257, 0, 0
-    seen: set[str] = set()
-    for line in lines:
-        if min(size, distinct) >= wanted:
-            return
-        new = {*line.split(" "), *re.findall(r"\s{2,}", line)} - seen
-        seen |= new
-        size += len(line.encode())
-        distinct += sum(2 * len(stretch.encode()) for stretch in new)
-    if min(size, distinct) < wanted:
-        raise InputError(
-            f"vocabulary size {vocab_size}: the text has merges for {257 + min(size, distinct)} at most;"
-            " ask for fewer, or give more text"
-        )
-
-
 def word_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes.
+    """Makes a tokenizer of a closed list of words, one id each, and of the 256 bytes, which spell all other pieces.
 
-    A piece that is no word of the list is spelled with bytes, and with those words of the list that stand in it.
-
-    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words`
-    in their order, and the last for `<|endoftext|>`: V = 256 + len(words) + 1. A word of a single byte, as ".", is
-    that byte already and takes no further id. Raises InputError for a word given twice or one that is no single piece.
+    A word may begin with a space: " cat" and "cat" are two words. The ids are 0..255 for the bytes, 256.. for `words` in their order,
+    and the last for `<|endoftext|>`. A word of a single byte, as ".", is that byte already and takes no further id. Raises
+    InputError for a word given twice or one that is no single piece.
     """
     ranks = _byte_ranks()
     for word in words:
@@ -248,7 +211,7 @@ def word_tokenizer(words: Sequence[str]) -> Tokenizer:
     for word in words:
         if tokenizer.encode(word) != [ranks[word.encode()]]:
             raise InputError(
-                f'word {word!r} is not one word: white space goes only before it, and .,;:?!"() stand alone'
+                f"word {word!r} is not one word: white space goes only before it, and punctuation stands alone"
             )
     return tokenizer
 
@@ -271,25 +234,11 @@ def _load_gpt2_files(folder: Path) -> Tokenizer:
     for path in paths:
         if not path.is_file():
             raise InputError(f"{path}: missing; GPT-2's vocabulary is vocab.bpe and encoder.json")
-        require_small(path, LARGEST_FILE)
     try:
-        with _tiktoken_cache_off():
-            ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(str(paths[0]), str(paths[1]))
-        if sorted(ranks.values()) != list(range(len(ranks))):
-            raise ValueError
-    except (AssertionError, AttributeError, KeyError, ValueError, OSError):
+        ranks = read_gpt2(_read(paths[1]), _read(paths[0]))
+    except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder}: vocab.bpe and encoder.json are damaged or do not belong together") from None
     return _named(ranks)
-
-
-def _is_huggingface(folder: Path) -> bool:
-    """Tells whether the folder's tokenizer.json is not one of ours, which is described by ranks.tiktoken beside it."""
-    file = folder / "tokenizer.json"
-    return file.exists() and not (folder / "ranks.tiktoken").exists() and OURS not in _read(file)
-
-
-def _load_tokenizer_json(file: Path) -> Tokenizer:
-    return _named(read_ranks(_read(file), file))
 
 
 def _named(ranks: dict[bytes, int]) -> Tokenizer:
@@ -338,20 +287,6 @@ def _parse_ranks(data: bytes) -> dict[bytes, int]:
 
 def _byte_ranks() -> dict[bytes, int]:
     return {bytes([byte]): byte for byte in range(256)}
-
-
-@contextmanager
-def _tiktoken_cache_off() -> Iterator[None]:
-    """Switches tiktoken's cache off. It goes by path, so a changed file of the same path would give the old tokenizer."""
-    before = os.environ.get("TIKTOKEN_CACHE_DIR")
-    os.environ["TIKTOKEN_CACHE_DIR"] = ""
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TIKTOKEN_CACHE_DIR"]
-        else:
-            os.environ["TIKTOKEN_CACHE_DIR"] = before
 
 
 def _read(path: Path) -> bytes:

@@ -1,11 +1,14 @@
-"""Reads the tokenizer.json of Hugging Face's library `tokenizers`, where it is a byte-level BPE with GPT-2's pattern."""
+"""Vocabularies of byte-level BPE in the files of others: the tokenizer.json of Hugging Face's library `tokenizers`, and GPT-2's own."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from esnlm.errors import InputError
 from esnlm.io.json_file import parse_json
+
+UNKNOWN_RULES = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
 
 
 def byte_of_character() -> dict[str, int]:
@@ -20,10 +23,38 @@ def character_of_byte() -> dict[int, str]:
     return {byte: character for character, byte in byte_of_character().items()}
 
 
-def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
-    """Returns the rank of each token's bytes: the 256 bytes in the order of their ids, then the merges in their order.
+def ranks_of(vocabulary: dict[str, int], merges: Sequence[tuple[str, str]]) -> dict[str, bytes]:
+    """Returns the bytes of each token by its spelling: the 256 bytes in the order of their ids, then the merges in their order.
 
-    Special tokens are left out. Where the vocabulary has its tokens in the order of the merges, as trained ones do, the ids are the
+    Raises KeyError if a byte or a merged token has no id.
+    """
+    bytes_of = byte_of_character()
+    spelled = [
+        *sorted(bytes_of, key=lambda character: vocabulary[character]),
+        *(left + right for left, right in merges),
+    ]
+    if missing := [token for token in spelled if token not in vocabulary]:
+        raise KeyError(missing[0])
+    return {token: bytes(bytes_of[character] for character in token) for token in spelled}
+
+
+def read_gpt2(encoder: bytes, merges: bytes) -> dict[bytes, int]:
+    """Returns the rank of each token's bytes in GPT-2's encoder.json and vocab.bpe.
+
+    Raises KeyError, TypeError or ValueError if the two are damaged or do not belong together.
+    """
+    vocabulary = parse_json(encoder)
+    pairs = [_pair(line) for line in merges.decode().split("\n")[1:] if line]
+    tokens = ranks_of(vocabulary, pairs)
+    if [vocabulary[token] for token in tokens] != list(range(256 + len(pairs))):
+        raise ValueError
+    return {token: rank for rank, token in enumerate(tokens.values())}
+
+
+def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
+    """Returns the rank of each token's bytes in a tokenizer.json.
+
+    Special tokens are left out. If the vocabulary has its tokens in the order of the merges, as trained ones do, the ids are the
     file's, moved together where a special token stood before or between them; else they are other ids of the same tokens.
 
     Args:
@@ -31,35 +62,37 @@ def read_ranks(content: bytes, path: Path) -> dict[bytes, int]:
         path: where it is, for errors.
 
     Raises:
-        InputError: it is no tokenizer.json, or one whose rules tiktoken cannot follow. The line names the rule.
+        InputError: it is no tokenizer.json, or one whose rules tiktoken cannot follow. The message names the rule.
     """
     try:
         tree = parse_json(content)
-        model = tree["model"]
-        vocabulary, merges = model["vocab"], [_pair(merge) for merge in model["merges"]]
-    except (KeyError, TypeError, ValueError):
-        kind = _kind(content)
-        _refuse(path, f"its model is {kind}" if kind else "it is no such file, or a damaged one")
-    _require_rules(tree, path)
-
-    bytes_of = byte_of_character()
-    try:
-        single = sorted(bytes_of, key=lambda character: vocabulary[character])
-        tokens = [bytes([bytes_of[character]]) for character in single]
-        tokens += [bytes(bytes_of[character] for character in left + right) for left, right in merges]
-    except (KeyError, TypeError):
-        _refuse(path, "its tokens are not made of all 256 bytes")
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    if len(ranks) < len(tokens):
+        model, before = tree["model"], tree.get("pre_tokenizer") or {}
+        kind = model.get("type", "BPE")
+        merges = [_pair(merge) for merge in model["merges"]] if kind == "BPE" else []
+        tokens = ranks_of(model["vocab"], merges) if kind == "BPE" else {}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        _refuse(path, "it is no such file, or a damaged one, or its tokens are not made of all 256 bytes")
+    if kind != "BPE":
+        _refuse(path, f"its model is {kind}")
+    if before.get("type") == "Sequence" and len(before.get("pretokenizers", [])) == 1:
+        before = before["pretokenizers"][0]
+    if tree.get("normalizer"):
+        _refuse(path, f"it has a normalizer ({tree['normalizer'].get('type')})")
+    if before.get("type") != "ByteLevel" or not before.get("use_regex", True):
+        _refuse(path, f"it cuts text by another rule ({before.get('type')})")
+    if before.get("add_prefix_space", True):
+        _refuse(path, "it puts a space before each text (add_prefix_space)")
+    if rules := [rule for rule in UNKNOWN_RULES if model.get(rule)]:
+        _refuse(path, f"its model has {rules[0]}")
+    if others := [token.get("content") for token in tree.get("added_tokens", []) if not token.get("special")]:
+        _refuse(path, f"it has an added token that is not special, {others[0]!r}")
+    ranks = {token: rank for rank, token in enumerate(tokens.values())}
+    if len(tokens) < 256 + len(merges):
         _refuse(path, "two of its merges make one token")
-    if any(left + right not in vocabulary for left, right in merges):
-        _refuse(path, "a merge makes a token that has no id")
-    for (left, right), token in zip(merges, tokens[len(bytes_of) :], strict=True):
+    for left, right in merges:
         # tiktoken merges two neighbours that make a token, Hugging Face only those that a merge names. They must come to the same.
-        if _halves(token, ranks) != [bytes(bytes_of[each] for each in half) for half in (left, right)]:
-            _refuse(
-                path, f"its merges make {(left + right)!r} of other halves than {left!r} and {right!r}, which it names"
-            )
+        if _halves(tokens[left + right], ranks) != [tokens.get(left), tokens.get(right)]:
+            _refuse(path, f"its merges make {(left + right)!r} of other halves than {left!r} and {right!r}")
     return ranks
 
 
@@ -79,39 +112,7 @@ def _halves(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
 def _pair(merge: Any) -> tuple[str, str]:
     """Returns the two halves of a merge, which older files write as one text with a space."""
     left, right = merge.split(" ") if isinstance(merge, str) else merge
-    if not (isinstance(left, str) and isinstance(right, str)):
-        raise TypeError
-    return left, right
-
-
-def _kind(content: bytes) -> str | None:
-    """Returns the kind of model that the file names, or None."""
-    try:
-        kind = parse_json(content)["model"]["type"]
-    except (KeyError, TypeError, ValueError):
-        return None
-    return kind if isinstance(kind, str) and kind.isalnum() else None
-
-
-def _require_rules(tree: dict[str, Any], path: Path) -> None:
-    """Raises an InputError where a rule of the file would give other tokens than a byte-level BPE with GPT-2's pattern."""
-    model, before = tree["model"], tree.get("pre_tokenizer") or {}
-    if before.get("type") == "Sequence" and len(before.get("pretokenizers", [])) == 1:
-        before = before["pretokenizers"][0]
-    if model.get("type", "BPE") != "BPE":
-        _refuse(path, f"its model is {model['type']}")
-    if tree.get("normalizer"):
-        _refuse(path, f"it has a normalizer ({tree['normalizer'].get('type')})")
-    if before.get("type") != "ByteLevel" or not before.get("use_regex", True):
-        _refuse(path, f"it cuts text by another rule ({before.get('type')})")
-    if before.get("add_prefix_space", True):
-        _refuse(path, "it puts a space before each text (add_prefix_space)")
-    for rule in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"):
-        if model.get(rule):
-            _refuse(path, f"its model has {rule}")
-    for token in tree.get("added_tokens", []):
-        if not token.get("special"):
-            _refuse(path, f"it has an added token that is not special, {token.get('content')!r}")
+    return str(left), str(right)
 
 
 def _refuse(path: Path, reason: str) -> NoReturn:

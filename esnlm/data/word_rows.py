@@ -2,11 +2,11 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import groupby
 
 from esnlm.data.tables import Table
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.io.console import counted
 
 # Unicode's categories of marks that stand beside a word without a space: brackets, quotation marks, full stops and their like.
@@ -17,28 +17,18 @@ OFTEN = 0.05  # [ours] of the words, the same as the one before it in its senten
 
 
 def read_words(table: Table, column: str) -> list[str]:
-    """Returns the word of each row, without white space at its ends.
-
-    Raises:
-        InputError: There is no such column, a row has no word, or a cell goes over a line end or a tab.
-    """
+    """Returns the word of each row, without white space at its ends. Raises InputError if a row has none."""
     words = [cell.strip() for cell in table.texts(column)]
     for line, word in zip(table.lines, words, strict=True):
-        require(bool(word), f"{table.name}:{line}: no word in column {column!r}: leave the row out")
+        if not word:
+            raise InputError(f"{table.name}:{line}: no word in column {column!r}: leave the row out")
     return words
 
 
 def group_rows(keys: Sequence[Hashable]) -> list[range]:
-    """Returns the rows of each sentence, or document: neighbours with one key.
-
-    Args:
-        keys: n values, one a row.
-    """
-    found: list[range] = []
-    for _, rows in groupby(range(len(keys)), lambda row: keys[row]):
-        first, *others = rows
-        found.append(range(first, first + 1 + len(others)))
-    return found
+    """Returns the rows of each sentence, or document: neighbours with one key, of which each row has one."""
+    groups = [list(rows) for _, rows in groupby(range(len(keys)), lambda row: keys[row])]
+    return [range(rows[0], rows[-1] + 1) for rows in groups]
 
 
 def split_rows(words: Sequence[str], documents: Sequence[range], split: Callable[[str], list[str]]) -> list[range]:
@@ -66,60 +56,51 @@ def split_rows(words: Sequence[str], documents: Sequence[range], split: Callable
 
 
 def find_doubts(
-    words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None, after_blank: Container[int] = ()
+    table: Table, words: Sequence[str], sentences: Sequence[range], keys: Sequence[Hashable] | None
 ) -> list[str]:
     """Returns a line for each thing about the rows that may not be as it was meant.
 
     Args:
-        words: n words.
+        table: the table.
+        words: its n words.
         sentences: the rows of each sentence.
         keys: what told the sentences apart, one a row; None: they were split.
-        after_blank: the rows with a blank line before them.
     """
     found = []
     apart = [word for word in words if _belongs_to_a_word(word)]
     if apart:
         found.append(
-            f"a punctuation mark, or the ending of a word, stands alone in {counted(len(apart), 'row')}, such as {apart[0]!r}: it is scored"
-            " with a space before it, which running text does not have; to score it as running text, put it in the row of its word"
+            f"a punctuation mark, or the ending of a word, stands alone in {counted(len(apart), 'row')}, such as {apart[0]!r}: it is"
+            " scored with a space before it, which running text does not have; put it in the row of its word"
         )
-    blank = sum(row in after_blank for rows in sentences for row in rows[1:])
+    inner = [row for rows in sentences for row in rows[1:]]
+    blank = sum(table.is_after_blank(row) for row in inner)
     if blank:
-        told = (
-            "a blank line ends none here; name with --sentence what all words of a sentence share"
-            if keys is None
-            else "the words on both sides have the same name; where a sentence ends there, name a column that tells the two apart,"
-            " too (--sentence DOCUMENT SENTENCE)"
-        )
-        found.append(f"{counted(blank, 'blank line')} in the midst of a sentence: {told}")
-    again = sum(words[row] == words[row - 1] for rows in sentences for row in rows[1:])
-    if again > OFTEN * len(words):
         found.append(
-            f"a word is the same as the one before it in {counted(again, 'row')}: a table with a row for each reader of a word is scored as if all were one"
-            " text; keep one row a word"
+            f"{counted(blank, 'blank line')} in the midst of a sentence, which it does not end: name its columns with --sentence"
         )
+    again = sum(words[row] == words[row - 1] for row in inner)
     copied = sum(_begins_again([words[row] for row in rows]) for rows in sentences)
-    if copied > OFTEN * len(sentences):
+    if again > OFTEN * len(words) or copied > OFTEN * len(sentences):
         found.append(
-            f"the first words of {counted(copied, 'sentence')} come again, in the same order: where those are the rows of several readers,"
-            " they are read as one sentence; name the column of readers with --sentence, too, or keep one row a word"
+            "words, or the beginnings of sentences, come again within a sentence: rows of several readers are scored as one text; name"
+            " the column of readers with --sentence, too, or keep one row a word"
         )
     if keys is not None:
         if len(sentences) == len(words) > 1:
             found.append("each row is a sentence of its own: name with --sentence what all words of a sentence share")
         elif more := len(sentences) - len({keys[rows.start] for rows in sentences}):
             found.append(
-                f"{counted(more, 'sentence')} came earlier under the same name, and other rows lie between: where names begin anew in each"
-                " document, name its column too (--sentence DOCUMENT SENTENCE); else sort the rows in the order of reading"
+                f"{counted(more, 'sentence')} came earlier under the same name, and other rows lie between: name the column of documents,"
+                " too (--sentence DOCUMENT SENTENCE), or sort the rows in the order of reading"
             )
     return found
 
 
 def _begins_again(words: Sequence[str]) -> bool:
     """Tells whether the first three words of a sentence come again in it, or all of a shorter half."""
-    first = list(words[:3])
+    first, half = list(words[:3]), len(words) // 2
     again = any(list(words[i : i + 3]) == first for i in range(1, len(words) - 2))
-    half = len(words) // 2
     return again or (half > 1 and list(words[:half]) == list(words[half:]))
 
 

@@ -22,7 +22,7 @@ from esnlm.diagnosis import contraction, measures
 from esnlm.diagnosis.contraction import DistanceCurve
 from esnlm.diagnosis.measures import Text
 from esnlm.errors import InputError
-from esnlm.io.atomic import require_writable, write_file
+from esnlm.io.atomic import require_writable, write_file, writing
 from esnlm.io.console import stage
 from esnlm.io.json_file import parse_json, spell_nonfinite, write_json
 from esnlm.io.screen import Screen
@@ -89,10 +89,8 @@ def diagnose(
         described.append(_describe(Path(config).name, experiment, 0))
     if not overwrite:
         _require_place(folder, described, text)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     for name in NAMES:
         require_writable(folder / name)
 
@@ -107,8 +105,8 @@ def diagnose(
         reservoirs.append((name, experiment, initialized.reservoir))
     found: list[dict[str, Any]] = []
     curves: dict[str, DistanceCurve] = {}
-    for (name, its_experiment, reservoir), description in zip(reservoirs, described, strict=True):
-        figures, its_curves = measures.measure(name, _echo_state_config(its_experiment, name), reservoir, text)
+    for (name, of, reservoir), description in zip(reservoirs, described, strict=True):
+        figures, its_curves = measures.measure(name, _echo_state_config(of, name), reservoir, text)
         found.append(figures | description)
         curves |= {f"{name}: {what}": curve for what, curve in its_curves.items()}
     result = {
@@ -129,18 +127,11 @@ def diagnose(
 def _echo_state_config(experiment: Experiment, where: str | Path) -> EchoStateConfig:
     """Returns the model's configuration. Raises InputError for a model whose reservoir cannot be diagnosed."""
     model = experiment.model
-    if model.family == "jaeger":
-        raise InputError(
-            f"{where}: {model.title} has output feedback, and the echo state property is defined without it only"
-            " (definition 1); diagnose its reservoir in an echo state network"
-        )
-    if model.family == "deep_readout":
-        raise InputError(
-            f"{where}: {model.title} is a deep readout, and diagnose reads an echo state network; diagnose one with the same"
-            " model.reservoir, in a configuration with model.family: esn"
-        )
     if not isinstance(model, EchoStateConfig):
-        raise InputError(f"{where}: {model.title} has no reservoir; diagnose an echo state network")
+        raise InputError(
+            f"{where}: {model.title} is no echo state network without output feedback; diagnose one with the same model.reservoir,"
+            " in a configuration with model.family: esn"
+        )
     return model
 
 
@@ -154,7 +145,7 @@ def _load(run: Path) -> Run:
 
 
 def _own_folder(diagnosed: Run | Experiment) -> Path:
-    """Returns diagnostics/ of a run, or of the run that an experiment would make, where there is none yet."""
+    """Returns diagnostics/ of a run, or of the run that an experiment would make, if there is none yet."""
     if isinstance(diagnosed, Run):
         return RunDirectory(diagnosed.directory).diagnostics
     directory = RunDirectory(Path(diagnosed.run))
@@ -165,7 +156,7 @@ def _own_folder(diagnosed: Run | Experiment) -> Path:
 
 
 def _describe(name: str, experiment: Experiment, step: int) -> dict[str, Any]:
-    """Returns what tells a reservoir from others. Of an ESN+i it is another one at each step."""
+    """Returns what identifies a reservoir. That of an ESN+i differs from step to step."""
     settings = asdict(_echo_state_config(experiment, name).reservoir)
     return {"name": name, "seed": experiment.seed, "step": step, "settings": settings}
 
@@ -176,7 +167,7 @@ def _digest(text: Text) -> str:
 
 
 def _require_place(folder: Path, described: Sequence[dict[str, Any]], text: Text) -> None:
-    """Raises InputError where a folder has a report of other reservoirs than these, or of another text."""
+    """Raises InputError if a folder has a report of other reservoirs than these, or of another text."""
     if not any(os.path.lexists(folder / name) for name in NAMES):
         return
     try:
@@ -186,9 +177,9 @@ def _require_place(folder: Path, described: Sequence[dict[str, Any]], text: Text
     except (OSError, ValueError, KeyError, TypeError):
         same = False
     if not same:
-        is_whole = (folder / NAMES[0]).exists()
-        what = "a report of another reservoir or text" if is_whole else f"files of a report without its {NAMES[0]}"
-        raise InputError(f"{folder}: has {what}; name another folder with --out, or give --overwrite")
+        raise InputError(
+            f"{folder}: has a report of another reservoir or text, or a part of one; name another folder with --out, or give --overwrite"
+        )
 
 
 def _read_text(experiment: Experiment, tokenizer: Tokenizer, data: Path | None, run: Run | None) -> Text:
@@ -223,12 +214,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _render(result: dict[str, Any], note: str | None) -> str:
-    """Returns the page.
-
-    Args:
-        result: what `diagnose` returns.
-        note: the line that says why there is no plot, or None.
-    """
+    """Returns the page. `note` is the line that says why there is no plot, or None."""
     found = result["reservoirs"]
     columns = [format_rows(each) for each in found]
     verdicts = [f"**{each['name']}** ({each['model']}). {each['verdict']}\n" for each in found]
@@ -250,12 +236,10 @@ def _render(result: dict[str, Any], note: str | None) -> str:
 def _write(result: dict[str, Any], curves: dict[str, DistanceCurve], folder: Path) -> str | None:
     """Writes the three files, and returns the line that says why there is no plot, or None."""
     figures, page, picture = (folder / name for name in NAMES)
-    try:
+    with writing(folder):
         note = contraction.plot_contraction(curves, picture)
         if note:
             picture.unlink(missing_ok=True)  # it belongs to an earlier report
         write_file(page, _render(result, note))
         write_json(figures, result)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}; name another folder with --out") from None
     return note

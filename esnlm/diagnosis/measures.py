@@ -34,12 +34,9 @@ class Text:
 def measure(
     name: str, config: EchoStateConfig, reservoir: Reservoir | Stack, text: Text
 ) -> tuple[dict[str, Any], dict[str, DistanceCurve]]:
-    """Measures a reservoir. Rates are in nats a token.
+    """Returns the figures of a reservoir, as JSON has them, and its curves by name. Rates are in nats a token.
 
     A figure that cannot be measured, as in a ReLU network that grows without bound, is the line that says why.
-
-    Returns:
-        The figures, as JSON has them, and the curves by name.
     """
     settings = config.reservoir
     with stage(f"{name}: singular value and spectral radii of W_rec"):
@@ -76,9 +73,7 @@ def measure(
 def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_output") -> str:
     """Returns one sentence: what theory says of the echo state property and why, and what was measured on text."""
     two = "two start states (membrane potentials)" if rule == "leaky_membrane" else "two start states"
-    says = {"undecided": "is undecided by theory", "undefined": "is not defined"}.get(
-        decided.verdict, f"{decided.verdict} by theory"
-    )
+    says = {"undecided": "is undecided by theory", "undefined": "is not defined"}
     first, last = curve.fitted
     if curve.rate == -np.inf:
         measured = f"{two} become one within a token"
@@ -88,21 +83,20 @@ def verdict(decided: theory.Theory, curve: DistanceCurve, rule: str = "leaky_out
         measured = f"{two} do not approach each other ({curve.rate:+.3g} nats a token)"
     else:
         measured = f"{two} approach each other by {-curve.rate:.3g} nats a token (tokens {first} to {last})"
-    return f"The echo state property {says}: {decided.reason}; measured on text, {measured}."
+    theory_says = says.get(decided.verdict, f"{decided.verdict} by theory")
+    return f"The echo state property {theory_says}: {decided.reason}; measured on text, {measured}."
 
 
 def _summarize(curve: DistanceCurve | str) -> dict[str, Any] | str:
     """Returns a curve as JSON has it; a line that says why there is no curve is returned as it is."""
     if isinstance(curve, str):
         return curve
-    left = float((curve.distance[-1] / curve.distance[0]).mean())
-    by_token = np.sqrt((curve.distance**2).mean(axis=1)).tolist()  # (T + 1,)
     return {
         "rate": curve.rate,
         "fitted": curve.fitted,
         "rate_before": curve.rate_before,
-        "left": left,
-        "distance": by_token,
+        "left": float((curve.distance[-1] / curve.distance[0]).mean()),
+        "distance": np.sqrt((curve.distance**2).mean(axis=1)).tolist(),  # (T + 1,)
     }
 
 

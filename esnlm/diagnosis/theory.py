@@ -79,34 +79,27 @@ def decide(reservoir: Reservoir | Stack, activation: str = "tanh", decay: float 
     if is_below:
         not_a = f"alpha times the largest leak is {decay * a.max():.4g}, above 1, where proposition 3a says nothing"
     unstable = f"the linearisation at 0 has an eigenvalue of modulus {linear:.4g}, above 1"
-    known = all(is_known(activation, layer.update_rule) for layer in reservoir.layers)
-    rules = {layer.update_rule for layer in reservoir.layers} - {"leaky_output", "leaky_membrane"}
-    if own := sorted(({activation} - {"tanh", "relu"}) | rules):
+    rules = {layer.update_rule for layer in reservoir.layers}
+    own = sorted(({activation} - {"tanh", "relu"}) | (rules - {"leaky_output", "leaky_membrane"}))
+    if own:
         verdict, reason = "undecided", f"nothing was derived for {' and '.join(own)}"
     elif activation != "tanh":
-        verdict, reason = (
-            "undefined",
-            f"{activation} has no bounded set of states, which the echo state property asks for",
-        )
+        verdict = "undefined"
+        reason = f"{activation} has no bounded set of states, which the echo state property asks for"
     elif at_rest:
         verdict, reason = "fails", f"{at_rest} of {len(a)} units have leak 0 and keep their start state for ever"
     elif is_below and is_convex:
-        verdict, reason = (
-            "holds",
-            f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)",
-        )
+        verdict = "holds"
+        reason = f"{of} = {sigma:.4g} is below {decay:g}: states contract under every input (proposition 3a)"
     elif linear <= 1 + MARGIN:
-        verdict, reason = (
-            "undecided",
-            f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)",
-        )
+        verdict = "undecided"
+        reason = f"{not_a}, and no eigenvalue of the linearisation at 0 ({linear:.4g}) is clearly above 1 (3b)"
     elif empty:
         verdict, reason = "fails", f"{unstable}, and input 0 occurs (empty columns of W_in: {empty}; proposition 3b)"
     else:
-        verdict, reason = (
-            "undecided",
-            f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)",
-        )
+        verdict = "undecided"
+        reason = f"{not_a}; {unstable}, but every token has a column in W_in, so input 0 never occurs (3b)"
+    known = all(is_known(activation, rule) for rule in rules)
     return Theory(verdict, reason, sigma, radius, linear if known else None, empty)
 
 

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs, statistics
 from esnlm.evaluation.anchors import anchors
 from esnlm.evaluation.conventions import Convention
 from esnlm.evaluation.judge import Judge
-from esnlm.evaluation.minimal_pairs import Item, sentences_of
+from esnlm.evaluation.minimal_pairs import Pair, sentences_of
 from esnlm.evaluation.sequences import describe_unscored, encode, sum_log_probs
 from esnlm.models.ngrams import NgramModel
 
@@ -44,13 +44,13 @@ class Evaluation:
     """What one run makes of n pairs."""
 
     result: dict  # the report, ready for JSON
-    pairs: list[Item]
-    log_prob_good: np.ndarray  # (n,) float64, nats; NaN where regions are compared
+    pairs: list[Pair]
+    log_prob_good: np.ndarray  # (n,) float64, nats
     log_prob_bad: np.ndarray  # (n,)
     tokens_good: np.ndarray  # (n,) all ids of a sequence, BOS and EOS included where the convention has them
     tokens_bad: np.ndarray  # (n,)
     outcome: np.ndarray  # (n,) 1 right, 0.5 a tie, 0 wrong, NaN undefined
-    details: dict[int, dict]  # of items that are no pairs, by their row: what is reported of them beside that
+    details: dict[int, dict]  # of sets, by their row: what is reported of them beside that
 
     @property
     def right(self) -> np.ndarray:
@@ -60,7 +60,7 @@ class Evaluation:
 
 def evaluate(
     run: ScorableRun,
-    pairs: Sequence[Item],
+    pairs: Sequence[Pair],
     scoring: str = "paper",
     baselines: Mapping[str, NgramModel] | None = None,
     compare_with: tuple[dict, np.ndarray] | None = None,
@@ -89,27 +89,27 @@ def evaluate(
         InputError: the convention is unknown, or there are no pairs.
     """
     convention = conventions.get(scoring)
-    require(len(pairs) > 0, "no pairs to score: give at least one")
+    if not pairs:
+        raise InputError("no pairs to score: give at least one")
     rows_of = minimal_pairs.rows_by_paradigm(pairs)
     phenomenon_of = {pair.uid: pair.phenomenon for pair in pairs}
 
     # From pairs to sequences of ids: each distinct sentence is scored once.
     sentences = list(dict.fromkeys(sentence for pair in pairs for sentence in sentences_of(pair)))
     sequences = encode(sentences, run.tokenizer, scoring)
-    judge = Judge(pairs, sentences, sequences, run.tokenizer, scoring)
+    judge = Judge(pairs, sentences)
     identical = judge.identical
     tokens = np.array([len(ids) for ids in sequences])
 
     # From sequences to log-probabilities of tokens and sentences, the run's and those of the baselines.
-    token_log_probs = run.token_log_probs_of(sequences, progress=progress)
-    log_prob = sum_log_probs(token_log_probs)
+    log_prob = sum_log_probs(run.token_log_probs_of(sequences, progress=progress))
     unigram = run.unigram()
     models = ({} if unigram is None else {"unigram": unigram}) | dict(baselines or {})
     guesses = {"length": [np.full(len(ids), -1.0) for ids in sequences]}
     guesses |= {name: model.token_log_probs_of(sequences) for name, model in models.items()}
 
     # From log-probabilities to outcomes and accuracies.
-    outcome = judge.outcomes(log_prob, token_log_probs)
+    outcome = judge.outcomes(log_prob)
     tie_is_right = float(convention.tie_is_right)
     coin = judge.tie_worth(log_prob)  # (n,) what a tie counts where it is left to a coin
     accuracies = statistics.accuracies(
@@ -126,10 +126,10 @@ def evaluate(
         _withhold_accuracies(accuracies)
 
     # `guess` is the outcome of each pair for a baseline, given its log-probabilities of tokens. `above` is by how much the
-    # run is above it, paired; it is None where the run has no accuracies.
+    # run is above it, paired; it is None if the run has no accuracies.
     def baseline(its: list[np.ndarray]) -> dict:
         score = sum_log_probs(its)  # (sentences,)
-        guess, tie = judge.outcomes(score, its), judge.tie_worth(score)
+        guess, tie = judge.outcomes(score), judge.tie_worth(score)
         own, worth = np.where(outcome == 0.5, coin, outcome), np.where(guess == 0.5, tie, guess)  # ties by one rule
         above = statistics.compare(own, worth, rows_of, phenomenon_of) if status == "ok" else None
         found = statistics.accuracies(guess, identical, rows_of, phenomenon_of, ties_count_as=tie, coin=tie)
@@ -155,14 +155,15 @@ def evaluate(
         "baselines": {name: baseline(its) for name, its in guesses.items()},
         "anchors": anchors(phenomenon_of),
     }
-    if not judge.only_pairs:
-        chances = [float(judge.chances()[rows].mean()) for rows in rows_of.values()]
+    if judge.kinds["sets"]:
+        chances = [judge.chances()[rows].mean() for rows in rows_of.values()]
         result["data"] |= {"kinds": judge.kinds}
-        result["units"] += ", in sets one over the number of sentences at the top; surprisals of regions in bits"
-        result["chance"] = None if np.isnan(chances).any() else 100 * float(np.mean(chances))
-    good, bad, details = judge.good, judge.bad(log_prob), judge.details(log_prob, token_log_probs)
-    good_score, bad_score = (np.where(judge.has_good, log_prob[numbers], np.nan) for numbers in (good, bad))
-    found = Evaluation(result, list(pairs), good_score, bad_score, tokens[good], tokens[bad], outcome, details)
+        result["units"] += ", in sets one over the number of sentences at the top"
+        result["chance"] = 100 * float(np.mean(chances))
+    good, bad = judge.good, judge.bad(log_prob)
+    found = Evaluation(
+        result, list(pairs), log_prob[good], log_prob[bad], tokens[good], tokens[bad], outcome, judge.details(log_prob)
+    )
     if compare_with is not None:
         other, other_right = compare_with
         differences = statistics.compare(found.right, other_right, rows_of, phenomenon_of)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ def generate(
     top_k: int | None,
     seed: int,
     precision: str,
-) -> list[np.ndarray]:
+) -> list[list[int]]:
     """Continues a prompt `count` times, side by side.
 
     Args:
@@ -35,24 +36,21 @@ def generate(
         precision: of the products.
 
     Returns:
-        One int32 array of ids a slot, without prompt and EOS.
+        The ids of each continuation, without prompt and EOS.
 
     Raises:
         InputError: a logit is not a number, so that nothing can be chosen.
     """
-    rngs = [np.random.default_rng((seed, i)) for i in range(count)]
-    for token in prompt:
-        found = features(np.full(count, token, np.int32))
-    chosen, going = np.zeros((count, 0), np.int32), np.ones(count, bool)
-    while going.any() and chosen.shape[1] < length:
-        logits = np.asarray(_logits(readout, found, precision), np.float64)
-        _require_finite(logits.max(axis=1)[going], chosen.shape[1])
-        chosen_next = [choose(row, temperature, top_k, rng) for row, rng in zip(logits, rngs, strict=True)]
-        tokens = np.where(going, chosen_next, eos).astype(np.int32)
-        going &= tokens != eos
-        chosen = np.column_stack([chosen, tokens])
-        found = features(tokens)
-    return [row[: np.argmax(row == eos)] if (row == eos).any() else row for row in chosen]
+    options: dict[str, Any] = {
+        "length": length,
+        "temperature": temperature,
+        "top_k": top_k,
+        "seed": seed,
+        "precision": precision,
+    }
+    return generate_each(
+        features, readout, [prompt] * count, eos, numbers=range(count), is_finished=lambda ids: False, **options
+    )
 
 
 def generate_each(

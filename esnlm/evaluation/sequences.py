@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.evaluation import conventions
 from esnlm.warning import warn_caller
 
@@ -18,17 +18,16 @@ def list_texts(sentences: Iterable[str]) -> list[str]:
     Raises:
         InputError: it is no list, or one text, of which each character would be a sentence, or one of them is no text.
     """
-    require(isinstance(sentences, Iterable), f"sentences is {sentences!r}: give a list of texts")
-    require(not isinstance(sentences, str), "sentences is one text: give a list of texts")
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise InputError(f"sentences is {str(sentences)[:80]!r}: give a list of texts")
     texts = list(sentences)
     for i, text in enumerate(texts):
-        require(isinstance(text, str), f"sentence {i} is {type(text).__name__}: give a text")
+        if not isinstance(text, str):
+            raise InputError(f"sentence {i} is {type(text).__name__}: give a text")
     ended = [i for i, text in enumerate(texts) if text.endswith(("\n", "\r"))]
     if ended:
-        more = f", and so do {len(ended) - 1:,} more" * (len(ended) > 1)
-        warn_caller(
-            f"sentence {ended[0]} ends in a line end{more}, which the model reads as a token: give sentence.strip()"
-        )
+        more = f", and so do {len(ended) - 1:,} more" if len(ended) > 1 else ""
+        warn_caller(f"sentence {ended[0]} ends in a line end{more}, which the model reads as a token: strip it")
     return texts
 
 
@@ -98,8 +97,8 @@ def require_defined(token_log_probs: Sequence[np.ndarray], run: Path, step: int)
         step: of the checkpoint, for the message.
     """
     undefined = sum(bool(np.isnan(each).any() or np.isposinf(each).any()) for each in token_log_probs)
-    require(
-        undefined == 0,
-        f"{run}: {undefined} of {len(token_log_probs)} texts have a log-probability that is not a number at step {step}:"
-        " the run has diverged; try another --step",
-    )
+    if undefined:
+        raise InputError(
+            f"{run}: {undefined} of {len(token_log_probs)} texts have a log-probability that is not a number at step {step}: the run"
+            " has diverged; try another --step"
+        )

@@ -40,8 +40,8 @@ def outcomes(good: np.ndarray, bad: np.ndarray) -> np.ndarray:
 def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
     """Tells whether at least half of the pairs whose sentences differ are tied. Then no accuracy means anything.
 
-    By the rule for ties, a model that gives every sentence the same log-probability, or that sees nothing but length,
-    would otherwise have 0 or 100 %. `identical` (n,) marks the pairs of twice the same sentence.
+    By the rule for ties, a model that sees nothing but length would otherwise have 0 or 100 %. `identical` (n,) marks the pairs of
+    twice the same sentence.
     """
     return 2 * np.sum((outcome == 0.5) & ~identical) >= np.sum(~identical)
 
@@ -49,8 +49,7 @@ def has_collapsed(outcome: np.ndarray, identical: np.ndarray) -> bool:
 def sees_length_only(log_prob: np.ndarray, predicted: np.ndarray) -> bool:
     """Tells whether every prediction has the same log-probability, as in a model whose readout is 0.
 
-    Where all sentences have one length, their pairs tie, and `has_collapsed` tells. `log_prob` (n,) is in nats, and
-    `predicted` (n,) is how many tokens of each sentence are predicted.
+    `log_prob` (n,) is in nats, and `predicted` (n,) is how many tokens of each sentence are predicted.
     """
     a_token = log_prob[predicted > 0] / predicted[predicted > 0]
     # A float32 has 24 bits. A hundred sums of them in different orders agree to about 20 bits.
@@ -84,7 +83,7 @@ def accuracies(
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     worth, by_coin = (np.where(outcome == 0.5, tie, outcome) for tie in (ties_count_as, coin))  # (n,) (n,)
     paradigms: dict[str, dict] = {}
-    sums = _ResampledSums(phenomenon_of)
+    sums: dict[str | None, np.ndarray] = {}
     for name, rows in rows_of.items():
         tie = outcome[rows] == 0.5
         accuracy = _percent(worth[rows])
@@ -100,12 +99,12 @@ def accuracies(
             "identical": int(np.sum(tie & identical[rows])),
             "undefined": int(np.sum(np.isnan(outcome[rows]))),
         }
-        sums.add(name, resampled_means(worth[rows], rng))
+        _add_resampled(sums, phenomenon_of[name], resampled_means(worth[rows], rng))
 
     def mean_over(names: Sequence[str], group: str | None) -> dict:
         entries = [paradigms[name] for name in names]
         accuracy = _mean([entry["accuracy"] for entry in entries])
-        interval = entries[0]["interval"] if len(names) == 1 else _interval(sums.of[group] / len(names))
+        interval = entries[0]["interval"] if len(names) == 1 else _interval(sums[group] / len(names))
         return {
             "accuracy": accuracy,
             "interval": None if accuracy is None else interval,
@@ -138,10 +137,11 @@ def compare(
     """
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     difference = worth.astype(float) - other.astype(float)  # (n,)
-    paradigms, sums = {}, _ResampledSums(phenomenon_of)
+    paradigms: dict[str, dict] = {}
+    sums: dict[str | None, np.ndarray] = {}
     for name, rows in rows_of.items():
         means = resampled_means(difference[rows], rng)
-        sums.add(name, means)
+        _add_resampled(sums, phenomenon_of[name], means)
         paradigms[name] = {
             "difference": _percent(difference[rows]),
             "interval": _interval(means),
@@ -152,7 +152,7 @@ def compare(
         rows = np.concatenate([rows_of[name] for name in names])
         return {
             "difference": _mean([paradigms[name]["difference"] for name in names]),
-            "interval": _interval(sums.of[group] / len(names)),
+            "interval": _interval(sums[group] / len(names)),
             **_discordance(difference[rows]),
         }
 
@@ -162,22 +162,6 @@ def compare(
         for entry, corrected in zip(entries, holm([entry["p_value"] for entry in entries]), strict=True):
             entry["p_value_holm"] = float(corrected)
     return found
-
-
-class _ResampledSums:
-    """Resampled means of paradigms, added up over each phenomenon and over all: (RESAMPLES,) each.
-
-    Those of each paradigm alone would take 80 kB of memory, and there may be thousands of paradigms.
-    """
-
-    def __init__(self, phenomenon_of: Mapping[str, str]) -> None:
-        self._phenomenon_of = phenomenon_of
-        self.of: dict[str | None, np.ndarray] = {}  # by phenomenon; None: over all
-
-    def add(self, paradigm: str, means: np.ndarray) -> None:
-        """Adds the resampled means of a paradigm to those of its phenomenon and of all."""
-        for group in (self._phenomenon_of[paradigm], None):
-            self.of[group] = self.of[group] + means if group in self.of else means
 
 
 def resampled_means(values: np.ndarray, rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
@@ -224,6 +208,12 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
     return corrected
+
+
+def _add_resampled(sums: dict[str | None, np.ndarray], phenomenon: str, means: np.ndarray) -> None:
+    """Adds a paradigm's resampled means to the sums over its phenomenon and over all (None): of each alone they take 80 kB."""
+    for group in (phenomenon, None):
+        sums[group] = sums[group] + means if group in sums else means
 
 
 def _discordance(difference: np.ndarray) -> dict:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.evaluation import alignment, conventions
 from esnlm.evaluation.alignment import Span
 from esnlm.evaluation.sequences import encode
@@ -54,17 +54,17 @@ class Options:
             ("punctuation", self.punctuation, alignment.PUNCTUATION),
             ("whitespace", self.whitespace, WHITESPACE),
         ):
-            require(value in choices, f"{name} is {value!r}: choose {' or '.join(choices)}")
-        require(
-            self.by == "word" or self.punctuation == "attached",
-            f"punctuation is {self.punctuation!r}: it says what a word is, and a row is a {self.by}; choose by 'word', or"
-            " leave it out",
-        )
-        require(
-            conventions.get(self.scoring).bos,
-            f"scoring {self.scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
-            + " or ".join(name for name, convention in conventions.CONVENTIONS.items() if convention.bos),
-        )
+            if value not in choices:
+                raise InputError(f"{name} is {value!r}: choose {' or '.join(choices)}")
+        if self.by != "word" and self.punctuation != "attached":
+            raise InputError(
+                f"punctuation is {self.punctuation!r}: it says what a word is, and a row is a {self.by}; leave it out"
+            )
+        if not conventions.get(self.scoring).bos:
+            raise InputError(
+                f"scoring {self.scoring} does not score the first token of a sentence, so its first word has no surprisal: choose "
+                + " or ".join(name for name, convention in conventions.CONVENTIONS.items() if convention.bos)
+            )
 
     def columns(self) -> list[str]:
         """Returns the names of the columns of the table, in order."""
@@ -246,33 +246,27 @@ def _move_white_space(nats: np.ndarray, log_ends: np.ndarray, ids: np.ndarray, t
 
 
 def _text_and_words(sentence: str | Sequence[str], options: Options) -> tuple[str, list[str] | None]:
-    """Returns a sentence as a text, and its words where these were given. Raises InputError where one is empty or no text."""
+    """Returns a sentence as a text, and its words if these were given. Raises InputError if one is empty or no text."""
     if isinstance(sentence, str):
         return sentence, None
-    given = list(sentence) if isinstance(sentence, Iterable) else [sentence]
-    whole = all(isinstance(word, str) for word in given)
-    require(
-        whole,
-        f"the sentence {' '.join(repr(sentence).split())} is neither a text nor a list of words: give one of these",
+    words = (
+        [word.strip() if isinstance(word, str) else "" for word in sentence] if isinstance(sentence, Iterable) else [""]
     )
-    words = [word.strip() for word in given]
-    require(all(words), f"the sentence {given!r} has an empty word: leave it out")
-    require(
-        options.punctuation == "attached",
-        f"punctuation is {options.punctuation!r}: the words of a sentence are given, so leave it out",
-    )
+    if not all(words):
+        raise InputError(f"the sentence {sentence!r} is no text, or a list with an empty word or what is none")
+    if options.punctuation != "attached":
+        raise InputError(f"punctuation is {options.punctuation!r}: the words of a sentence are given, so leave it out")
     return " ".join(words), words
 
 
 def _given_spans(sentence: Sentence, words: Sequence[str]) -> list[Span]:
-    """Returns the characters of each word that was given. Raises InputError where a token stands in two of them."""
+    """Returns the characters of each word that was given. Raises InputError if a token stands in two of them."""
     ends = [end - 1 for end in accumulate(len(word) + 1 for word in words)]
     spans = [(end - len(word), end) for word, end in zip(words, ends, strict=True)]
-    given = set(spans)
-    for start, end in alignment.join_words(sentence.spans, spans):
-        both = sentence.text[start:end]
-        require(
-            (start, end) in given, f"{both!r}: a token stands in more than one of these words; give them as one word"
+    if joined := set(alignment.join_words(sentence.spans, spans)) - set(spans):
+        start, end = min(joined)
+        raise InputError(
+            f"{sentence.text[start:end]!r}: a token stands in more than one of these words; give them as one word"
         )
     return spans
 

@@ -4,13 +4,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from esnlm.data.encoded_text import write_sentences
+from esnlm.data.encode import write_sentences
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import (
     WORD_PATTERN,
     Tokenizer,
     load_tokenizer,
-    require_enough_text,
     train_bpe,
     word_tokenizer,
 )
@@ -46,7 +45,6 @@ def tokenizer(spec: str | Path | Tokenizer, sentences: Sequence[str] = ()) -> To
         number = str(spec).removeprefix("train:")
         require(number.isdecimal(), f"tokenizer {spec!r}: give the number of ids to train, as in train:8192")
         lines = require_sentences(sentences)
-        require_enough_text(lines, int(number))
         return train_bpe(lines, int(number))
     return load_tokenizer(spec)
 

@@ -6,7 +6,7 @@ HEADER = ("NLL", "without EOS", "bits/byte", "nats/word", "perplexity")
 
 
 def show(result: dict) -> None:
-    """Prints the figures of workflows/likelihood.py: a row for each text and model, then the size of each text and notes."""
+    """Prints the figures of `esnlm likelihood`: a row for each text and model, then the size of each text and notes."""
     screen = Screen()
     screen.line(
         f"{result['run']}, step {result['step']}: NLL in nats per predicted token, EOS among them but where it says so"

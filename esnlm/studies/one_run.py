@@ -4,8 +4,8 @@ from pathlib import Path
 
 from esnlm.config import Experiment
 from esnlm.errors import InputError
+from esnlm.evaluate_run import evaluate_run
 from esnlm.runs.directory import ANOTHER
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
 

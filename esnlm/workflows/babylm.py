@@ -20,8 +20,8 @@ from esnlm.io.json_file import json_text, parse_json
 from esnlm.io.remote import run_copy
 from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
+from esnlm.provenance import provenance
 from esnlm.runs.directory import RunDirectory
-from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm babylm"
 FORMAT_VERSION = 1

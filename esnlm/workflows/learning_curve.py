@@ -24,11 +24,11 @@ from esnlm.io.remote import full_name, is_url
 from esnlm.io.sealed_folder import MANIFEST, file_sha256
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
+from esnlm.provenance import provenance
 from esnlm.reporting import learning_curve
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches
-from esnlm.workflows.provenance import provenance
 
 FORMAT = {"format": "esnlm learning curve", "format_version": 1}
 CLOSE = 0.01  # [ours] a checkpoint that has read at most this share more than another is at the same point of the curve

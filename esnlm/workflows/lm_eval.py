@@ -21,8 +21,8 @@ from esnlm.io.console import counted, warn, working
 from esnlm.io.json_file import json_text, parse_json
 from esnlm.io.screen import Screen
 from esnlm.loaded_run import Run, Step, load
+from esnlm.provenance import provenance
 from esnlm.runs.directory import RunDirectory
-from esnlm.workflows.provenance import provenance
 
 FORMAT = "esnlm lm-eval"
 FORMAT_VERSION = 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from esnlm.data import grammar
-from esnlm.data.encoded_text import encode_file, encode_sentences
+from esnlm.data.encode import encode_file, encode_sentences
 from esnlm.data.prepare import prepare
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.errors import InputError

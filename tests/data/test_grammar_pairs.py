@@ -126,15 +126,6 @@ def test_the_same_seed_gives_the_same_pairs(pairs, corpus):
         assert len(shared) < 10
 
 
-def test_odd_numbers_and_more_than_exist_are_refused():
-    with pytest.raises(InputError) as error:
-        minimal_pairs(7, seed=0)
-    assert str(error.value) == "per_paradigm: 7 is not a positive even number: pairs come in mirrored twos"
-    with pytest.raises(InputError) as error:
-        minimal_pairs(1_000_000, seed=0)
-    assert str(error.value) == "per_paradigm: 1000000 pairs asked, reflexive_gender has only 672000: ask for fewer"
-
-
 @pytest.mark.parametrize("uid", PARADIGMS)
 def test_no_two_choices_of_words_give_the_same_sentence(uid, monkeypatch):
     two_of_each = tuple(slot[:2] for slot in PARADIGMS[uid].slots)
@@ -155,7 +146,7 @@ def test_a_paradigm_gives_all_it_has_and_says_when_the_corpus_takes_too_many(mon
     assert str(error.value) == "per_paradigm: 12 pairs asked, small has only 10 outside the corpus: ask for fewer"
 
 
-def test_write_pairs_makes_one_jsonl_per_paradigm_and_overwrites_nothing(tmp_path):
+def test_write_pairs_makes_one_jsonl_per_paradigm(tmp_path):
     pairs = minimal_pairs(2, seed=0)
     folder = tmp_path / "new" / "pairs"
     write_pairs(pairs, folder)
@@ -163,7 +154,4 @@ def test_write_pairs_makes_one_jsonl_per_paradigm_and_overwrites_nothing(tmp_pat
     for uid, rows in pairs.items():
         lines = (folder / f"{uid}.jsonl").read_text(encoding="utf-8").splitlines()
         assert [json.loads(line) for line in lines] == rows
-    with pytest.raises(InputError) as error:
-        write_pairs(pairs, folder)
-    assert str(error.value) == f"{folder}: exists already: choose another folder or remove it"
     assert [path.name for path in folder.parent.iterdir()] == ["pairs"], "nothing half-written is left"

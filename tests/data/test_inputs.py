@@ -63,12 +63,9 @@ def test_folders_that_are_links_are_read_as_by_a_pattern(folder):
 def test_a_link_that_leads_nowhere_is_refused(folder):
     """As git-annex and datalad leave them until a file is fetched."""
     (folder / "corpus" / "d.txt").symlink_to(folder / "none")
-    with pytest.raises(
-        InputError, match="^corpus/d.txt: a link to a file that is not there; fetch it, or remove the link$"
-    ):
-        find_inputs(["corpus"])
-    with pytest.raises(InputError, match="^corpus/d.txt: a link to a file that is not there"):
-        find_inputs(["corpus/*.txt"])
+    for given in ("corpus", "corpus/*.txt"):
+        with pytest.raises(InputError, match="^corpus/d.txt: no file .a link that leads nowhere"):
+            find_inputs([given])
 
 
 def test_a_name_that_is_not_utf_8_is_one_that_a_manifest_can_hold(folder):
@@ -86,10 +83,7 @@ def test_what_no_text_file_is_called_is_warned_of(folder, capsys):
     for name in ("x.tsv", "y.conllu"):
         (folder / "corpus" / name).write_text("1\tThe\tthe\tDET\n")
     find_inputs(["corpus"])
-    assert capsys.readouterr().err == (
-        "warning: corpus/x.tsv and 1 more file: read as plain text, with all marks and separators; leave it out, or write its text"
-        " to a .txt\n"
-    )
+    assert "corpus/x.tsv and 1 more file: read as plain text, with all marks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -122,9 +116,7 @@ def test_a_file_is_read_once(folder, capsys):
 def test_records_by_another_name_are_not_taken_for_text(folder, name):
     content = "".join(json.dumps({"text": line}) + "\n" for line in LINES).encode()
     (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(
-        InputError, match=f"^{name}: JSON, which would be read as plain text with all its keys; name a file"
-    ):
+    with pytest.raises(InputError, match=f"^{name}: JSON, whose keys would be read as words"):
         find_inputs([name])
 
 
@@ -139,7 +131,7 @@ def test_records_by_another_name_are_not_taken_for_text(folder, name):
 )
 def test_json_that_goes_over_lines_is_not_taken_for_text(folder, content):
     (folder / "records.txt").write_text(content)
-    with pytest.raises(InputError, match="^records.txt: JSON, which would be read as plain text"):
+    with pytest.raises(InputError, match="^records.txt: JSON, whose keys would be read as words"):
         find_inputs(["records.txt"])
 
 
@@ -167,16 +159,17 @@ def test_standard_input_is_read_once_and_given_again_and_again(folder, monkeypat
     [source] = find_inputs(["-"])
     assert (source.name, source.size) == ("standard input", 11)
     seen = []
-    assert [list(source.chunks(seen.append)), list(source.chunks())] == [["One.\nTwo.\n"]] * 2
+    assert [list(source.chunks(lambda block: seen.append(bytes(block)))), list(source.chunks())] == [
+        ["One.\nTwo.\n"]
+    ] * 2
     assert b"".join(seen) == b"One.\r\nTwo.\n"
 
 
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ("none.txt", "none.txt: no such file or folder"),
-        ("corpus/*.md", "corpus/*.md: no file has a name of this pattern"),
-        ("/dev/null", "/dev/null: a pipe or a device; give it as standard input, -"),
+        ("none.txt", "none.txt: no such file or folder, and no file has a name of this pattern"),
+        ("corpus/*.md", "corpus/*.md: no such file or folder, and no file has a name of this pattern"),
         ("empty.jsonl", "empty.jsonl: empty, or nothing but white space; leave it out"),
         ("hf:a:b:c:d", "hf:a:b:c:d: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
         ("hf:", "hf:: give hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT"),
@@ -197,14 +190,8 @@ def test_a_dataset_that_was_saved_or_is_a_folder_of_files(folder):
     assert texts("hf:saved", text_field="story") == {"hf:saved": "\n\n".join(LINES)}
     [source] = find_inputs(["hf:saved"], "story")
     assert source.size == sum(len(text.encode()) for text in source.chunks())
-    for wanted, line in (
-        ("dev", "hf:saved:dev: it was saved by save_to_disk, and not as the split 'dev'; give hf:saved"),
-        (
-            "en:dev",
-            "hf:saved:en:dev: it was saved by save_to_disk, and has no configurations; give hf:saved:dev",
-        ),
-    ):
-        with pytest.raises(InputError, match=f"^{line}$"):
+    for wanted in ("dev", "en:dev"):
+        with pytest.raises(InputError, match=f"^hf:saved:{wanted}: save_to_disk saved no such split"):
             find_inputs([f"hf:saved:{wanted}"], "story")
     datasets.DatasetDict({"dev": records}).save_to_disk("split")
     assert texts("hf:split:dev", text_field="story") == {"hf:split:dev": "\n\n".join(LINES)}

@@ -5,12 +5,10 @@ import json
 import os
 import re
 import shutil
-import time
 
 import numpy as np
 import pytest
 
-from esnlm.data import store as store_module
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import WORD_PATTERN, Tokenizer, word_tokenizer
 from esnlm.errors import InputError
@@ -107,14 +105,6 @@ def test_ids_take_four_bytes_above_65535_of_them(tmp_path, vocab_size, dtype):
     assert (store.folder / "tokens.bin").stat().st_size == 3 * np.dtype(dtype).itemsize
 
 
-def test_batches_that_do_not_add_up_are_a_mistake_of_the_program(tmp_path):
-    with StoreWriter(tmp_path / "store", TOKENIZER) as writer:
-        with pytest.raises(ValueError, match="^3 tokens, 4 by length, 1 words, 1 bytes$"):
-            writer.append([1, 2, 3], [4], [1], [1])
-        with pytest.raises(ValueError, match="^3 tokens, 3 by length, 2 words, 1 bytes$"):
-            writer.append([1, 2, 3], [3], [1, 1], [1])
-
-
 # ---- the tokenizer in it ----
 
 
@@ -169,14 +159,13 @@ def test_without_verification_a_broken_header_is_still_an_input_error(tmp_path):
     path = write_store(tmp_path / "store").folder / "words.npy"
     path.write_bytes(b"X" + path.read_bytes()[1:])
     with pytest.raises(
-        InputError, match=f"^{re.escape(str(tmp_path / 'store'))}: damaged: .*; prepare the store again$"
+        InputError, match=f"^{re.escape(str(tmp_path / 'store'))}: damaged .*; prepare the store again$"
     ):
         open_store(tmp_path / "store", verify=False)
 
 
 CHANGED = "changed since it was made (its sha256 differs); prepare the store again"
 FOREIGN = "not the manifest of a token store of version 1; prepare the store again"
-NOT_JSON = "not JSON; the store is damaged: prepare it again"
 
 
 @pytest.mark.parametrize(
@@ -189,8 +178,8 @@ NOT_JSON = "not JSON; the store is damaged: prepare it again"
         (lambda text: text.replace('"sha256"', '"sha1"'), FOREIGN),
         (lambda text: "[]", FOREIGN),
         (lambda text: "3", FOREIGN),
-        (lambda text: text[:-20], NOT_JSON),
-        (lambda text: "", NOT_JSON),
+        (lambda text: text[:-20], FOREIGN),
+        (lambda text: "", FOREIGN),
     ],
 )
 def test_a_damaged_manifest_is_refused(tmp_path, damage, message):
@@ -244,9 +233,7 @@ def test_a_store_with_other_files_beside_it_is_not_replaced(tmp_path, name):
     other.parent.mkdir(parents=True, exist_ok=True)
     other.write_text("important")
     before = contents(tmp_path)
-    line = (
-        f"has {name.split('/')[0]}, which is not of a token store, and would be lost; name another place for the store"
-    )
+    line = f"{name.split('/')[0]} is not of a token store, and would be lost; name another place for the store"
     with pytest.raises(InputError, match=line):
         write_store(tmp_path / "store", overwrite=True)
     assert contents(tmp_path) == before
@@ -312,70 +299,3 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_has_is_not(t
         living.finish(made="first")
     assert open_store(tmp_path / "store").manifest["made"] == "first"
     assert sorted(os.listdir(tmp_path)) == [".store2.partial-00000000", "store"]
-
-
-def test_the_head_of_an_array_file_is_as_long_for_any_length():
-    lengths = {len(store_module.npy_header("<u4", length)) for length in (0, 1, 10**6, 2**40)}
-    assert len(lengths) == 1
-
-
-# ---- size ----
-
-
-def claim(folder, sentences):
-    """Makes a store that says that it has so many sentences, with files that are as long and hold next to nothing."""
-    store = write_store(folder)
-    counts = {"sentences": sentences, "tokens": 2 * sentences, "words": 1, "bytes": 1, "predicted_tokens": 1}
-    manifest = store.manifest | {"counts": counts}
-    manifest["sha256"]["manifest.json"] = store_module._manifest_sha256(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    os.truncate(folder / "tokens.bin", 4 * sentences)
-    for name, kind in store_module.ARRAYS.items():
-        length = sentences + (name == "offsets.npy")
-        (folder / name).write_bytes(store_module.npy_header(kind, length))
-        os.truncate(folder / name, (folder / name).stat().st_size + length * np.dtype(kind).itemsize)
-
-
-@pytest.mark.parametrize("verify", [True, False])
-def test_a_claim_of_a_billion_sentences_is_refused_by_its_number(tmp_path, monkeypatch, verify):
-    claim(tmp_path / "store", 10**9)
-    monkeypatch.setattr(store_module, "file_sha256", lambda path: pytest.fail("hashed"))
-    line = f"{tmp_path}/store: 1,000,000,000 sentences: a store has at most 536,870,912: make several"
-    began = time.perf_counter()
-    with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
-        open_store(tmp_path / "store", verify=verify)
-    assert time.perf_counter() - began < 2
-
-
-def test_a_file_that_was_never_written_is_refused_without_hashing_it(tmp_path, monkeypatch):
-    claim(tmp_path / "store", 5 * 10**8)
-    if not store_module._longest_hole(tmp_path / "store" / "tokens.bin"):
-        pytest.skip("this file system does not report holes (SEEK_HOLE), so esnlm cannot see them")
-    monkeypatch.setattr(store_module, "file_sha256", lambda path: pytest.fail("hashed"))
-    message = r"tokens\.bin: has [\d,]+ bytes in a row that were never written, and at most 1,048,576 are read; prepare"
-    with pytest.raises(InputError, match=message):
-        open_store(tmp_path / "store")
-
-
-def test_holes_are_measured_wherever_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "LONGEST_HOLE", 1 << 40)
-    file, block = tmp_path / "file", 1 << 16
-    file.write_bytes(bytes(100))
-    assert store_module._longest_hole(file) == 0
-    os.truncate(file, 5 * block)
-    with open(file, "r+b") as opened:
-        opened.seek(2 * block)
-        opened.write(b"x" * block)
-    found = store_module._longest_hole(file)
-    if not found:
-        pytest.skip("this file system does not report holes (SEEK_HOLE), so esnlm cannot see them")
-    assert found == 2 * block
-    monkeypatch.setattr(os, "SEEK_HOLE", 99)
-    assert store_module._longest_hole(file) == 0  # where the system cannot tell
-
-
-def test_a_store_of_too_many_sentences_is_not_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "MOST_SENTENCES", 2)
-    with pytest.raises(InputError, match="store: 3 sentences: a store has at most 2: make several$"):
-        write_store(tmp_path / "store")
-    assert os.listdir(tmp_path) == []

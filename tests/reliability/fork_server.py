@@ -19,7 +19,7 @@ from typing import Any
 from tests.reliability.compare import REPOSITORY
 
 LONGEST = 300  # seconds of a command, which is then killed
-IMPORTED = ("esnlm.workflows.train", "esnlm.workflows.blimp", "esnlm.data.prepare", "matplotlib.backends.backend_agg")
+IMPORTED = ("esnlm.workflows.train", "esnlm.evaluate_run", "esnlm.data.prepare", "matplotlib.backends.backend_agg")
 PARENT_DEATH_SIGNAL = 1  # an option of prctl: no child outlives the program
 
 

@@ -36,6 +36,7 @@ from benchmarks import measure
 from esnlm.data.prepare import prepare
 from esnlm.data.store import StoreWriter, open_store
 from esnlm.data.tokenizer import train_bpe
+from esnlm.evaluate_run import evaluate_run
 from esnlm.evaluation import scoring
 from esnlm.evaluation.evaluate import evaluate
 from esnlm.process import exit_with
@@ -44,7 +45,6 @@ from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.training import batches, log
 from esnlm.training.precomputed import PrecomputedUpdates
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 from tests.reliability.compare import REPOSITORY, TIMES, compare_files, compare_reports, compare_runs
 

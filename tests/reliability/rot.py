@@ -40,10 +40,10 @@ import jax
 import esnlm
 from benchmarks import measure
 from esnlm import config_io
+from esnlm.evaluate_run import evaluate_run
 from esnlm.process import exit_with
 from esnlm.runs import checkpoint
 from esnlm.runs.metrics import Metrics
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 from tests.reliability.compare import read_summary, timeless
 

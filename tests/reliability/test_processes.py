@@ -16,8 +16,8 @@ import pytest
 
 from esnlm import config_io
 from esnlm.distributed.channel import PROCESS_LOST
+from esnlm.evaluate_run import evaluate_run
 from esnlm.runs import checkpoint
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
 ROOT = Path(__file__).resolve().parents[2]

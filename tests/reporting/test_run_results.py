@@ -4,8 +4,8 @@ import json
 import shutil
 
 from esnlm import config_io
+from esnlm.evaluate_run import evaluate_run
 from esnlm.reporting import blimp_report, run_results
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 from tests.interchange.small_run import small_run
 

@@ -15,13 +15,13 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
+from esnlm.evaluate_run import evaluate_run
 from esnlm.reporting.run_table import report
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
 from esnlm.runs.metrics import Metrics
 from esnlm.training.interruption import interruptible
 from esnlm.training.log import TrainingLog
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
 MEASURED = ("tokens_per_second", "peak_memory_bytes")  # what differs from one run to the next

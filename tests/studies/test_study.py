@@ -19,9 +19,9 @@ import yaml
 
 from esnlm import config_io
 from esnlm.errors import InputError
+from esnlm.evaluate_run import evaluate_run
 from esnlm.reporting.html import study as html_study
 from esnlm.studies import grid, grid_plot, grid_table, shares, study
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import INTERRUPTED
 from tests.studies.cells import grid_cell
 from tests.studies.pool import PoolHere

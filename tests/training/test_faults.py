@@ -11,10 +11,10 @@ import pytest
 import esnlm
 from esnlm import config_io
 from esnlm.errors import InputError
+from esnlm.evaluate_run import evaluate_run
 from esnlm.runs import checkpoint
 from esnlm.training import update
 from esnlm.training.update import nothing_nonfinite, record_nonfinite
-from esnlm.workflows.blimp import evaluate_run
 from esnlm.workflows.train import train_run
 
 DATA = """

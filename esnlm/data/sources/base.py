@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
 from esnlm.data.store import TokenStore
 from esnlm.data.tokenizer import Tokenizer
+from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 
 
@@ -34,9 +35,11 @@ class DataSource(ABC):
     depends_on_seed: ClassVar[bool] = False  # whether the text is another one for each seed of a run
     has_minimal_pairs: ClassVar[bool] = False  # whether `open` writes minimal pairs into the run directory
     is_in_run_only: ClassVar[bool] = False  # whether the text lies in the run directory, and no setting says what it is
+    refusal: ClassVar[str] = (
+        "it has no corpus"  # why a source without a corpus outside of a run cannot be asked for one
+    )
 
-    @abstractmethod
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 (nothing to check by default)
         """Raises InputError, naming the field, for a setting that cannot be used."""
 
     @abstractmethod
@@ -52,11 +55,11 @@ class DataSource(ABC):
         """
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
-        """Returns where the training store of a run lies, or should lie; None where there is none."""
+        """Returns where the training store of a run lies, or should lie; None if there is none."""
         return None
 
     def stores_there(self) -> tuple[TokenStore, TokenStore | None] | None:
-        """Returns the training and the validation store, unverified; None where a run makes its text itself.
+        """Returns the training and the validation store, unverified; None if a run makes its text itself.
 
         Raises:
             InputError: a store is missing or damaged.
@@ -66,30 +69,21 @@ class DataSource(ABC):
     def text_sha256(self) -> dict[str, str | None] | None:
         """Returns the sha256 of the tokens of the `train` and the `validation` text, without verifying them.
 
-        None where a run makes its text itself, so that the settings and the seed say all of it.
-
-        Raises:
-            InputError: a store is missing or damaged.
+        None if a run makes its text itself, so that the settings and the seed determine it.
         """
-        return None
+        if (stores := self.stores_there()) is None:
+            return None
+        train, validation = stores
+        return {"train": train.tokens_sha256, "validation": validation.tokens_sha256 if validation else None}
 
-    @abstractmethod
     def size(self) -> CorpusSize:
-        """Returns the size of the training corpus without making or verifying it.
+        """Returns the size of the training corpus without making or verifying it. Raises InputError if it cannot be used."""
+        self._refuse()
 
-        Raises:
-            InputError: the training corpus cannot be used.
-        """
-
-    @abstractmethod
     def tokenizer(self) -> Tokenizer:
-        """Returns the tokenizer of the corpus without opening it.
+        """Returns the tokenizer of the corpus without opening it. Raises InputError if there is none, or it is damaged."""
+        self._refuse()
 
-        Raises:
-            InputError: the source has none, or it is damaged.
-        """
-
-    @abstractmethod
     def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
         """Returns a name and token ids of the training corpus, sentence after sentence, BOS and EOS included.
 
@@ -101,7 +95,11 @@ class DataSource(ABC):
         Raises:
             InputError: the source has no corpus, or it was made with another tokenizer.
         """
+        self._refuse()
 
     def reference_nlls(self, validation: TokenStore, tokenizer: Tokenizer) -> dict[str, float]:
         """Returns what is known of the corpus itself: the NLL of the validation text by name, in nats per token."""
         return {}
+
+    def _refuse(self) -> NoReturn:
+        raise InputError(f"data.kind is {self.kind}: {self.refusal}; choose store or grammar")

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import numpy as np
 
-from esnlm.data.encoded_text import encode_sentences, write_sentences
-from esnlm.data.sources.base import CorpusSize, DataSource
+from esnlm.data.encode import encode_sentences, write_sentences
+from esnlm.data.sources.base import DataSource
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import InputError
@@ -22,9 +22,7 @@ class GivenData(DataSource):
     kind: str = "given"
 
     is_in_run_only: ClassVar[bool] = True
-
-    def check(self) -> None:
-        pass
+    refusal: ClassVar[str] = "the sentences were given in Python, and only the run that has them can read them"
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens stores/train of the run directory, and stores/validation where it is there."""
@@ -38,21 +36,6 @@ class GivenData(DataSource):
 
     def train_folder(self, directory: RunDirectory) -> Path | None:
         return directory.stores / "train"
-
-    def size(self) -> CorpusSize:
-        self._refuse()
-
-    def tokenizer(self) -> Tokenizer:
-        self._refuse()
-
-    def sample(self, tokenizer: Tokenizer, sentences: int, seed: int) -> tuple[str, np.ndarray]:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise InputError(
-            "data.kind is given: the sentences were given in Python, and only the run that has them can read them; name a"
-            " text with --data, or choose store"
-        )
 
 
 def put_sentences(

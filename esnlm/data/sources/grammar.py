@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from esnlm.data import grammar, grammar_pairs
+from esnlm.data.encode import write_sentences
 from esnlm.data.sources.base import CorpusSize, DataSource
-from esnlm.data.store import StoreWriter, TokenStore, open_store
+from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer, word_tokenizer
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.io.console import say
 from esnlm.runs.directory import RunDirectory
 
@@ -29,8 +30,10 @@ class GrammarData(DataSource):
 
     def check(self) -> None:
         for name in ("sentences", "validation_sentences", "pairs"):
-            require(getattr(self, name) >= 1, f"data.{name} is {getattr(self, name)}: it must be at least 1")
-        require(self.pairs % 2 == 0, f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
+            if getattr(self, name) < 1:
+                raise InputError(f"data.{name} is {getattr(self, name)}: it must be at least 1")
+        if self.pairs % 2:
+            raise InputError(f"data.pairs is {self.pairs}: it must be even, as pairs come in mirrored twos")
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         """Opens stores/train and stores/validation of the run directory; generates them, and the pairs, the first time."""
@@ -41,7 +44,8 @@ class GrammarData(DataSource):
             for folder, count in ((train, self.sentences), (validation, self.validation_sentences)):
                 sentences = list(grammar.sentences(count, seed, split=folder.name))
                 seen.update(sentences)
-                _write_store(folder, sentences, tokenizer)
+                rule = "one sentence a line, from the generated grammar"
+                write_sentences(folder, sentences, tokenizer, overwrite=True, rule=rule)
             # The pairs come last and in one move: where they are, the stores are whole.
             pairs = grammar_pairs.minimal_pairs(self.pairs, seed, exclude=seen)
             grammar_pairs.write_pairs(pairs, directory.minimal_pairs)
@@ -67,12 +71,3 @@ class GrammarData(DataSource):
             "the grammar itself, on this text": float(nats / (len(validation.tokens) - len(validation))),
             "the grammar's entropy": grammar.entropy().nats_per_token,
         }
-
-
-def _write_store(folder: Path, sentences: list[str], tokenizer: Tokenizer) -> None:
-    ids = [[tokenizer.bos, *encoded, tokenizer.eos] for encoded in tokenizer.encode_batch(sentences)]
-    words = [len(sentence.split()) for sentence in sentences]
-    sizes = [len(sentence.encode()) for sentence in sentences]
-    with StoreWriter(folder, tokenizer, overwrite=True) as writer:
-        writer.append(np.concatenate(ids), [len(sentence) for sentence in ids], words, sizes)
-        writer.finish(sentence_rule="one sentence a line, from the generated grammar")

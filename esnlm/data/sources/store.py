@@ -8,7 +8,7 @@ import numpy as np
 from esnlm.data.sources.base import CorpusSize, DataSource
 from esnlm.data.store import TokenStore, open_store
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.runs.directory import RunDirectory
 
 
@@ -21,7 +21,8 @@ class StoreData(DataSource):
     validation: str | None = None  # folder of the validation store; null: no validation
 
     def check(self) -> None:
-        require(bool(self.train), "data.train is empty: name a token store made by `python -m esnlm prepare`")
+        if not self.train:
+            raise InputError("data.train is empty: name a token store made by `python -m esnlm prepare`")
 
     def open(self, directory: RunDirectory, seed: int) -> tuple[TokenStore, TokenStore | None]:
         return open_store(Path(self.train)), open_store(Path(self.validation)) if self.validation else None
@@ -32,13 +33,6 @@ class StoreData(DataSource):
     def stores_there(self) -> tuple[TokenStore, TokenStore | None]:
         validation = open_store(Path(self.validation), verify=False) if self.validation else None
         return self._unverified(), validation
-
-    def text_sha256(self) -> dict[str, str | None] | None:
-        train, validation = self.stores_there()
-        return {
-            "train": train.tokens_sha256,
-            "validation": None if validation is None else validation.tokens_sha256,
-        }
 
     def size(self) -> CorpusSize:
         store = self._unverified()

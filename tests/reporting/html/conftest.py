@@ -6,7 +6,7 @@ import pytest
 
 from esnlm import config_io
 from esnlm.diagnosis.diagnose import diagnose
-from esnlm.workflows.blimp import evaluate_run
+from esnlm.evaluate_run import evaluate_run
 from esnlm.workflows.train import train_run
 
 ATTACK = "<img src=x onerror=hacked=1>"  # a name of a folder cannot hold a slash

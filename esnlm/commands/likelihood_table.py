@@ -1,13 +1,13 @@
-"""Measuring texts with a run, from the run directory to the table and the JSON file."""
+"""`esnlm likelihood`, from the run directory to the table and the JSON file."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from esnlm import loaded_run
-from esnlm.data.encoded_text import encode_file
+from esnlm.data.encode import encode_file
 from esnlm.data.store import TokenStore, open_store
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.evaluation.evaluate import config_sha256
 from esnlm.evaluation.likelihood import Likelihood, of_ngrams
 from esnlm.io.atomic import followed, require_writable
@@ -56,7 +56,8 @@ def measure_run(
     Raises:
         InputError: the run, a text or the place of the JSON file is not usable.
     """
-    require(len(stores) + len(texts) > 0, "nothing to measure: give token stores (--store), texts (--text) or both")
+    if not stores and not texts:
+        raise InputError("nothing to measure: give token stores (--store), texts (--text) or both")
     if out is not None:
         _require_place(out, overwrite)
     with working(f"loading {run}"):
@@ -85,11 +86,10 @@ def measure_run(
 
 def _require_place(out: Path, overwrite: bool) -> None:
     """Raises an InputError where the figures cannot be written to a file, or would replace one unasked."""
-    require(out.suffix == ".json" and not out.is_dir(), f"{out}: no name for a JSON file; give one such as dev.json")
-    require(
-        overwrite or not os.path.lexists(out),
-        f"{out}: exists; name another file with --out, or replace it with --overwrite",
-    )
+    if out.suffix != ".json" or out.is_dir():
+        raise InputError(f"{out}: no name for a JSON file; give one such as dev.json")
+    if not overwrite and os.path.lexists(out):
+        raise InputError(f"{out}: exists; name another file with --out, or replace it with --overwrite")
     require_writable(followed(out))
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 from esnlm import loaded_run
 from esnlm.compute import in_float32
 from esnlm.distributed import group as processes
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import Evaluation, evaluate
 from esnlm.io.console import warn, working
 from esnlm.io.remote import run_copy
 from esnlm.loaded_run import Step
+from esnlm.provenance import provenance
 from esnlm.reporting import blimp_report, blimp_text
 from esnlm.runs import checkpoint
 from esnlm.runs.directory import RunDirectory
-from esnlm.workflows.provenance import provenance
 
 
 @in_float32
@@ -37,7 +37,7 @@ def evaluate_run(
 
     Args:
         run: the run directory, or its URL.
-        data: folders and files of items; None: the run's own pairs.
+        data: folders and files of pairs; None: the run's own pairs.
         good, bad, group: the columns or fields of the right sentence, of the wrong one or ones, and of the paradigm; None:
             those of BLiMP.
         scoring: the name of the convention.
@@ -55,16 +55,16 @@ def evaluate_run(
     conventions.get(scoring)
     named = {"--good": good, "--bad": bad, "--group": group}
     options = ", ".join(option for option, value in named.items() if value is not None)
-    require(bool(data) or not options, f"{options}: for pairs that --data names")
+    if options and not data:
+        raise InputError(f"{options}: for pairs that --data names")
     usual = minimal_pairs.Columns()
     columns = minimal_pairs.Columns(good or usual.good, tuple(bad or usual.bad), group)
     pairs = minimal_pairs.load(data, columns) if data else None
     with working(f"loading {run}"):
         loaded = loaded_run.load(run, step=step, untrained=untrained)
     first_step = processes.agree(loaded.step)
-    require(
-        loaded.step == first_step, f"{run}: its step {first_step} is damaged where process {processes.index()} reads it"
-    )
+    if loaded.step != first_step:
+        raise InputError(f"{run}: its step {first_step} is damaged where process {processes.index()} reads it")
     directory = RunDirectory(loaded.directory)
     pairs = _own_pairs(directory) if pairs is None else pairs
     suffix = "-untrained" if untrained else "" if step is None else f"-step-{loaded.step}"
@@ -89,7 +89,7 @@ def evaluate_run(
 
 
 def _warn_of_old_report(directory: RunDirectory, step: int) -> None:
-    """Tells where a run that stands for its report was trained for longer than until the report's step."""
+    """Warns if a run that stands for its report was trained for longer than until the report's step."""
     summary = directory.read_summary(warn) or {}  # in a copy of a run in the cloud there may be no checkpoints
     newest = max([*checkpoint.all_steps(directory.checkpoints), summary.get("step", 0)])
     if newest > step:
@@ -99,7 +99,7 @@ def _warn_of_old_report(directory: RunDirectory, step: int) -> None:
         )
 
 
-def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Item]:
+def _own_pairs(directory: RunDirectory) -> list[minimal_pairs.Pair]:
     """Returns the run's own minimal pairs. Raises InputError where it has none, or they have changed."""
     if not directory.minimal_pairs.is_dir():
         raise InputError(f"{directory.path}: this run has no minimal pairs of its own: name some with --data")

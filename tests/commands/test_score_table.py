@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from esnlm import commands, loaded_run
-from esnlm.workflows import word_surprisal
+from esnlm.commands import score_table
 from tests.evaluation import small_run
 
 
@@ -146,9 +146,9 @@ def test_a_table_of_words_is_written_again_with_their_surprisals(here, capsys, s
 
 def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeypatch):
     (here / "words.csv").write_text(WORDS)
-    monkeypatch.setattr(word_surprisal, "load_punkt", lambda language: language)
+    monkeypatch.setattr(score_table, "load_punkt", lambda language: language)
     split = {"The cats sleep. The cat": ["The cats sleep.", "The cat"], "that run": ["that run"]}
-    monkeypatch.setattr(word_surprisal, "punkt_splitter", lambda language: split.__getitem__)
+    monkeypatch.setattr(score_table, "punkt_splitter", lambda language: split.__getitem__)
     assert (
         commands.main(
             ["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word", "--document", "item"]
@@ -160,7 +160,7 @@ def test_words_without_sentences_are_split_by_punkt(here, capsys, small, monkeyp
     expected = [row["surprisal_bits"] for row in small.surprisal(SENTENCES, eos=False)]
     found = [float(line.split("\t")[-1]) for line in printed.splitlines()[1:]]
     assert found == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr(word_surprisal, "load_punkt", lambda language: None)
+    monkeypatch.setattr(score_table, "load_punkt", lambda language: None)
     assert commands.main(["score", "--run", "small", "--tokens", "--input", "words.csv", "--word", "word"]) == 2
     assert "no pretrained Punkt data for english found" in capsys.readouterr().err
 
