@@ -87,14 +87,10 @@ def row(run: Path) -> dict:
             figures[level] = {entry: its["accuracy"] for entry, its in read[level].items()}
         scores[name] = read["overall"] | figures
     found["minimal_pairs"] = scores
-    try:
-        loss_table([[found]])
-    except (AttributeError, TypeError, ValueError):
-        raise InputError(f"{directory.summary}: damaged; restore it from a copy of the run") from None
     return found
 
 
-def _column(title: str, key: str, digits: int, per: float = 1) -> Column:
+def _column(title: str, key: str, digits: int, per: int = 1) -> Column:
     """Returns the column of a number in the summary, divided by `per`. Those of a diverged run may be "inf" or "nan"."""
 
     def of(row: dict) -> float | None:

@@ -1,6 +1,5 @@
 """Figures of one style, and what happens without matplotlib."""
 
-
 from esnlm.reporting import plots
 
 

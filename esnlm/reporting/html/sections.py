@@ -86,13 +86,11 @@ def _facts(run: RunFiles) -> dict[str, str]:
         of = f"{summary['trainable_params']:,} trained of " if data.has_corpus else ""
         facts["Parameters"] = f"{of}{summary['total_params']:,}"
     if data.has_corpus:
-        by_updates = isinstance(training, TrainingConfig)
-        facts["Fit"] = (
-            f"{training.optimizer}, learning rate {training.learning_rate:g}" if by_updates else training.kind
-        )
-        is_grammar = isinstance(data, GrammarData)
-        text = f"{data.sentences:,} sentences of a small grammar" if is_grammar else data.kind
-        facts["Data"] = str(getattr(data, "train", text))
+        facts |= {"Fit": training.kind, "Data": str(getattr(data, "train", data.kind))}
+        if isinstance(training, TrainingConfig):
+            facts["Fit"] = f"{training.optimizer}, learning rate {training.learning_rate:g}"
+        if isinstance(data, GrammarData):
+            facts["Data"] = f"{data.sentences:,} sentences of a small grammar"
     if "tokens" in summary:
         epochs = summary.get("epochs") or 1
         facts["Read"] = f"{summary['tokens']:,} tokens, {summary['words']:,} words"

@@ -6,11 +6,9 @@ from html.parser import HTMLParser
 
 from esnlm import commands
 from esnlm.evaluation.statistics import mcnemar
-from esnlm.reporting import run_notes
 from esnlm.reporting.html import several, study
 from esnlm.reporting.html.files import RunFiles
 from esnlm.reporting.html.page import write_page
-from esnlm.runs.json_file import seal
 from tests.reporting.html.conftest import ATTACK, WORSE
 
 VOID = {"meta", "link", "br", "col"}
@@ -53,12 +51,6 @@ def test_one_run(full_run, tmp_path):
     assert len(ids) == len(set(ids)) and {value[1:] for value in addresses if value.startswith("#")} <= set(ids)
 
 
-def test_the_same_files_give_the_same_page(full_run, tmp_path):
-    for name in ("a.html", "b.html"):
-        write_page([full_run], tmp_path / name)
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
-
-
 def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     runs = [str(make_run("a", right=8)), str(make_run("b", right=3, val_nll=6.0))]
     assert commands.main(["report", *runs, "--html", str(tmp_path / "page.html")]) == 0
@@ -73,39 +65,30 @@ def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
 
 def test_runs_are_compared_on_the_same_pairs(make_run):
     runs = [RunFiles(make_run(name, right=right)) for name, right in (("a", 8), ("b", 3), ("c", 8))]
-    comparisons, reasons = several.compare_all(runs)
-    assert [(each.run, each.other) for each in comparisons] == [("b", "a"), ("c", "a")] and not reasons
-    overall = comparisons[0].found["overall"]
+    found, notes = several.compare_all(runs)
+    assert list(found) == ["b", "c"] and not notes
+    overall = found["b"]["overall"]
     assert (overall["difference"], overall["only_this"], overall["only_other"]) == (-62.5, 0, 5)
-    assert overall["p_value"] == mcnemar(0, 5) and comparisons[1].found["overall"]["difference"] == 0
+    assert overall["p_value"] == mcnemar(0, 5) and found["c"]["overall"]["difference"] == 0
     [row, _] = several.differences(runs)[1]["rows"]
     assert [cell.shown for cell in row[-2:]] == ["0.062", "0.12"], (
         "p and p after Holm: 2 / 32, and twice that for two runs"
     )
 
 
-def test_runs_are_compared_as_they_are_at_their_ends(make_run):
-    """A report of another convention comes first by its name, and one of the model before its first update is there, too."""
-    runs = [make_run("a", right=8), make_run("b", right=3), make_run("early", right=3)]
-    for run, step in zip(runs, (7, 7, 1007), strict=True):  # the reports are of update 7
-        summary = json.loads((run / "summary.json").read_text())
-        (run / "summary.json").write_text(json.dumps(summary | {"step": step}))
-    other = make_run("other", right=2, scoring="lm-eval") / "evaluation"
-    for file in other.iterdir():
-        file.rename(runs[0] / "evaluation" / file.name.replace("blimp-paper", "a"))
-    report = json.loads((runs[0] / "evaluation" / "a.json").read_text())
-    report["pairs_file"]["name"] = "a.pairs.jsonl"
-    report["config_sha256"] = json.loads((runs[0] / "evaluation" / "blimp-paper.json").read_text())["config_sha256"]
-    (runs[0] / "evaluation" / "a.json").write_text(json.dumps(report | {"sha256": seal(report)}))
-    [found], [reason] = several.compare_all([RunFiles(run) for run in runs])
-    assert (found.run, found.report, found.found["overall"]["difference"]) == ("b", "blimp-paper, paper scoring", -62.5)
-    assert reason == ("Without a report of its last update on the same pairs as that of a, by the same scoring: early.")
-    asked = [RunFiles(runs[0], "babylm"), RunFiles(runs[1], "babylm")]
-    assert several.compare_all(asked)[1][0].endswith("by the same scoring: b."), "the first one's report is a.json"
-    assert several.compare_all([RunFiles(run) for run in reversed(runs)]) == (
-        [],
-        ["No report of early is of its last update and of its configuration: blimp-paper is of update 7."],
-    )
+def test_runs_are_compared_as_they_are_at_their_ends(make_run, full_run):
+    """An early report, one of a run that lay in the folder before, and one on other pairs are left out."""
+    folders = [make_run("a"), make_run("b", right=3), make_run("early"), make_run("before")]
+    for folder, step in zip(folders, (7, 7, 1007, 7), strict=True):  # the reports are of update 7
+        summary = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps(summary | {"step": step}))
+    (folders[3] / "config.yaml").write_text((folders[3] / "config.yaml").read_text().replace("seed: 0", "seed: 1"))
+    runs = [RunFiles(folder) for folder in (*folders, full_run)]
+    found, [left_out] = several.compare_all(runs)
+    assert list(found) == ["b"] and left_out["text"].endswith(f"by the same scoring: early, before, {full_run.name}.")
+    [table, *_] = {each.title: each.blocks for each in several.sections(runs, False)}["By phenomenon"]
+    assert table["header"] == ["phenomenon", "a", "b"]
+    assert several.compare_all(runs[::-1])[0] == {}
 
 
 def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
@@ -154,22 +137,6 @@ def test_a_study(make_run, tmp_path):
         assert part in page.text
     assert "2 of 3, 1 diverged" in page.text, "as table.md says it"
     assert study.read(tmp_path) is None and page.elements.count("script") == 1
-
-
-def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
-    runs = [make_run(f"a-seed{seed}", seed=seed, text="t") for seed in (0, 1)]
-    runs.append(make_run("other", text="t", tokenizer="bytes", scoring="lm-eval"))
-    for run, words in zip(runs, (200, 190, 200), strict=True):
-        summary = json.loads((run / "summary.json").read_text())
-        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
-        (run / "summary.json").write_text(json.dumps(summary | figures))
-    for by_seed in (False, True):
-        write_page(runs, tmp_path / "page.html", by_seed)
-        page = Reader((tmp_path / "page.html").read_text()).text
-        assert "not all runs were validated on the same sentences" in page
-        assert "the runs are of different tokenizers: only bits per byte" in page
-        assert "blimp-paper: not all runs were scored by the same convention." in page
-        assert (run_notes.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
 
 
 def make_study(folder, runs, **tree):
