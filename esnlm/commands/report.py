@@ -62,10 +62,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _require_place(file: Path | None, overwrite: bool, *suffixes: str) -> None:
-    """Raises InputError if a file has a name of another kind, or is there and is not to be replaced."""
+    """Raises InputError if a file has a name of another kind, cannot be written, or is not to be replaced."""
+    from esnlm.runs.atomic import require_writable
+
     if file is None:
         return
     if file.suffix.lower() not in suffixes:
         raise InputError(f"{file}: its name must end in {' or '.join(suffixes)}")
     if file.exists() and not overwrite:
         raise InputError(f"{file}: exists; name another file, or replace it with --overwrite")
+    require_writable(file)

@@ -196,10 +196,11 @@ def _scale(axes: "Axes", highest: float) -> None:
 def _plot_group(axes: "Axes", axis: str, number: int, curves: Sequence[Curves]) -> Any:
     """Plots runs in one colour, and returns a line of theirs for the legend."""
     colour, dashes = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+    style: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.4}
     for each in curves:
         line = each.training[axis]
         marker = "_" if len(line) == 1 else ""  # A run that logged once has no line to draw.
-        [drawn] = axes.plot(*line.T, marker=marker, color=colour, linestyle=dashes, linewidth=1.4)  # type: ignore[arg-type]
+        [drawn] = axes.plot(*line.T, marker=marker, **style)
         axes.plot(*each.validation[axis].T, "o", color=colour, markersize=5, zorder=3)
     return drawn
 

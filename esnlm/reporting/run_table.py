@@ -220,11 +220,12 @@ def _accuracy(report: str) -> Column:
 
 def _mean_and_deviation(values: Iterable[float | None]) -> tuple[float | None, float | None]:
     """Returns mean and standard deviation (n - 1); None if a value is unknown, or one is too few for a deviation."""
-    known = [None if value is None else float(value) for value in values]
-    if None in known or not known:
+    values = list(values)
+    known = [float(value) for value in values if value is not None]
+    if len(known) < len(values) or not known:
         return None, None
     with np.errstate(invalid="ignore"):  # a diverged run may have any number
-        return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None  # type: ignore[arg-type]
+        return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None
 
 
 def _interval(accuracies: Sequence[float | None], interval: list[float] | None) -> list[float] | None:

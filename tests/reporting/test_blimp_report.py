@@ -81,13 +81,6 @@ def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_without_matplotlib_there_is_a_note_in_place_of_the_plot(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    note = blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
-    assert note == "no plot: matplotlib is not installed (pip install 'esnlm[plots]')"
-    assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.json", "a.md", "a.pairs.jsonl"]
-
-
 def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
     found = evaluation(tmp_path, [WIN] * 573 + [LOSE] * 427, "determiner_noun_agreement_1", "determiner_noun_agreement")
     text = io.StringIO()
@@ -103,15 +96,6 @@ def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
     for name in ("binding", "my_paradigm", "overall"):
         assert f"| {name} | 75.0 | " in text
     assert "sha256 " + "1" * 64 in text
-
-
-def test_a_run_without_an_accuracy_says_that_it_is_not_compared(tmp_path):
-    result = evaluation(tmp_path, [(-1.0, -1.0)]).result | {"comparison": None}
-    text = io.StringIO()
-    blimp_text.show(result, Screen(text, width=80))
-    assert "collapsed: 1 of the 1 pairs of different sentences have equal log-probabilities" in text.getvalue()
-    assert text.getvalue().endswith("no comparison: the accuracy is collapsed\n")
-    assert "\n- no comparison: the accuracy is collapsed\n" in blimp_text.markdown(result)
 
 
 def test_an_interval_without_width_is_explained_below_the_table(tmp_path):

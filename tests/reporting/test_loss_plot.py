@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from esnlm.reporting import plots
 from esnlm.reporting.loss_plot import plot_losses, read_curves
 
@@ -74,14 +73,6 @@ def test_a_line_for_each_run_over_words_and_over_minutes(make_logged, figure, tm
     assert [text.get_text() for text in figure[0].legends[0].get_texts()] == ["fast", "slow"]
 
 
-def test_the_picture_begins_where_a_line_comes_down_to_its_upper_end(make_logged, figure, tmp_path):
-    slow = make_logged("slow", tokens_per_second=500.0, losses=(9.0, 6.0))
-    plot_losses([slow, make_logged("fast", losses=(7.4, 6.0))], tmp_path / "losses.png")
-    words, minutes = figure[0].axes
-    assert words.get_ylim()[1] == minutes.get_ylim()[1] == 7.5
-    assert 0.02 < words.get_xlim()[0] < 0.03 and 0.9 < minutes.get_xlim()[0] < 1.0
-
-
 def test_a_run_that_has_diverged_is_named_and_hides_no_other(make_logged, figure, tmp_path):
     runs = [make_logged("fine", losses=(8.0, 6.0)), make_logged("gone", losses=(8.0, 1e6))]
     plot_losses(runs, tmp_path / "losses.png")
@@ -139,9 +130,3 @@ def test_losses_of_other_tokens_are_told_of_in_the_picture_too(make_logged, figu
     assert line in plot_losses([going, other], tmp_path / "losses.png").splitlines()
     assert line not in plot_losses([going, same], tmp_path / "more.png")
     assert [line in each.get_suptitle() for each in figure] == [True, False]
-
-
-def test_a_run_named_twice_is_refused(make_logged, tmp_path):
-    run = make_logged("a")
-    with pytest.raises(InputError, match="a: named twice; name each run once$"):
-        plot_losses([run, run], tmp_path / "losses.png")

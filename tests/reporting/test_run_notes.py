@@ -75,13 +75,6 @@ def test_times_on_other_devices_are_not_passed_over(make_run):
     assert run_table.report([moved]).endswith(f"\n\n{line}\n"), "one run, resumed on another machine"
 
 
-def test_settings_that_were_changed_under_way_are_told_of(make_run):
-    changes = ["from update 7: compute.precision float32 -> bf16", "from update 9: as begun"]
-    run = change_summary(make_run("a"), changes=changes)
-    line = "a: its settings were changed under way, from update 7: compute.precision float32 -> bf16, then from update 9: as begun"
-    assert run_table.report([run, make_run("b")]).endswith(f"\n\n{line}\n")
-
-
 def test_losses_on_other_sentences_are_not_passed_over(make_run):
     """One tokenizer drops a sentence that another keeps, so that bits per byte are of two texts."""
 

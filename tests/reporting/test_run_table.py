@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -41,24 +40,6 @@ def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
     with pytest.raises(InputError, match="going: not a finished run; train it to its end, or draw its losses"):
         run_table.report([run])
     assert run_groups.identify(run)["summary"] is None
-
-
-def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):
-    run = make_run("a")
-    shutil.rmtree(run / "evaluation")
-    table = run_table.report([run])
-    assert "val NLL" in table and "accuracy" not in table
-
-
-def test_results_of_other_commands_beside_the_reports_are_passed_over(make_run):
-    run = make_run("a")
-    table = run_table.report([run])
-    (run / "evaluation" / "dev.json").write_text('{"format": "esnlm likelihood", "format_version": 1}')
-    assert run_table.report([run]) == table
-    for damaged in ('{"format": "esnlm minimal pairs"', '{"format": "esnlm minimal pairs"}', "[]"):
-        (run / "evaluation" / "dev.json").write_text(damaged)
-        with pytest.raises(InputError, match=r"dev\.json: (not a report of minimal pairs|format version None)"):
-            run_table.report([run])
 
 
 def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):

@@ -56,7 +56,8 @@ def line_chart(
     points = np.concatenate([each.points for each in series])
     along = Scale(points[:, 0], x.log, margin=0)
     up = Scale(np.append(points[:, 1], list(references.values())), y.log, margin=0.04)
-    lines, dots = [], []
+    lines: list[tuple[int, str]] = []
+    dots: list[tuple[int, list[tuple[str, str]]]] = []
     for each in series:
         places = np.column_stack([along(each.points[:, 0]), 1 - up(each.points[:, 1])])
         if each.dots:

@@ -63,7 +63,8 @@ KEY_FIGURES = {  # of summary.json: digits, name and unit
 @section("The model")
 def trained(run: RunFiles) -> list[Block]:
     """What was trained: the figures that matter most, what the model is, and its whole configuration."""
-    summary, report, shown = run.summary, run.report, []
+    summary, report = run.summary, run.report
+    shown: list[Block] = []
     if summary["status"] != "finished":
         shown.append(note(f"Status: {summary['status']}: {why_diverged(run.row)}."))
     figures = []
@@ -193,7 +194,8 @@ def paradigms(run: RunFiles) -> list[Block]:
     def figure(value: float | None) -> Cell:
         return Cell("–", -1) if value is None else Cell(f"{value:.1f}", value)
 
-    baselines, anchors, rows = report["baselines"], report["anchors"], []
+    baselines, anchors = report["baselines"], report["anchors"]
+    rows = []
     for name, entry in report["paradigms"].items():
         low, high = entry["interval"] or (-1, -1)
         row = [readable(name), figure(entry["accuracy"]), Cell("" if low < 0 else f"{low:.1f} – {high:.1f}", low)]
@@ -267,7 +269,8 @@ def diagnostics(run: RunFiles) -> list[Block]:
 
 
 def _reservoir(found: dict[str, Any]) -> list[Block]:
-    charts, series = [], []
+    charts: list[Block] = []
+    series: list[Series] = []
     curves = {"two start states": found["state_contraction"], "two histories": found["input_forgetting"]}
     for colour, (name, curve) in enumerate(curves.items()):
         if isinstance(curve, dict):

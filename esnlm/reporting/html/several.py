@@ -116,7 +116,8 @@ def compare_all(runs: Sequence[RunFiles]) -> tuple[dict[str, dict[str, Any]], li
     name, alike, notes = _alike(runs)
     if len(alike) < 2 or runs[0].reports[name]["status"] != "ok":
         return {}, notes
-    report, found = runs[0].reports[name], {}
+    report = runs[0].reports[name]
+    found: dict[str, dict[str, Any]] = {}
     try:
         lines = runs[0].pairs(name)
         phenomenon_of = {uid: entry["phenomenon"] for uid, entry in report["paradigms"].items()}
