@@ -1,6 +1,5 @@
 """The learning curve of a run, from its checkpoints to the figures, the page and the picture."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -79,6 +78,8 @@ def measure_curve(
     assert text is not None  # `_checkpoints` has refused a run without one
     pairs = minimal_pairs.load(data) if data else []
     path = out or directory.evaluation / "curve" / "curve.json"
+    if path.suffix != ".json":
+        raise InputError(f"{path}: give a name that ends in .json")
     result = {
         **FORMAT,
         "run": newest.name,
@@ -100,8 +101,7 @@ def measure_curve(
     require_writable(path)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
-    # A point stays whose checkpoint is gone by now; not one that is passed over since another one stands right behind it, and not one of
-    # a training before that got further.
+    # A point stays whose checkpoint is gone by now, unless it is passed over for one right behind it.
     gone = set(range(newest.step)).difference(checkpoint.all_steps(directory.checkpoints))
     result["points"] = points = [point for point in known if point["step"] in words or point["step"] in gone]
     for step in [step for step in words if step not in {point["step"] for point in points}]:
@@ -166,40 +166,31 @@ def _digest(folder: Path) -> str:
 
 
 def _known_points(path: Path, header: dict, saved: Mapping[int, str]) -> list[dict]:
-    """Returns the points that a file has of the same measurement of the same checkpoints.
+    """Returns the points that a file has of the same measurement; none if the run was trained anew since.
 
     Args:
         path: the file, which need not exist.
         header: what the file has of the measurement.
         saved: the sha256 of each checkpoint's manifest, by step.
     """
-    advice = "name another file with --out, or give --overwrite"
-    if path.suffix != ".json":
-        raise InputError(f"{path}: give a name that ends in .json")
     if not path.exists():
-        beside = [file for file in (path.with_suffix(".md"), path.with_suffix(".png")) if file.exists()]
-        if beside:
-            raise InputError(f"{beside[0]}: exists; {advice}")
         return []
 
-    def without_path(found: dict) -> dict:  # its sha256 tells the validation text from others
-        named = {key: value for key, value in found["validation"].items() if key != "path"}
-        return {key: found[key] for key in header} | {"validation": named}
+    def compared(found: dict) -> dict:  # its sha256 tells the validation text from others, wherever it lies
+        return {key: found[key] for key in header} | {"validation": found["validation"] | {"path": None}}
 
     try:
         found = parse_json(path.read_bytes())
-        same = without_path(found) == without_path(json.loads(json.dumps(header)))
-        points = found["points"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        same, points = False, []
+        same = compared(found) == compared(header)
+    except (ValueError, KeyError, TypeError):
+        same = False
     if not same:
+        advice = "name another file with --out, or give --overwrite"
         raise InputError(f"{path}: holds something else than this curve; {advice}")
+    points = found["points"]
+    if any(saved.get(point["step"], point["checkpoint_sha256"]) != point["checkpoint_sha256"] for point in points):
+        return []
     for point in points:
-        step = point["step"]
-        if saved.get(step, point["checkpoint_sha256"]) != point["checkpoint_sha256"]:
-            raise InputError(
-                f"{path}: was measured on another checkpoint of update {step} than the run has now; {advice}"
-            )
         for key in ("nll", "nll_without_eos"):  # of a diverged run "inf" or "nan"
             point[key] = {name: float(nll) for name, nll in point[key].items()}
     return points
