@@ -9,6 +9,6 @@ setup(
         "esnlm": ["py.typed"],
         "esnlm.configs": ["**/*.yaml"],
         "esnlm.evaluation": ["anchors.csv"],
-        "esnlm.reporting.html": ["page.css", "page.js"],
+        "esnlm.reporting.html": ["page.css", "page.js", "page.html"],
     },
 )

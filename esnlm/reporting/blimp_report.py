@@ -6,24 +6,19 @@ matplotlib, NAME.png.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.evaluation import minimal_pairs
 from esnlm.evaluation.evaluate import FORMAT, FORMAT_VERSION, Evaluation, ScorableRun, config_sha256
-from esnlm.io.atomic import abandoned, require_writable, write_files
-from esnlm.io.json_file import parse_json, read_small, seal, spell_nonfinite
+from esnlm.io.atomic import abandoned, require_writable, write_files, writing
+from esnlm.io.json_file import parse_json, seal, spell_nonfinite
 from esnlm.reporting import blimp_plot
 from esnlm.reporting.blimp_text import markdown
 from esnlm.runs.directory import RunDirectory
-
-LARGEST = 64 << 20  # bytes of NAME.json: some 30,000 paradigms
-LARGEST_PAIRS = 512 << 20  # bytes of NAME.pairs.jsonl: over a million pairs
 
 
 def write(evaluation: Evaluation, path: str | Path) -> str | None:
@@ -34,14 +29,12 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
         path: the JSON file; the others stand beside it.
 
     Returns:
-        The line that says why there is no plot, or None.
-
-    Raises:
-        InputError: `path` does not end in .json, or there is no room or no right to write there.
+        Why there is no plot, or None.
     """
     names = _names(Path(path))
     result = evaluation.result
-    _make_folder(names["json"].parent)
+    with writing(names["json"].parent):
+        names["json"].parent.mkdir(parents=True, exist_ok=True)
     pairs = "".join(json.dumps(line) + "\n" for line in _pair_lines(evaluation)).encode()
     result["pairs_file"] = {"name": names["pairs"].name, "sha256": hashlib.sha256(pairs).hexdigest()}
     result["sha256"] = seal(result)
@@ -57,52 +50,37 @@ def write(evaluation: Evaluation, path: str | Path) -> str | None:
 
 
 def read(path: str | Path) -> dict:
-    """Reads the result of a report from its JSON file.
-
-    Raises:
-        InputError: the file is not a report, of another format version, or not as it was written.
-    """
-    return _checked(path, _parse(path))
-
-
-def _parse(path: str | Path) -> Any:
-    """Returns what a JSON file holds. Raises InputError where it is missing, too large, or no JSON."""
+    """Reads the result of a report from its JSON file. Raises InputError if there is none, or not as it was written."""
     try:
-        text = read_small(Path(path), LARGEST)
+        result = parse_json(Path(path).read_bytes())
     except FileNotFoundError:
         raise InputError(f"{path}: no such report") from None
-    try:
-        return parse_json(text)
     except ValueError as error:
         raise InputError(f"{path}: not a report of minimal pairs ({error})") from None
-
-
-def _checked(path: str | Path, result: Any) -> dict:
-    """Returns the content of a report's JSON file, which is then known to be whole. Raises InputError where it is not."""
     if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise InputError(f"{path}: not a report of minimal pairs")
-    if result.get("format_version") != FORMAT_VERSION:
-        version = result.get("format_version")
-        raise InputError(
-            f"{path}: format version {version}, this library reads {FORMAT_VERSION}: score the run again with --overwrite"
-        )
-    if result.get("sha256") != seal(result) or not _is_complete(result):
-        raise InputError(f"{path}: damaged, not as it was written: score the run again with --overwrite")
+    version, again = result.get("format_version"), "score the run again with --overwrite"
+    if version != FORMAT_VERSION:
+        raise InputError(f"{path}: format version {version}, this library reads {FORMAT_VERSION}: {again}")
+    if result.get("sha256") != seal(result):
+        raise InputError(f"{path}: damaged, not as it was written: {again}")
     return result
 
 
 def read_all(folder: Path) -> dict[str, dict]:
-    """Reads the reports on minimal pairs in a folder, which may have results of other commands beside them.
+    """Reads the reports on minimal pairs in a folder, by the names of their JSON files in alphabetical order.
 
-    Returns:
-        The result of each by the name of its JSON file, in alphabetical order. JSON that names another format of esnlm, such as that of
-        `esnlm likelihood --out`, is passed over.
-
-    Raises:
-        InputError: another JSON file is not a report, of another format version, or not as it was written.
+    Results of other commands of esnlm, such as `esnlm likelihood --out`, are passed over.
     """
-    found = {file: _parse(file) for file in sorted(folder.glob("*.json"))}
-    return {file.stem: _checked(file, tree) for file, tree in found.items() if not _is_of_another_command(tree)}
+    return {file.stem: read(file) for file in sorted(folder.glob("*.json")) if not _is_of_another_command(file)}
+
+
+def _is_of_another_command(file: Path) -> bool:
+    try:
+        found = str(parse_json(file.read_bytes())["format"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return found.startswith("esnlm ") and found != FORMAT
 
 
 def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> tuple[dict, np.ndarray]:
@@ -116,50 +94,35 @@ def read_to_compare(path: Path, scoring: str, data_sha256: str, count: int) -> t
 
     Returns:
         The result, and which pairs it has right, (n,) bool.
-
-    Raises:
-        InputError: there is no such report, it is damaged, or it cannot be compared.
     """
     if path.is_dir():
         path = RunDirectory(path).evaluation / f"blimp-{scoring}.json"
         if not path.exists():
             raise InputError(f"{path}: no such report to compare with: score that run first, or name a report's .json")
     result = read(path)
-    if result["scoring"]["name"] != scoring:
-        theirs = result["scoring"]["name"]
+    if (theirs := result["scoring"]["name"]) != scoring:
         raise InputError(f"{path}: scored as {theirs!r}, this one as {scoring!r}: compare like with like")
     if result["data"]["sha256"] != data_sha256:
         raise InputError(f"{path}: a report on other pairs: runs are compared on the same ones")
     if result["status"] != "ok":
         raise InputError(f"{path}: its accuracy is {result['status']}: there is nothing to compare with")
-    right = [line["right"] for line in read_pairs(path, result)]
-    if len(right) != count or not all(isinstance(each, bool) for each in right):
-        pairs = path.with_name(result["pairs_file"]["name"])
-        raise InputError(f"{pairs}: not the outcomes of these {count:,} pairs: score that run again")
-    return result, np.array(right)
+    right = np.array([line["right"] for line in read_pairs(path, result)], bool)
+    assert len(right) == count  # the digest says so
+    return result, right
 
 
 def read_pairs(path: Path, result: dict) -> list[dict]:
-    """Reads what a report says of each pair: the lines of NAME.pairs.jsonl, as `_pair_lines` made them.
+    """Reads what a report says of each pair.
 
     Args:
         path: the report's JSON file.
         result: what `read` returned of it.
-
-    Raises:
-        InputError: the file is missing, or it is not the one that the report was written with.
     """
     pairs = path.with_name(result["pairs_file"]["name"])
-    content = read_small(pairs, LARGEST_PAIRS) if pairs.is_file() else b""
+    content = pairs.read_bytes() if pairs.is_file() else b""
     if hashlib.sha256(content).hexdigest() != result["pairs_file"]["sha256"]:
         raise InputError(f"{pairs}: missing, or not the file {path.name} was written with: score that run again")
-    try:
-        lines = [parse_json(line) for line in content.splitlines()]
-        if all(isinstance(line, dict) and "right" in line for line in lines):
-            return lines
-    except ValueError:
-        pass
-    raise InputError(f"{pairs}: not the outcomes of {result['data']['pairs']:,} pairs: score that run again")
+    return [json.loads(line) for line in content.splitlines()]
 
 
 def require_place(
@@ -172,27 +135,7 @@ def require_place(
             other files or a report of another run, step or data would be lost.
     """
     names = _names(path)
-    if not overwrite:
-        _require_free(names, run, scoring, minimal_pairs.digest(pairs))
-    _make_folder(path.parent)
-    for file in names.values():
-        require_writable(file)
-
-
-def is_of_other_pairs(path: Path, data_sha256: str) -> bool:
-    """Tells whether a report is there that is of other pairs, or that cannot be read, so that it must not be replaced unasked."""
-    if not path.exists():
-        return False
-    try:
-        return bool(read(path)["data"]["sha256"] != data_sha256)
-    except InputError:
-        return True
-
-
-def _require_free(names: dict[str, Path], run: ScorableRun, scoring: str, data_sha256: str) -> None:
-    """Raises an InputError unless the report's files are free, or hold a report of the same run, step and data."""
-    path = names["json"]
-    if path.exists():
+    if path.exists() and not overwrite:
         old = read(path)
         same = {
             "run": (old["run"], run.name),
@@ -200,57 +143,38 @@ def _require_free(names: dict[str, Path], run: ScorableRun, scoring: str, data_s
             "step": (old["step"], run.step),
             "scoring": (old["scoring"]["name"], scoring),
             "tokenizer": (old["tokenizer"]["sha256"], run.tokenizer.sha256),
-            "pairs": (old["data"]["sha256"], data_sha256),
+            "pairs": (old["data"]["sha256"], minimal_pairs.digest(pairs)),
         }
-        differing = [name for name, (theirs, ours) in same.items() if theirs != ours]
-        if differing:
+        if differing := [name for name, (theirs, ours) in same.items() if theirs != ours]:
             raise InputError(
                 f"{path}: holds a report that differs in {', '.join(differing)}: name another file with --out, or replace "
                 "it with --overwrite"
             )
-    # A killed process may have written some files of a report, but not its JSON: these are no one else's.
-    elif (stray := [name for name in names.values() if name.exists()]) and not any(map(abandoned, names.values())):
-        raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")
+    elif not overwrite:
+        stray = [name for name in names.values() if name.exists()]
+        # A killed process may have written some files of a report, but not its JSON: these are no one else's.
+        if stray and not any(map(abandoned, names.values())):
+            raise InputError(f"{stray[0]}: is in the way: name another file with --out, or replace it with --overwrite")
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for file in names.values():
+        require_writable(file)
+
+
+def is_of_other_pairs(path: Path, data_sha256: str) -> bool:
+    """Tells whether a report is there that is of other pairs or cannot be read, so that it must not be replaced unasked."""
+    try:
+        return path.exists() and read(path)["data"]["sha256"] != data_sha256
+    except InputError:
+        return True
 
 
 def _names(path: Path) -> dict[str, Path]:
-    """Returns the files of a report by kind, given its JSON file. Raises InputError for another kind of name."""
+    """Returns the files of a report by kind, given its JSON file."""
     if path.suffix != ".json" or path.is_dir():
         raise InputError(f"{path}: the report's name must be a file that ends in .json")
     suffixes = {"pairs": ".pairs.jsonl", "md": ".md", "png": ".png", "json": ".json"}
     return {kind: path.with_suffix(suffix) for kind, suffix in suffixes.items()}
-
-
-def _make_folder(folder: Path) -> None:
-    """Makes a report's folder where it is missing. Raises InputError where none can be made or written to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: no folder can be made here ({error.strerror}): name another with --out") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{folder}: this folder cannot be written to: name another with --out")
-
-
-def _is_of_another_command(tree: Any) -> bool:
-    """Tells whether the content of a JSON file names a format of esnlm that is not that of reports on minimal pairs."""
-    name = tree.get("format") if isinstance(tree, dict) else None
-    return isinstance(name, str) and name.startswith("esnlm ") and name != FORMAT
-
-
-def _is_complete(result: dict) -> bool:
-    """Tells whether a report has all the values that are read from it, each of its type."""
-    try:
-        pairs, overall = result["pairs_file"], result["overall"]
-        texts = [result["run"], result["status"], result["config_sha256"], result["scoring"]["name"]]
-        texts += [result["data"]["sha256"], result["tokenizer"]["sha256"], pairs["name"], pairs["sha256"]]
-        step, accuracy, name = result["step"], overall["accuracy"], pairs["name"]
-        numbers = [baseline["overall"]["accuracy"] for baseline in result["baselines"].values()]
-        numbers += [] if overall["interval"] is None else overall["interval"]
-        known = accuracy is None if result["status"] != "ok" else 0 <= accuracy <= 100
-        known = known and type(step) is int and all(number is None or 0 <= number <= 100 for number in numbers)
-        return known and all(isinstance(text, str) for text in texts) and name == Path(name).name != ""
-    except (AttributeError, KeyError, TypeError):
-        return False
 
 
 def _pair_lines(evaluation: Evaluation) -> Iterator[dict]:

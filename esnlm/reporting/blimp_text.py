@@ -8,6 +8,7 @@ from esnlm.io.screen import Screen
 from esnlm.reporting.tables import markdown_table
 
 ANCHORS = {"five_gram": "5-gram", "lstm": "LSTM", "transformer_xl": "TXL", "gpt2": "GPT-2", "human": "human"}
+LEVELS = {"phenomena": "phenomenon", "paradigms": "paradigm"}
 FEW_PARADIGMS = 20  # up to so many are listed in the terminal too
 NO_WIDTH = (
     "an interval without width, such as 50.0, 50.0: within each paradigm that it is of, all pairs have the same outcome, so"
@@ -16,19 +17,18 @@ NO_WIDTH = (
 
 
 def show(result: dict, screen: Screen | None = None) -> None:
-    """Prints a report: what was measured in sentences, then a table by phenomenon and, where they are few, by paradigm."""
+    """Prints a report: what was measured in sentences, then a table by phenomenon and, if they are few, by paradigm."""
     screen = screen or Screen()
     left_out = {"identical"} | ({"pairs", "5-gram", "LSTM", "TXL"} if result["anchors"] else set())  # 80 columns
     for line in _headline(result):
         screen.line(line)
-    levels = ["phenomena"] if result["data"]["phenomena"] > 1 else []
-    if result["data"]["paradigms"] <= FEW_PARADIGMS:
-        levels.append("paradigms")
-    for level in levels:
-        header, *rows = _rows(result, level)
-        shown = [i for i, name in enumerate(header) if name not in left_out]
-        figures = [[row[i] for i in shown] for row in rows]
-        screen.table([header[i] for i in shown], figures, bold={"overall"}, edge=True)
+    data = result["data"]
+    for level, is_shown in (("phenomena", data["phenomena"] > 1), ("paradigms", data["paradigms"] <= FEW_PARADIGMS)):
+        if is_shown:
+            header, *rows = _rows(result, level)
+            kept = [i for i, name in enumerate(header) if name not in left_out]
+            cells = [[row[i] for i in kept] for row in rows]
+            screen.table([header[i] for i in kept], cells, bold={"overall"}, edge=True)
     for line in [*comparison_lines(result), *_footnotes(result)]:
         screen.line(line)
 
@@ -37,10 +37,9 @@ def markdown(result: dict) -> str:
     """Returns a report as a Markdown page: headline, all phenomena, all paradigms, comparison, origin."""
     headline = _headline(result)
     lines = [f"# {headline[0]}", "", *(f"- {line}" for line in headline[1:])]
-    for level in ("phenomena", "paradigms"):
+    for level, name in LEVELS.items():
         header, *rows = _rows(result, level)
-        lines += ["", f"## By {'phenomenon' if level == 'phenomena' else 'paradigm'}", ""]
-        lines += markdown_table(header, rows, align="lr")
+        lines += ["", f"## By {name}", "", *markdown_table(header, rows, align="lr")]
     if "comparison" in result:
         lines += ["", "## Comparison", "", *(f"- {line}" for line in comparison_lines(result))]
     if result.get("comparison"):
@@ -61,14 +60,35 @@ def entry_of(tree: dict, level: str, name: str) -> dict:
 
 
 def readable(name: str) -> str:
-    """Returns the name of a phenomenon or a paradigm as words, as people write them."""
+    """Returns the name of a phenomenon or a paradigm as words."""
     return " ".join("NPI" if word == "npi" else word for word in name.split("_"))
 
 
 def worth_of_a_tie(data: dict) -> str:
-    """Returns what a tie counts beside a baseline, given what a report says of its data."""
-    in_sets = " (in a set: one over the number of sentences at the top)"
-    return "half" + in_sets * bool(data.get("kinds", {}).get("sets"))
+    """Returns what a tie counts beside a baseline, given the data of a report."""
+    is_of_sets = data.get("kinds", {}).get("sets")
+    return "half" + (" (in a set: one over the number of sentences at the top)" if is_of_sets else "")
+
+
+def comparison_lines(result: dict) -> list[str]:
+    """Returns what a report says of another run on the same pairs, in sentences; nothing if it compares with none."""
+    if "comparison" not in result:
+        return []
+    comparison = result["comparison"]
+    if comparison is None:
+        return [f"no comparison: the accuracy is {result['status']}"]
+    overall, other = comparison["overall"], comparison["with"]
+    paradigms = comparison["paradigms"].values()
+    clear = [entry for entry in paradigms if entry["p_value_holm"] <= 1 - LEVEL]
+    better = sum(entry["difference"] > 0 for entry in clear)
+    return [
+        f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): "
+        f"{overall['difference']:+.2f} points [{_interval(overall['interval'], 2)}], paired over the same pairs",
+        f"only this run right: {counted(overall['only_this'], 'pair')}, only the other: {overall['only_other']:,} "
+        f"(McNemar's exact test, pairs pooled: p = {overall['p_value']:.2g})",
+        f"paradigms in which this run is better: {better}, in which it is worse: {len(clear) - better}, of {len(paradigms)} "
+        "(the same test at 5 %, after Holm's correction)",
+    ]
 
 
 def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
@@ -90,27 +110,25 @@ def _differences(comparison: dict, levels: Sequence[str]) -> list[str]:
 
 def _headline(result: dict) -> list[str]:
     """Returns what was measured, and how surely, in sentences."""
-    data, overall = result["data"], result["overall"]
-    scoring = result["scoring"]
+    data, overall, scoring, baselines = result["data"], result["overall"], result["scoring"], result["baselines"]
+    tie = worth_of_a_tie(data)
     lines = [
         f"{result['run']}, step {result['step']}: {_items(data)}, {scoring['name']} scoring",
         f"scoring: {scoring['description']}",
+        *(f"{result['status']}: {warning}" for warning in result["warnings"]),
     ]
-    lines += [f"{result['status']}: {warning}" for warning in result["warnings"]]
-    mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
-    if overall["accuracy"] is not None:
-        lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
-    if result.get("chance") is not None:
-        lines.append(f"chance {result['chance']:.2f} %")
     ties = f"ties: {overall['ties']:,}; pairs of twice the same sentence: {data['identical_pairs']:,}"
     if overall["accuracy"] is not None:
-        ties += f"; accuracy with ties as {worth_of_a_tie(data)} {_figure(overall['accuracy_ties_half'], 2)}"
+        mean = f"mean of {data['paradigms']} paradigms" if data["paradigms"] > 1 else "one paradigm"
+        lines.append(f"accuracy {overall['accuracy']:.2f} % [{_interval(overall['interval'], 2)}], {mean}")
+        ties += f"; accuracy with ties as {tie} {_figure(overall['accuracy_ties_half'], 2)}"
         ties += f", without identical pairs {_figure(overall['accuracy_without_identical'], 2)}"
-    lines.append(ties)
-    by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in result["baselines"].items())
-    lines.append(f"baselines, ties as {worth_of_a_tie(data)}: {by}")
+    if result.get("chance") is not None:
+        lines.append(f"chance {result['chance']:.2f} %")
+    by = ", ".join(f"{name} {_figure(its['overall']['accuracy'], 2)}" for name, its in baselines.items())
+    lines += [ties, f"baselines, ties as {tie}: {by}"]
     if result["status"] == "ok":
-        above = {name: its["run_above"]["overall"] for name, its in result["baselines"].items()}
+        above = {name: its["run_above"]["overall"] for name, its in baselines.items()}
         by = ", ".join(
             f"{name} {its['difference']:+.2f} [{_interval(its['interval'], 2)}]" for name, its in above.items()
         )
@@ -123,71 +141,43 @@ def _headline(result: dict) -> list[str]:
 
 def _items(data: dict) -> str:
     """Returns how many items of which kinds there are."""
-    kinds = {
-        "pairs": ("minimal pair", "minimal pairs"),
-        "sets": ("set of sentences", "sets of sentences"),
-        "region_tests": ("test of regions", "tests of regions"),
-    }
+    kinds = {"pairs": "minimal pair", "sets": "set of sentences", "region_tests": "test of regions"}
+    several = {"sets": "sets of sentences", "region_tests": "tests of regions"}
     counts = data.get("kinds", {"pairs": data["pairs"]})
-    return ", ".join(counted(count, *kinds[kind]) for kind, count in counts.items() if count)
+    return ", ".join(counted(count, kinds[kind], several.get(kind)) for kind, count in counts.items() if count)
 
 
 def _rows(result: dict, level: str) -> Iterator[list[str]]:
     """Yields the header, a row for each phenomenon or paradigm, and the overall row, as text."""
     baselines, anchors = result["baselines"], result["anchors"]
-    yield [
-        "phenomenon" if level == "phenomena" else "paradigm",
-        *("accuracy", "95 %", "pairs", "ties", "identical"),
-        *baselines,
-        *(ANCHORS.values() if anchors else ()),
-    ]
+    counts = ("pairs", "ties", "identical")
+    yield [LEVELS[level], "accuracy", "95 %", *counts, *baselines, *(ANCHORS.values() if anchors else ())]
     for name in [*result[level], "overall"]:
         entry = entry_of(result, level, name)
-        beside = [entry_of(its, level, name) for its in baselines.values()]
         published = entry_of(anchors, level, name) if anchors else {}
         yield [
             name,
             _figure(entry["accuracy"]) if entry["accuracy"] is not None else result["status"],
             _interval(entry["interval"]) if entry["interval"] else "",
-            *(f"{entry[count]:,}" for count in ("pairs", "ties", "identical")),
-            *(_figure(its["accuracy"]) for its in beside),
-            *(_figure(value) for value in published.values()),
+            *(f"{entry[count]:,}" for count in counts),
+            *(_figure(entry_of(its, level, name)["accuracy"]) for its in baselines.values()),
+            *map(_figure, published.values()),
         ]
 
 
-def comparison_lines(result: dict) -> list[str]:
-    if "comparison" not in result:
-        return []
-    comparison = result["comparison"]
-    if comparison is None:
-        return [f"no comparison: the accuracy is {result['status']}"]
-    overall, other = comparison["overall"], comparison["with"]
-    paradigms = comparison["paradigms"].values()
-    clear = [entry for entry in paradigms if entry["p_value_holm"] <= 1 - LEVEL]
-    better = sum(entry["difference"] > 0 for entry in clear)
-    return [
-        f"against {other['run']}, step {other['step']} ({other['accuracy']:.2f} %): "
-        f"{overall['difference']:+.2f} points [{_interval(overall['interval'], 2)}], paired over the same pairs",
-        f"only this run right: {counted(overall['only_this'], 'pair')}, only the other: {overall['only_other']:,} "
-        f"(McNemar's exact test, pairs pooled: p = {overall['p_value']:.2g})",
-        f"paradigms in which this run is better: {better}, in which it is worse: {len(clear) - better}, of {len(paradigms)} "
-        "(the same test at 5 %, after Holm's correction)",
-    ]
-
-
 def _footnotes(result: dict, every_difference: bool = False) -> list[str]:
-    """Returns what is to be explained below the tables: intervals that have no width, where there are any.
+    """Returns what explains intervals that have no width, if any is shown.
 
     Args:
         every_difference: whether the paired differences of phenomena and paradigms are shown, beside the overall ones.
     """
+    above = [its["run_above"] for its in result["baselines"].values()] if result["status"] == "ok" else []
+    compared = [result["comparison"]] if result.get("comparison") else []
     shown = [result["overall"], *result["phenomena"].values(), *result["paradigms"].values()]
-    if result["status"] == "ok":
-        for above in (its["run_above"] for its in result["baselines"].values()):
-            shown += [above["overall"], *(above["phenomena"].values() if every_difference else ())]
-    if comparison := result.get("comparison"):
-        shown.append(comparison["overall"])
-        shown += [*comparison["phenomena"].values(), *comparison["paradigms"].values()] if every_difference else []
+    shown += [each["overall"] for each in (*above, *compared)]
+    if every_difference:
+        shown += [entry for each in (*above, *compared) for entry in each["phenomena"].values()]
+        shown += [entry for each in compared for entry in each["paradigms"].values()]
     intervals = [entry["interval"] for entry in shown if entry["interval"] is not None]
     return [NO_WIDTH] if any(low == high for low, high in intervals) else []
 

@@ -1,6 +1,7 @@
-"""The one way to make pictures: figures of one style, PNG, and no more than a note where matplotlib is missing."""
+"""The one way to make pictures: figures of one style, PNG, and no more than a note if matplotlib is missing."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,15 +27,7 @@ def figure(
         subplots: further options of matplotlib's `Figure.subplots`.
 
     Returns:
-        The figure and its axes, an array (rows, columns), or None where matplotlib is not installed.
-
-    Example:
-        made = figure(8, 5)
-        if made is None:
-            return f"no plot: {NO_MATPLOTLIB}"
-        picture, axes = made
-        axes[0, 0].plot(steps, losses)
-        save_png(picture, path)
+        The figure and its axes, an array (rows, columns), or None if matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -49,27 +42,26 @@ def figure(
 
 
 def png(figure: "Figure") -> bytes:
-    """Returns the figure as the content of a PNG file."""
-    _take_as_written(figure)
-    content = io.BytesIO()
-    figure.savefig(content, dpi=DPI, format="png")
-    return content.getvalue()
-
-
-def _take_as_written(figure: "Figure") -> None:
-    """Keeps Matplotlib from reading what stands between two $ of a name as mathematics.
-
-    Texts of the axes stay as they are: Matplotlib writes the powers of ten of a logarithmic one as mathematics.
-    """
+    """Returns the figure as the content of a PNG file. A $ in a name is no mathematics, but powers on an axis are."""
     from matplotlib.text import Text
 
     of_axes = {text for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in axis.findobj(Text)}
     for text in set(figure.findobj(Text)) - of_axes:
         text.set_parse_math(False)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=DPI, format="png")
+    return content.getvalue()
 
 
 def save_png(figure: "Figure", path: Path) -> None:
-    """Writes the figure to a PNG file, whole or not at all. Raises InputError where there is no room or no right."""
+    """Writes the figure to a PNG file, whole or not at all, and makes its folder."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, png(figure))
+
+
+def apart(heights: Mapping[str, float], gap: float) -> list[str]:
+    """Returns the labels that do not overlap: of those that are nearer than `gap`, the last, which says most."""
+    names = list(heights)
+    later = [[heights[other] for other in names[i + 1 :]] for i in range(len(names))]
+    return [n for n, others in zip(names, later, strict=True) if all(abs(heights[n] - each) > gap for each in others)]

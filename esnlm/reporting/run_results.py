@@ -17,20 +17,18 @@ from esnlm.runs.directory import RunDirectory
 
 
 def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any]) -> None:
-    """Prints the losses of a run beside what they should be compared with, and plots them.
-
-    A run whose directory holds minimal pairs is scored on them, too.
+    """Prints the losses of a run beside what they should be compared with, plots them, and scores its own minimal pairs.
 
     Args:
         summary: of training/summary.py, with `references` as below.
     """
     screen = Screen()
-    header = ["", "nats per token", "perplexity", "above the model"]
-    screen.table(header, _losses(summary), bold={"validation"})
+    screen.table(["", "nats per token", "perplexity", "above the model"], _losses(summary), bold={"validation"})
+    share = "" if summary["mfu"] is None else f"; MFU {100 * summary['mfu']:.1f} %"
     screen.line(
         f"{summary['status']}: {summary['step']:,} updates, {summary['tokens']:,} tokens in {clock(summary['seconds'])}"
         f" ({summary['tokens_per_second']:,.0f} tokens/s); {summary['trainable_params']:,} trained of"
-        f" {summary['total_params']:,} parameters{_usage(summary)}"
+        f" {summary['total_params']:,} parameters{share}; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
     )
     if directory.minimal_pairs.exists():
         bigram = WittenBellModel.fit(corpus.train, corpus.tokenizer.vocab_size, order=2)
@@ -49,18 +47,12 @@ def show_results(directory: RunDirectory, corpus: Corpus, summary: dict[str, Any
     print(f"run directory: {directory.path}    plots: {plots}")  # unbroken, to be copied
 
 
-def _usage(summary: dict[str, Any]) -> str:
-    """Returns the share of the device's highest speed, where it is known, and the peak of the memory in use."""
-    share = "" if summary["mfu"] is None else f"; MFU {100 * summary['mfu']:.1f} %"
-    return f"{share}; memory {summary['peak_memory_bytes'] / 1e9:.2f} GB"
-
-
 @working("counting the training text, to compare with")
 def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
-    """Returns what a model's validation NLL should be compared with: other models' NLL, in nats per token, by name.
+    """Returns what a model's validation NLL should be compared with, in nats per token by name.
 
-    They are a unigram and a bigram model of the training text, and what the source knows of its corpus itself. Empty where
-    there is no validation text.
+    That is a unigram and a bigram model of the training text, and what the source knows of its corpus. Empty if there
+    is no validation text.
     """
     store, vocab_size = corpus.validation, corpus.tokenizer.vocab_size
     if store is None:
@@ -74,17 +66,15 @@ def references(source: DataSource, corpus: Corpus) -> dict[str, float]:
 
 def _losses(summary: dict[str, Any]) -> list[list[str]]:
     """Returns the rows of the table of losses."""
-    of_epoch = summary.get("train_nll_of", "the last epoch")
-    of_what = "a sample of it" if "regression" in summary else f"mean over {of_epoch}"
-    rows = [[f"training, {of_what}", *_row(summary["train_nll"], None)]]
+
+    def row(name: str, nll: float, against: float | None = None) -> list[str]:
+        return [name, f"{nll:.4f}", f"{perplexity(nll):.2f}", "" if against is None else f"{nll - against:+.4f}"]
+
+    mean = f"mean over {summary.get('train_nll_of', 'the last epoch')}"
+    rows = [row(f"training, {'a sample of it' if 'regression' in summary else mean}", summary["train_nll"])]
     if summary["val_nll"] is not None:
-        rows.append(["validation", *_row(summary["val_nll"], None)])
-        rows.append(["validation, without EOS", *_row(summary["val_nll_without_eos"], None)])
-        rows += [[name, *_row(nll, summary["val_nll"])] for name, nll in summary["references"].items()]
+        rows.append(row("validation", summary["val_nll"]))
+        rows.append(row("validation, without EOS", summary["val_nll_without_eos"]))
+        rows += [row(name, nll, summary["val_nll"]) for name, nll in summary["references"].items()]
         rows.append(["validation, bits per byte", f"{summary['val_bits_per_byte']:.4f}"])
     return rows
-
-
-def _row(nll: float, against: float | None) -> list[str]:
-    gap = "" if against is None else f"{nll - against:+.4f}"
-    return [f"{nll:.4f}", f"{perplexity(nll):.2f}", gap]

@@ -14,22 +14,15 @@ END = "EOS"
 
 
 def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
-    """Plots the rows of a table of surprisals.
-
-    Args:
-        rows: of `Run.surprisal`; the values are in the last of its own columns, surprisal_bits or surprisal_nats.
-        title: what stands above.
+    """Plots the rows of a table of surprisals, from `Run.surprisal`, under a title.
 
     Returns:
-        A PNG, or None, and then the line that says why there is no plot; the line also says where only the first of the
-        words are drawn.
+        A PNG, or None, and then why there is no plot; or the line that only the first of the words are drawn.
     """
     unit = "bits" if "surprisal_bits" in rows[0] else "nats"
     by = "word" if "word" in rows[0] else "token"
-    words = [
-        (END if row["start"] == row["end"] and row[by] else _shown(row[by]), row[f"surprisal_{unit}"]) for row in rows
-    ]
-    lines = _lines(words)
+    names = [END if row["start"] == row["end"] and row[by] else _shown(row[by]) for row in rows]
+    lines = _lines([(name, row[f"surprisal_{unit}"]) for name, row in zip(names, rows, strict=True)])
     shown = lines[:LINES]
     made = plots.figure(11, 0.5 + 1.15 * len(shown), rows=len(shown), sharex=True, sharey=True)
     if made is None:
@@ -41,21 +34,20 @@ def plot(rows: Sequence[dict], title: str) -> tuple[bytes | None, str | None]:
         for start, word, value in line:
             middle = start + len(word) / 2
             height = min(max(value, 0.0), top) if value == value else 0.0
-            colour = END_BAR if word == END else BAR
-            axis.bar(middle, height, width=BAR_WIDTH, color=colour, linewidth=0)
+            axis.bar(middle, height, width=BAR_WIDTH, color=END_BAR if word == END else BAR, linewidth=0)
             axis.text(middle, height + 0.015 * top, f"{value:.1f}", ha="center", va="bottom", fontsize=6.5, color=INK)
-            style = {"family": "monospace", "fontsize": 10, "color": INK if word != END else END_BAR}
+            style = {"family": "monospace", "fontsize": 10, "color": END_BAR if word == END else INK}
             axis.text(middle, -0.05 * top, word, ha="center", va="top", **style)
         axis.set(xlim=(-0.5, WIDTH + 0.5), ylim=(0, top), xticks=[])
+        axis.set_ylabel(unit, fontsize=8, color=INK)
         axis.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
         axis.set_axisbelow(True)
         axis.spines["left"].set_visible(False)
         axis.spines["bottom"].set_color(FAINT)
         axis.tick_params(length=0, labelsize=8, labelcolor=INK)
-        axis.set_ylabel(unit, fontsize=8, color=INK)
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, color=INK)
     drawn = sum(map(len, shown))
-    note = None if drawn == len(words) else f"the first {drawn:,} of {len(words):,} {by}s are drawn"
+    note = None if drawn == len(rows) else f"the first {drawn:,} of {len(rows):,} {by}s are drawn"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
         return plots.png(figure), note

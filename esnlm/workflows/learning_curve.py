@@ -1,7 +1,5 @@
 """The learning curve of a run, from its checkpoints to the figures, the page and the picture."""
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,16 +9,15 @@ from esnlm import loaded_run
 from esnlm.compute import in_float32
 from esnlm.config import TrainingConfig
 from esnlm.data.store import TokenStore, open_store
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.evaluation import conventions, minimal_pairs
 from esnlm.evaluation.evaluate import config_sha256, evaluate
-from esnlm.evaluation.likelihood import Likelihood, of_ngrams
+from esnlm.evaluation.likelihood import of_ngrams
 from esnlm.evaluation.minimal_pairs import Item
 from esnlm.interchange.revisions import words_of_checkpoints
 from esnlm.io.atomic import require_writable, write_file, writing
 from esnlm.io.console import stage, working
 from esnlm.io.json_file import parse_json, write_json
-from esnlm.io.remote import full_name, is_url
 from esnlm.io.sealed_folder import MANIFEST, file_sha256
 from esnlm.loaded_run import Run
 from esnlm.models.ngrams import NgramModel, WittenBellModel
@@ -61,16 +58,15 @@ def measure_curve(
 
     Returns:
         The figures, as the JSON file has them.
-
-    Raises:
-        InputError: the run, its training store, the text, the pairs or the place of the figures is not usable, or the run
-            is named by a URL.
     """
-    require(scoring is None or bool(data), f"--scoring {scoring}: no minimal pairs are scored; name them with --data")
+    if scoring is not None and not data:
+        raise InputError(f"--scoring {scoring}: no minimal pairs are scored; name them with --data")
+    if order < 2:
+        raise InputError(f"--order {order}: give 2 (a bigram model) or more")
+    if "://" in str(run):
+        raise InputError(f"{run}: a learning curve reads all checkpoints; copy the run to this machine first")
     scoring = scoring or "paper"
     conventions.get(scoring)
-    require(order >= 2, f"--order {order}: give 2 (a bigram model) or more")
-    require(not is_url(run), f"{run}: a learning curve reads all checkpoints; copy the run to this machine first")
     with working(f"loading {run}"):
         newest = loaded_run.load(run)
     directory = RunDirectory(newest.directory)
@@ -81,13 +77,15 @@ def measure_curve(
     assert text is not None  # `_checkpoints` has refused a run without one
     pairs = minimal_pairs.load(data) if data else []
     path = out or directory.evaluation / "curve" / "curve.json"
+    if path.suffix != ".json":
+        raise InputError(f"{path}: give a name that ends in .json")
     result = {
         **FORMAT,
         "run": newest.name,
         "config_sha256": config_sha256(newest),
         "order": order,
         "validation": {
-            "path": full_name(store),
+            "path": str(store),
             "sha256": validation.manifest["sha256"]["tokens.bin"],
             "tokens": len(validation.tokens) - len(validation),
             "words": int(validation.words.sum(dtype=np.int64)),
@@ -96,23 +94,24 @@ def measure_curve(
         "units": "nll: nats per predicted token, with and without EOS; accuracies in percent; words: of training text",
     }
     saved = {step: _digest(directory.checkpoints / str(step)) for step in words}
-    known = _known_points(path, result, saved, overwrite)
+    known = [] if overwrite else _known_points(path, result, saved)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     require_writable(path)
     if newest.config.parent.run is not None:
         result["parent"] = newest.config.parent.run
-    # A point stays whose checkpoint is gone by now; not one that is passed over since another one stands right behind it, and not one of
-    # a training before that got further.
+    # A point stays whose checkpoint is gone by now, unless it is passed over for one right behind it.
     gone = set(range(newest.step)).difference(checkpoint.all_steps(directory.checkpoints))
     result["points"] = points = [point for point in known if point["step"] in words or point["step"] in gone]
-    for step, count in words.items():
-        if step not in {point["step"] for point in points}:
-            point = _measure(newest, step, count, validation, text, pairs, scoring, order)
-            points.append(point | {"checkpoint_sha256": saved[step]})
-            points.sort(key=lambda point: point["words"])
-            result["provenance"] = provenance(command)
-            write_json(path, result)
+    for step in [step for step in words if step not in {point["step"] for point in points}]:
+        with stage(f"counting the {words[step]:,} words that the run has read"):
+            ngrams = _ngrams(newest, text, step, order)
+        point = {"step": step, "words": words[step]}
+        point |= _measure(loaded_run.load(newest.directory, step=step), validation, ngrams, pairs, scoring)
+        points.append(point | {"checkpoint_sha256": saved[step]})
+        points.sort(key=lambda point: point["words"])
+        result["provenance"] = provenance(command)
+        write_json(path, result)
     write_file(path.with_suffix(".md"), learning_curve.markdown(result))
     picture, note = learning_curve.plot(result)
     if picture is not None:
@@ -138,27 +137,20 @@ def sentences_read(lengths: np.ndarray, training: TrainingConfig, seed: int, ste
 
 
 def _checkpoints(run: Run, directory: RunDirectory) -> dict[int, int]:
-    """Returns the words that each saved checkpoint has read, by step and ascending. Raises InputError where there is no curve."""
-    require(
-        run.config.data.has_corpus,
-        f"{run.directory}: this run was imported: it has no training text and no learning curve",
-    )
-    kind = run.config.training.kind
-    require(
-        isinstance(run.config.training, TrainingConfig),
-        f"{run.directory}: its readout was fitted by {kind}: a learning curve needs a run that was trained by updates",
-    )
+    """Returns the words that each saved checkpoint has read, by step and ascending."""
+    if not run.config.data.has_corpus:
+        raise InputError(f"{run.directory}: this run was imported: it has no training text and no learning curve")
+    if not isinstance(run.config.training, TrainingConfig):
+        kind = run.config.training.kind
+        raise InputError(f"{run.directory}: its readout was fitted by {kind}: only training by updates has a curve")
     saved = [(step, count) for step, count in sorted(words_of_checkpoints(directory).items()) if count]
-    following = [count for _, count in saved[1:]] + [None]
     # The last checkpoint of a run may stand right behind one that was asked for: of two such points the last is enough.
-    words = {
-        step: count
-        for (step, count), after in zip(saved, following, strict=True)
-        if after is None or after > (1 + CLOSE) * count
-    }
-    require(
-        len(words) > 0, f"{directory.checkpoints}: no checkpoint after an update: train on, or restore one from a copy"
-    )
+    following = [count for _, count in saved[1:]] + [np.inf]
+    words = {step: n for (step, n), after in zip(saved, following, strict=True) if after > (1 + CLOSE) * n}
+    if not words:
+        raise InputError(
+            f"{directory.checkpoints}: no checkpoint after an update: train on, or restore one from a copy"
+        )
     return words
 
 
@@ -167,89 +159,74 @@ def _digest(folder: Path) -> str:
     try:
         return file_sha256(folder / MANIFEST)
     except OSError as error:
-        found = f"{folder / MANIFEST}: {error.strerror}"
-        raise InputError(f"{found}; delete this checkpoint, or restore it from a copy") from None
+        raise InputError(
+            f"{folder / MANIFEST}: {error.strerror}; delete this checkpoint, or restore it from a copy"
+        ) from None
 
 
-def _known_points(path: Path, header: dict, saved: Mapping[int, str], overwrite: bool) -> list[dict]:
-    """Returns the points that a file has of the same measurement of the same checkpoints.
+def _known_points(path: Path, header: dict, saved: Mapping[int, str]) -> list[dict]:
+    """Returns the points that a file has of the same measurement; none if the run was trained anew since.
 
     Args:
         path: the file, which need not exist.
         header: what the file has of the measurement.
         saved: the sha256 of each checkpoint's manifest, by step.
-        overwrite: whether to go on without what is there.
-
-    Raises:
-        InputError: The file holds something else, and is not to be overwritten.
     """
-    require(
-        path.suffix == ".json" and not path.is_dir(), f"{path}: no name for a JSON file; give one such as curve.json"
-    )
-    if overwrite:
+    if not path.exists():
         return []
-    if not os.path.lexists(path):
-        for beside in (path.with_suffix(".md"), path.with_suffix(".png")):
-            require(not os.path.lexists(beside), f"{beside}: exists; name another file with --out, or give --overwrite")
-        return []
+
+    def compared(found: dict) -> dict:  # its sha256 tells the validation text from others, wherever it lies
+        return {key: found[key] for key in header} | {"validation": found["validation"] | {"path": None}}
+
     try:
         found = parse_json(path.read_bytes())
-        same = _without_path({key: found[key] for key in header}) == _without_path(json.loads(json.dumps(header)))
-        points = [_with_numbers(point) for point in found["points"]]
-        # A run that was trained again under its name has other checkpoints of the same updates.
-        changed = [p["step"] for p in points if p["step"] in saved and p.get("checkpoint_sha256") != saved[p["step"]]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        same = compared(found) == compared(header)
+    except (ValueError, KeyError, TypeError):
         same = False
     if not same:
-        raise InputError(
-            f"{path}: holds something else than this curve; name another file with --out, or give --overwrite"
-        )
-    require(
-        not changed,
-        f"{path}: was measured on another checkpoint of update {min(changed, default=0)} than the run has now, or by an earlier"
-        " version, which did not note its checkpoints; name another file with --out, or give --overwrite to measure all again",
-    )
+        advice = "name another file with --out, or give --overwrite"
+        raise InputError(f"{path}: holds something else than this curve; {advice}")
+    points = found["points"]
+    if any(saved.get(point["step"], point["checkpoint_sha256"]) != point["checkpoint_sha256"] for point in points):
+        return []
+    for point in points:
+        for key in ("nll", "nll_without_eos"):  # of a diverged run "inf" or "nan"
+            point[key] = {name: float(nll) for name, nll in point[key].items()}
     return points
 
 
-def _without_path(header: dict) -> dict:
-    """Returns a header without the name of the validation text, which its sha256 tells from others."""
-    return header | {"validation": {key: value for key, value in header["validation"].items() if key != "path"}}
-
-
-def _with_numbers(point: dict) -> dict:
-    """Returns a point that was read from a file, where the NLL of a diverged run is spelled "inf" or "nan"."""
-    figures = ("nll", "nll_without_eos")
-    return point | {figure: {name: float(nll) for name, nll in point[figure].items()} for figure in figures}
-
-
 def _measure(
-    newest: Run,
-    step: int,
-    words: int,
-    validation: TokenStore,
-    text: TokenStore,
-    pairs: Sequence[Item],
-    scoring: str,
-    order: int,
+    run: Run, validation: TokenStore, ngrams: Mapping[str, NgramModel], pairs: Sequence[Item], scoring: str
 ) -> dict:
-    """Returns one point of the curve."""
-    with stage(f"counting the {words:,} words that the run has read"):
-        baselines = _ngrams(newest, text, step, order)
-    run = loaded_run.load(newest.directory, step=step)
+    """Returns what a point of the curve has of a checkpoint and of n-gram models of the same words."""
     found = {"model": run.likelihood(validation, progress=True)}
-    found |= {name: of_ngrams(model, validation) for name, model in baselines.items()}
-    point = {"step": step, "words": words, "nll": _nll(found, "nll"), "nll_without_eos": _nll(found, "nll_without_eos")}
+    found |= {name: of_ngrams(model, validation) for name, model in ngrams.items()}
+    point: dict = {
+        key: {name: getattr(each, key) for name, each in found.items()} for key in ("nll", "nll_without_eos")
+    }
     if pairs:
-        evaluation = evaluate(run, pairs, scoring, baselines, progress=True).result
-        kept = ("length", *baselines)
+        result = evaluate(run, pairs, scoring, ngrams, progress=True).result
         point["pairs"] = {
-            "status": evaluation["status"],
-            "chance": evaluation.get("chance", 50),  # reports of pairs do not name it, and tests of regions have none
-            "model": _accuracies(evaluation),
-            **{name: _accuracies(evaluation["baselines"][name]) for name in kept},
+            "status": result["status"],
+            "chance": result.get("chance", 50),  # reports of pairs do not name it
+            "model": _accuracies(result),
+            **{name: _accuracies(result["baselines"][name]) for name in ("length", *ngrams)},
         }
     return point
+
+
+def _accuracies(tree: dict) -> dict:
+    """Returns accuracies with their intervals, and by how much the run is above a baseline, overall and by phenomenon."""
+    above = tree.get("run_above")
+
+    def entry(found: dict, difference: dict | None) -> dict:
+        kept = {name: found[name] for name in ("accuracy", "interval")}
+        if difference is not None:
+            kept["run_above"] = {name: difference[name] for name in ("difference", "interval")}
+        return kept
+
+    phenomena = {name: entry(each, above and above["phenomena"][name]) for name, each in tree["phenomena"].items()}
+    return {"overall": entry(tree["overall"], above and above["overall"]), "phenomena": phenomena}
 
 
 def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, NgramModel]:
@@ -263,32 +240,10 @@ def _ngrams(run: Run, text: TokenStore, step: int, order: int) -> dict[str, Ngra
 
 
 class _Sentences:
-    """Sentences of a store, read anew whenever they are gone through: a list of them takes as much again as the counts of some orders."""
+    """Sentences of a store, read anew whenever they are gone through: a list takes as much memory as the counts."""
 
-    def __init__(self, store: TokenStore, numbers: Sequence[int] | np.ndarray) -> None:
+    def __init__(self, store: TokenStore, numbers: np.ndarray) -> None:
         self._store, self._numbers = store, numbers
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self._store.sentence(int(number)) for number in self._numbers)
-
-
-def _nll(found: Mapping[str, Likelihood], figure: str) -> dict[str, float]:
-    return {name: getattr(likelihood, figure) for name, likelihood in found.items()}
-
-
-def _accuracies(tree: dict) -> dict:
-    """Returns accuracies with their intervals, and by how much the run is above a baseline, overall and by phenomenon."""
-    above = tree.get("run_above")
-
-    def entry(found: dict, difference: dict | None) -> dict:
-        kept = {name: found[name] for name in ("accuracy", "interval")}
-        return (
-            kept if difference is None else kept | {"run_above": {k: difference[k] for k in ("difference", "interval")}}
-        )
-
-    return {
-        "overall": entry(tree["overall"], above and above["overall"]),
-        "phenomena": {
-            name: entry(found, above and above["phenomena"][name]) for name, found in tree["phenomena"].items()
-        },
-    }

@@ -81,21 +81,6 @@ def test_a_failure_leaves_no_file_and_keeps_the_old_report(tmp_path, monkeypatch
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_without_matplotlib_there_is_a_note_in_place_of_the_plot(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    note = blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.json")
-    assert note == "no plot: matplotlib is not installed (pip install 'esnlm[plots]')"
-    assert sorted(path.name for path in tmp_path.glob("a.*")) == ["a.json", "a.md", "a.pairs.jsonl"]
-
-
-@pytest.mark.parametrize("uid", ["ellipsis_n_bar_1", "own_$x$_paradigm"])
-def test_the_plot_is_a_picture_with_and_without_anchors(tmp_path, uid, rendered):
-    found = evaluation(tmp_path, [WIN, WIN, LOSE], uid, "ellipsis")
-    assert (found.result["anchors"] is None) == uid.startswith("own")
-    picture, note = blimp_plot.plot(found.result)
-    assert picture.startswith(b"\x89PNG") and note is None
-
-
 def test_the_terminal_shows_figures_whole_in_80_columns(tmp_path):
     found = evaluation(tmp_path, [WIN] * 573 + [LOSE] * 427, "determiner_noun_agreement_1", "determiner_noun_agreement")
     text = io.StringIO()
@@ -111,15 +96,6 @@ def test_markdown_has_every_phenomenon_and_paradigm(tmp_path):
     for name in ("binding", "my_paradigm", "overall"):
         assert f"| {name} | 75.0 | " in text
     assert "sha256 " + "1" * 64 in text
-
-
-def test_a_run_without_an_accuracy_says_that_it_is_not_compared(tmp_path):
-    result = evaluation(tmp_path, [(-1.0, -1.0)]).result | {"comparison": None}
-    text = io.StringIO()
-    blimp_text.show(result, Screen(text, width=80))
-    assert "collapsed: 1 of the 1 pairs of different sentences have equal log-probabilities" in text.getvalue()
-    assert text.getvalue().endswith("no comparison: the accuracy is collapsed\n")
-    assert "\n- no comparison: the accuracy is collapsed\n" in blimp_text.markdown(result)
 
 
 def test_an_interval_without_width_is_explained_below_the_table(tmp_path):
@@ -140,30 +116,6 @@ def test_an_interval_without_width_is_explained_below_the_table(tmp_path):
     assert "without width" not in text.getvalue() + blimp_text.markdown(varied)
 
 
-def test_what_is_no_report_is_refused(tmp_path):
-    path = tmp_path / "a.json"
-    for content, message in [
-        (None, "no such report"),
-        ("", "not a report of minimal pairs (Expecting value: line 1 column 1 (char 0))"),
-        ("[]", "not a report of minimal pairs"),
-        (
-            json.dumps({"format": "esnlm minimal pairs", "format_version": 9}),
-            "format version 9, this library reads 1: score the run again with --overwrite",
-        ),
-    ]:
-        if content is not None:
-            path.write_text(content)
-        with pytest.raises(InputError) as error:
-            blimp_report.read(path)
-        assert str(error.value) == f"{path}: {message}"
-
-
-def test_a_report_must_end_in_json(tmp_path):
-    with pytest.raises(InputError) as error:
-        blimp_report.write(evaluation(tmp_path, [WIN]), tmp_path / "a.md")
-    assert str(error.value) == f"{tmp_path}/a.md: the report's name must be a file that ends in .json"
-
-
 def test_a_report_with_another_figure_is_refused(tmp_path):
     path = tmp_path / "a.json"
     blimp_report.write(evaluation(tmp_path, [WIN, LOSE]), path)
@@ -171,21 +123,3 @@ def test_a_report_with_another_figure_is_refused(tmp_path):
     with pytest.raises(InputError) as error:
         blimp_report.read(path)
     assert str(error.value) == f"{path}: damaged, not as it was written: score the run again with --overwrite"
-
-
-def test_names_are_shown_as_words():
-    names = ["npi_licensing", "only_npi_scope", "principle_A_case_1"]
-    assert [blimp_text.readable(name) for name in names] == ["NPI licensing", "only NPI scope", "principle A case 1"]
-
-
-def test_a_picture_has_room_for_so_many_rows():
-    """Groups of one item each would make a picture of a hundred thousand pixels."""
-    paradigms = dict.fromkeys(map(str, range(blimp_plot.MOST_ROWS + 1)), {"accuracy": 50.0})
-    result = {"overall": {"accuracy": 50.0}, "anchors": None, "paradigms": paradigms}
-    assert blimp_plot.plot(result) == (None, "no plot: 501 paradigms, and a picture has room for 500")
-
-
-def test_a_name_that_is_too_long_while_a_file_is_written_is_told_before_anything_is_scored(tmp_path):
-    file = tmp_path / f"{'a' * 230}.json"  # that of the pairs beside it is longer
-    with pytest.raises(InputError, match="the file has a name of 18 more characters, which is too long"):
-        blimp_report.require_place(file, None, "paper", [], overwrite=True)

@@ -1,16 +1,6 @@
 """Figures of one style, and what happens without matplotlib."""
 
-import sys
-
 from esnlm.reporting import plots
-
-
-def test_a_figure_is_saved_as_png_in_a_folder_that_need_not_exist(tmp_path, rendered):
-    figure, axes = plots.figure(3, 2, rows=1, columns=2)
-    assert axes.shape == (1, 2)
-    plots.save_png(figure, tmp_path / "plots" / "a.png")
-    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["a.png"]
-    assert (tmp_path / "plots" / "a.png").read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
 def test_what_stands_between_two_dollars_is_no_mathematics(tmp_path, rendered):
@@ -22,8 +12,3 @@ def test_what_stands_between_two_dollars_is_no_mathematics(tmp_path, rendered):
     plots.save_png(figure, tmp_path / "a.png")
     powers = [label.get_parse_math() for label in axes[0, 0].yaxis.get_ticklabels()]
     assert powers and all(powers), "of a logarithmic axis"
-
-
-def test_without_matplotlib_there_is_no_figure(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert plots.figure(3, 2) is None

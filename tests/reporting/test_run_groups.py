@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -60,15 +59,10 @@ def test_a_run_that_goes_on_from_another_is_no_seed_of_it(make_run):
     assert names_of_groups(*on) == ["more-seed0", "more-seed1"], "what is gone is known by its path"
 
 
-def test_the_folder_that_one_stands_in_has_its_name(make_run, monkeypatch):
-    monkeypatch.chdir(make_run("a"))
-    assert run_groups.identify(Path("."))["run"] == "a"
-
-
 def test_one_seed_counts_once(make_run):
     with pytest.raises(InputError) as error:
         run_table.report([make_run("a"), make_run("b")], seeds=True)
-    assert str(error.value) == "a and b: the same settings and the same seed, 0; name one of them"
+    assert str(error.value) == "a and b: the same settings and seed 0; name one of them"
 
 
 def test_runs_of_one_name_are_told_apart_by_their_paths(make_run, tmp_path):

@@ -2,11 +2,11 @@
 
 import csv
 import json
-import shutil
 
 import numpy as np
 import pytest
 
+from esnlm import commands
 from esnlm.errors import InputError
 from esnlm.io.json_file import seal
 from esnlm.reporting import run_groups, run_notes, run_table
@@ -26,12 +26,9 @@ def test_a_row_a_run(make_run):
 def test_a_study_and_no_folder_at_all_are_told_apart(tmp_path):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "table.json").write_text('{"format": "esnlm study"}')
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "table.json").write_text("[]")
     for name, line in (
-        ("none", "none: no run directory; name one that train.py made"),
-        ("report", "report: no run in this directory; name one that train.py made"),
-        ("study", "study: the folder of a study; name its runs, or give --html for a page of the study"),
+        ("none", "none: no run here: name a folder that train.py made"),
+        ("study", "study: a study: name its runs, or give --html"),
     ):
         with pytest.raises(InputError, match=f"{line}$"):
             run_table.report([tmp_path / name])
@@ -40,29 +37,9 @@ def test_a_study_and_no_folder_at_all_are_told_apart(tmp_path):
 def test_a_run_that_has_not_come_to_its_end_has_no_row(make_run):
     run = make_run("going")
     (run / "summary.json").write_text('{"status": "interrupted", "step": 7}')
-    with pytest.raises(
-        InputError, match="going: not a finished run; train it to its end with train.py, or draw its losses so far"
-    ):
+    with pytest.raises(InputError, match="going: not a finished run; train it to its end, or draw its losses"):
         run_table.report([run])
     assert run_groups.identify(run)["summary"] is None
-
-
-def test_runs_without_minimal_pairs_have_no_table_of_scores(make_run):
-    run = make_run("a")
-    shutil.rmtree(run / "evaluation")
-    table = run_table.report([run])
-    assert "val NLL" in table and "accuracy" not in table
-
-
-def test_results_of_other_commands_beside_the_reports_are_passed_over(make_run):
-    run = make_run("a")
-    table = run_table.report([run])
-    (run / "evaluation" / "dev.json").write_text('{"format": "esnlm likelihood", "format_version": 1}')
-    assert run_table.report([run]) == table
-    for damaged in ('{"format": "esnlm minimal pairs"', '{"format": "esnlm minimal pairs"}', "[]"):
-        (run / "evaluation" / "dev.json").write_text(damaged)
-        with pytest.raises(InputError, match=r"dev\.json: (not a report of minimal pairs|format version None)"):
-            run_table.report([run])
 
 
 def test_runs_that_differ_in_their_seed_are_one_row_with_their_spread(make_run, tmp_path):
@@ -123,40 +100,13 @@ def test_a_diverged_run_has_its_row(make_run):
     assert "| 100 | inf | nan |" in run_table.report([run])
 
 
-@pytest.mark.parametrize(("there", "lost"), [("table.csv", "table.csv"), ("table.json", "table.json")])
-def test_a_table_replaces_nothing_but_a_table(make_run, tmp_path, there, lost):
-    run = make_run("a")
-    (tmp_path / there).write_text("{}")
-    with pytest.raises(InputError) as caught:
-        run_table.report([run], tmp_path / "table.csv")
-    assert str(caught.value) == f"{tmp_path / lost}: exists and is no table of runs; name another file with --out"
-    assert (tmp_path / there).read_text() == "{}"
-
-    (tmp_path / there).unlink()
-    run_table.report([run], tmp_path / "table.csv")
-    run_table.report([run], tmp_path / "table.csv")  # an earlier table is replaced
-
-
-@pytest.mark.parametrize("by", ["run", "phenomenon", "paradigm"])
-@pytest.mark.parametrize("suffix", ["md", "tex", "csv"])
-def test_figures_of_another_table_do_not_make_notes_a_table(make_run, tmp_path, suffix, by):
-    runs = [make_run("a"), make_run("b", seed=1, right=4)]
-    table = tmp_path / f"table.{suffix}"
-    for _ in range(2):  # the second replaces the first
-        run_table.report(runs, table, seeds=True, by=by)  # with a note, by which a .tex file begins
-    notes = tmp_path / ("table.csv" if suffix == "md" else "table.md")
-    notes.write_text("my notes\n")
-    with pytest.raises(InputError, match=rf"{notes.name}: exists and is no table of runs"):
-        run_table.report(runs, notes)
-    assert notes.read_text() == "my notes\n"
-
-
-def test_an_empty_list_is_no_table(make_run, tmp_path):
-    (tmp_path / "table.json").write_text("[]")
-    with pytest.raises(InputError, match=r"table\.json: exists and is no table of runs"):
-        run_table.report([make_run("a")], tmp_path / "table.md")
-
-
-def test_a_table_of_another_kind_is_refused(make_run, tmp_path):
-    with pytest.raises(InputError, match=r"table.xlsx: no name for a table; give one such as table.md"):
-        run_table.report([make_run("a")], tmp_path / "table.xlsx")
+def test_an_existing_file_is_replaced_when_asked_only(make_run, tmp_path, capsys, rendered):
+    run, table, picture = str(make_run("a")), tmp_path / "table.csv", tmp_path / "losses.png"
+    table.write_text("my notes")
+    assert commands.main(["report", run, "--out", str(table)]) == 2
+    assert "table.csv: exists; name another file, or replace it with --overwrite" in capsys.readouterr().err
+    assert table.read_text() == "my notes" and not picture.exists()
+    assert commands.main(["report", run, "--out", str(table), "--overwrite"]) == 0
+    assert table.read_text().startswith("run,model,runs,")
+    assert commands.main(["report", run, "--out", str(tmp_path / "table.xlsx")]) == 2
+    assert "its name must end in .md or .tex or .csv" in capsys.readouterr().err

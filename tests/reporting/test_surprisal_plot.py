@@ -36,9 +36,3 @@ def test_a_long_text_is_drawn_in_part(monkeypatch):
     monkeypatch.setattr(surprisal_plot, "WIDTH", 10)
     picture, note = surprisal_plot.plot([row("word", 1.0)] * 9, "small")
     assert picture is not None and note == "the first 4 of 9 words are drawn"
-
-
-def test_without_matplotlib_there_is_a_line(monkeypatch):
-    monkeypatch.setattr(plots, "figure", lambda *sizes, **options: None)
-    picture, note = surprisal_plot.plot([row("a", 1.0)], "small")
-    assert picture is None and note == f"no plot: {plots.NO_MATPLOTLIB}"

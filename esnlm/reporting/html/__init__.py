@@ -1,6 +1,6 @@
-"""`esnlm report RUN ... --html FILE`: one HTML file that tells of runs and studies, and needs nothing else.
+"""`esnlm report RUN ... --html FILE`: one HTML file about runs and studies, which needs nothing else.
 
-`page.py` puts it together, `material.py` reads what a run has, `sections/` holds a file for each section of a run,
-`several.py` compares runs, `study.py` shows a study's table, `charts.py` draws, and `markup.py` writes HTML in which all
-text is escaped. `page.css` and `page.js` are put into the page. To add a section, see `sections/__init__.py`.
+Sections are made of plain data (`blocks.py`, `charts.py`), which the template `page.html` shows. Jinja escapes every text.
+`files.py` reads a run, `sections.py` has the sections of a run, `several.py` compares runs, `study.py` shows the table of a
+study, and `page.py` puts the page together, with `page.css` and `page.js` in it.
 """

@@ -2,21 +2,24 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.io.atomic import write_file
 from esnlm.io.console import say
-from esnlm.reporting import run_groups
 from esnlm.reporting.html import several, study
-from esnlm.reporting.html.markup import Html, Section, command, join, note, tag
-from esnlm.reporting.html.material import Material
+from esnlm.reporting.html.blocks import Section
+from esnlm.reporting.html.files import RunFiles
 from esnlm.reporting.html.sections import SECTIONS
+from esnlm.reporting.run_groups import tell_apart
 
-GENERATOR = Html('<meta name="generator" content="esnlm report">')
 MOST_LOADED = 4  # runs of a page whose models are loaded, for samples and eigenvalues
+# Characters that no text needs and that HTML forbids, and half surrogate pairs, which UTF-8 cannot write.
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def write_page(
@@ -26,100 +29,65 @@ def write_page(
 
     Args:
         paths: run directories, and folders of studies, which stand for their finished runs.
-        out: the HTML file. An earlier page is replaced; another file is not.
+        out: the HTML file.
         by_seed: whether the table of several runs makes one row of those that differ in nothing but their seed.
         scoring: which report on minimal pairs is shown in full, evaluation/blimp-SCORING.json.
         made_by: the command, to stand on the page.
-
-    Raises:
-        InputError: a path is neither a finished run nor a study, a file of one is damaged, or `out` cannot be written.
     """
-    require(
-        out.suffix.lower() in (".html", ".htm") and not out.is_dir(),
-        f"{out}: no name for a page; give one such as page.html",
-    )
-    if out.exists() and GENERATOR.encode() not in out.read_bytes()[:4096]:
-        raise InputError(f"{out}: is there, and is no page of esnlm report: name another file with --html")
-    require(out.parent.is_dir(), f"{out}: No such file or directory; choose a folder that exists, or make it first")
     studies = {folder: tree for folder in paths if (tree := study.read(folder)) is not None}
     found = [run for path in paths for run in (study.runs(path, studies[path]) if path in studies else [path])]
     folders = list({folder.resolve(): folder for folder in found}.values())  # each once
-    require(bool(folders), f"{paths[0]}: a study without a finished run: go on with its command first")
-    materials = [Material(folder, scoring) for folder in folders]
+    if not folders:
+        raise InputError(f"{paths[0]}: a study without a finished run: go on with its command first")
+    runs = [RunFiles(folder, scoring) for folder in folders]
+    tell_apart([run.row for run in runs], folders)
     trials = {run for folder, tree in studies.items() if study.is_search(tree) for run in study.runs(folder, tree)}
-    for material, folder in zip(materials, folders, strict=True):
-        material.may_group = folder not in trials
-    page = render(list(studies.values()), materials, by_seed, made_by)
+    for run, folder in zip(runs, folders, strict=True):
+        run.may_group = folder not in trials
+        run.may_load = len(runs) <= MOST_LOADED
+    page = render(list(studies.values()), runs, by_seed, made_by)
     write_file(out, page)
     return f"written: {out} ({len(page.encode()) / 1e3:,.0f} kB)"
 
 
-def render(studies: Sequence[dict], runs: Sequence[Material], by_seed: bool = False, made_by: str | None = None) -> str:
+def render(studies: Sequence[dict], runs: Sequence[RunFiles], by_seed: bool = False, made_by: str | None = None) -> str:
     """Returns the page of studies and of at least one run."""
-    _tell_apart(runs)
-    for run in runs:
-        run.may_load = len(runs) <= MOST_LOADED
+    template = _template()
     shared = [Section(f"Study {tree['study']}", study.render(tree)) for tree in studies]
     # A study asks for several seeds of each cell, so its table has a row a cell.
-    shared += several.render(runs, by_seed or bool(studies)) if len(runs) > 1 else []
-    sections = shared or _sections(runs[0])
-    body = [tag("section", tag("h2", section.title), section.content, id=section.id) for section in sections]
-    links = [(section.title, section.id) for section in sections]
-    title, lead = runs[0].name, runs[0].row["model"]
+    shared += several.sections(runs, by_seed or bool(studies)) if len(runs) > 1 else []
+    content: dict[str, Any] = {"title": runs[0].name, "lead": runs[0].row["model"], "folded": []}
     if shared:
-        title = ", ".join(tree["study"] for tree in studies) or f"{len(runs)} runs"
-        lead = f"A study of {len(runs)} finished runs" if studies else ", ".join(run.name for run in runs)
-        body += [tag("h2", "Each run", id="runs"), *map(_fold, runs)]
-        links.append(("Each run", "runs"))
-    main = [
-        tag("header", tag("h1", title), tag("p", lead, class_="lead")),
-        tag("nav", (tag("a", name, href=f"#{target}") for name, target in links), aria_label="Sections"),
-        body,
-        tag("footer", note("Made by esnlm report, from the files of its runs."), command(made_by) if made_by else None),
-    ]
-    return _document(title, join(main))
+        content["title"] = ", ".join(tree["study"] for tree in studies) or f"{len(runs)} runs"
+        names = ", ".join(run.name for run in runs)
+        content["lead"] = f"A study of {len(runs)} finished runs" if studies else names
+        content["folded"] = [(run.name, run.row["model"], _sections(run)) for run in runs]
+    content["sections"] = shared or _sections(runs[0])
+    return str(template.render(**content, made_by=made_by)).lstrip()
 
 
-def _sections(run: Material) -> list[Section]:
+def _sections(run: RunFiles) -> list[Section]:
     """Returns the sections of a run."""
     say(f"{run.name}: reading")
-    found = [(module.TITLE, module.render(run)) for module in SECTIONS]
+    found = [Section(title, render(run)) for title, render in SECTIONS.items()]
     run.release()
-    return [Section(title, content) for title, content in found if content is not None]
+    return [each for each in found if each.blocks]
 
 
-def _fold(run: Material) -> Html:
-    """Returns a run that a reader can open."""
-    summary = tag("summary", tag("b", run.name), " ", tag("span", run.row["model"]))
-    sections = (tag("section", tag("h3", section.title), section.content) for section in _sections(run))
-    return tag("details", summary, sections, class_="run")
+def _template() -> Any:
+    """Returns the template, with styles and script. The page's policy lets a browser run this script only."""
+    try:
+        import jinja2
+    except ImportError:
+        raise InputError("--html: needs Jinja (pip install 'esnlm[plots]')") from None
+    folder = resources.files(__package__)
+    style, script, page = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
 
+    def writable(value: object) -> object:
+        return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
 
-def _tell_apart(runs: Sequence[Material]) -> None:
-    """Calls runs by their paths where two folders have one name, as the table does."""
-    for run in runs:
-        run.row["run"] = run.name
-    run_groups.tell_apart([run.row for run in runs], [run.directory.path for run in runs])
-    for run in runs:
-        run.name = run.row["run"]
-
-
-def _document(title: str, main: Html) -> str:
-    """Returns the whole file. Its policy lets a browser run our script only, and fetch nothing."""
-    style, script = (
-        Html(resources.files(__package__).joinpath(name).read_text("utf-8")) for name in ("page.css", "page.js")
-    )
+    settings: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    environment = jinja2.Environment(autoescape=True, finalize=writable, **settings)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        GENERATOR,
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} – esnlm"),
-        tag("link", rel="icon", href="data:,"),  # or a browser asks for one
-        tag("style", style),
-    )
-    return f"<!doctype html>\n{tag('html', head, tag('body', tag('main', main), tag('script', script)), lang='en')}\n"
+    environment.globals.update(style=style, script=script, digest=digest)
+    return environment.from_string(page)

@@ -3,18 +3,11 @@
 import json
 import re
 from html.parser import HTMLParser
-from importlib import resources
-
-import pytest
 
 from esnlm import commands
-from esnlm.config import ParentConfig
-from esnlm.errors import InputError
 from esnlm.evaluation.statistics import mcnemar
-from esnlm.io.json_file import seal
-from esnlm.reporting import run_notes
 from esnlm.reporting.html import several, study
-from esnlm.reporting.html.material import Material
+from esnlm.reporting.html.files import RunFiles
 from esnlm.reporting.html.page import write_page
 from tests.reporting.html.conftest import ATTACK, WORSE
 
@@ -58,19 +51,6 @@ def test_one_run(full_run, tmp_path):
     assert len(ids) == len(set(ids)) and {value[1:] for value in addresses if value.startswith("#")} <= set(ids)
 
 
-def test_the_same_files_give_the_same_page(full_run, tmp_path):
-    for name in ("a.html", "b.html"):
-        write_page([full_run], tmp_path / name)
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
-
-
-def test_results_of_other_commands_beside_the_reports_are_passed_over(make_run, tmp_path):
-    run = make_run("a")
-    (run / "evaluation" / "dev.json").write_text('{"format": "esnlm likelihood", "format_version": 1}')
-    write_page([run], tmp_path / "page.html")
-    assert "minimal pairs" in Reader((tmp_path / "page.html").read_text()).text
-
-
 def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     runs = [str(make_run("a", right=8)), str(make_run("b", right=3, val_nll=6.0))]
     assert commands.main(["report", *runs, "--html", str(tmp_path / "page.html")]) == 0
@@ -80,70 +60,35 @@ def test_several_runs_from_the_command_line(make_run, tmp_path, capsys):
     for part in ("2 runs", "Side by side", "By phenomenon", "Paired differences", "Each run", "−62.5", "5.500"):
         assert part in page.text
     assert commands.main(["report", *runs, "--html", str(tmp_path / "p.html"), "--out", str(tmp_path / "t.md")]) == 2
-    assert "leave --out and --by out" in capsys.readouterr().err and not (tmp_path / "p.html").exists()
+    assert "leave --out, --plot and --by out" in capsys.readouterr().err and not (tmp_path / "p.html").exists()
 
 
 def test_runs_are_compared_on_the_same_pairs(make_run):
-    runs = [Material(make_run(name, right=right)) for name, right in (("a", 8), ("b", 3), ("c", 8))]
-    comparisons, reasons = several.compare_all(runs)
-    assert [(each.run, each.other) for each in comparisons] == [("b", "a"), ("c", "a")] and not reasons
-    overall = comparisons[0].found["overall"]
+    runs = [RunFiles(make_run(name, right=right)) for name, right in (("a", 8), ("b", 3), ("c", 8))]
+    found, notes = several.compare_all(runs)
+    assert list(found) == ["b", "c"] and not notes
+    overall = found["b"]["overall"]
     assert (overall["difference"], overall["only_this"], overall["only_other"]) == (-62.5, 0, 5)
-    assert overall["p_value"] == mcnemar(0, 5) and comparisons[1].found["overall"]["difference"] == 0
-    shown = several._differences(runs)
-    assert "0.062</td>" in shown and "0.12</td>" in shown, "p and p after Holm: 2 / 32, and twice that for two runs"
-
-
-def test_a_run_on_other_pairs_is_named(make_run, full_run):
-    comparisons, [reason] = several.compare_all([Material(make_run("a")), Material(full_run)])
-    assert (
-        not comparisons
-        and reason.startswith("Without a report of its last update on the same pairs as that of a,")
-        and ATTACK in reason
+    assert overall["p_value"] == mcnemar(0, 5) and found["c"]["overall"]["difference"] == 0
+    [row, _] = several.differences(runs)[1]["rows"]
+    assert [cell.shown for cell in row[-2:]] == ["0.062", "0.12"], (
+        "p and p after Holm: 2 / 32, and twice that for two runs"
     )
 
 
-def test_runs_are_compared_as_they_are_at_their_ends(make_run):
-    """A report of another convention comes first by its name, and one of the model before its first update is there, too."""
-    runs = [make_run("a", right=8), make_run("b", right=3), make_run("early", right=3)]
-    for run, step in zip(runs, (7, 7, 1007), strict=True):  # the reports are of update 7
-        summary = json.loads((run / "summary.json").read_text())
-        (run / "summary.json").write_text(json.dumps(summary | {"step": step}))
-    other = make_run("other", right=2, scoring="lm-eval") / "evaluation"
-    for file in other.iterdir():
-        file.rename(runs[0] / "evaluation" / file.name.replace("blimp-paper", "a"))
-    report = json.loads((runs[0] / "evaluation" / "a.json").read_text())
-    report["pairs_file"]["name"] = "a.pairs.jsonl"
-    report["config_sha256"] = json.loads((runs[0] / "evaluation" / "blimp-paper.json").read_text())["config_sha256"]
-    (runs[0] / "evaluation" / "a.json").write_text(json.dumps(report | {"sha256": seal(report)}))
-    [found], [reason] = several.compare_all([Material(run) for run in runs])
-    assert (found.run, found.report, found.found["overall"]["difference"]) == ("b", "blimp-paper, paper scoring", -62.5)
-    assert reason == ("Without a report of its last update on the same pairs as that of a, by the same scoring: early.")
-    asked = [Material(runs[0], "babylm"), Material(runs[1], "babylm")]
-    assert several.compare_all(asked)[1][0].endswith("by the same scoring: b."), "the first one's report is a.json"
-    assert several.compare_all([Material(run) for run in reversed(runs)]) == (
-        [],
-        ["No report of early is of its last update, 1,007, and of its configuration: blimp-paper is of update 7."],
-    )
-
-
-def test_phenomena_are_those_at_the_ends_of_runs(make_run):
-    """An early report, and one of a run that lay in the folder before, have no column."""
-    runs = [make_run("a"), make_run("b", right=3), make_run("early"), make_run("before")]
-    for run, step in zip(runs, (7, 7, 1007, 7), strict=True):  # the reports are of update 7
-        summary = json.loads((run / "summary.json").read_text())
-        (run / "summary.json").write_text(json.dumps(summary | {"step": step}))
-    config = (runs[3] / "config.yaml").read_text()
-    (runs[3] / "config.yaml").write_text(config.replace("seed: 0", "seed: 1"))
-    [shown] = [
-        section.content
-        for section in several.render([Material(run) for run in runs], False)
-        if section.title == "By phenomenon"
-    ]
-    assert "Without a report of its end on the same pairs, by the same scoring: early, before." in shown
-    early_first = several.render([Material(run) for run in reversed(runs)], False)
-    assert all(section.title != "By phenomenon" for section in early_first)
-    assert ">a</th>" in shown and ">b</th>" in shown and ">early</th>" not in shown
+def test_runs_are_compared_as_they_are_at_their_ends(make_run, full_run):
+    """An early report, one of a run that lay in the folder before, and one on other pairs are left out."""
+    folders = [make_run("a"), make_run("b", right=3), make_run("early"), make_run("before")]
+    for folder, step in zip(folders, (7, 7, 1007, 7), strict=True):  # the reports are of update 7
+        summary = json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").write_text(json.dumps(summary | {"step": step}))
+    (folders[3] / "config.yaml").write_text((folders[3] / "config.yaml").read_text().replace("seed: 0", "seed: 1"))
+    runs = [RunFiles(folder) for folder in (*folders, full_run)]
+    found, [left_out] = several.compare_all(runs)
+    assert list(found) == ["b"] and left_out["text"].endswith(f"by the same scoring: early, before, {full_run.name}.")
+    [table, *_] = {each.title: each.blocks for each in several.sections(runs, False)}["By phenomenon"]
+    assert table["header"] == ["phenomenon", "a", "b"]
+    assert several.compare_all(runs[::-1])[0] == {}
 
 
 def test_runs_of_one_name_are_told_apart(make_run, tmp_path):
@@ -194,44 +139,6 @@ def test_a_study(make_run, tmp_path):
     assert study.read(tmp_path) is None and page.elements.count("script") == 1
 
 
-def test_the_page_says_what_keeps_runs_apart(make_run, tmp_path):
-    runs = [make_run("a"), make_run("b", seed=1, parent=ParentConfig(run="gone"))]
-    for run, ended in zip(runs, (0, 1000), strict=True):
-        step = json.loads((run / "evaluation" / "blimp-paper.json").read_text())["step"]
-        summary = json.loads((run / "summary.json").read_text())
-        (run / "summary.json").write_text(json.dumps(summary | {"step": step + ended}))
-    write_page(runs, tmp_path / "page.html", True)
-    page = Reader((tmp_path / "page.html").read_text()).text
-    assert "b goes on from gone: its words are those since then." in page and "(2 seeds)" not in page
-    assert "b: blimp-paper is of update 7, and the run ended at 1,007." in page and "a: blimp-paper is of" not in page
-
-
-def test_the_page_of_several_runs_names_those_that_diverged(make_run, tmp_path):
-    runs = [make_run(f"a-seed{seed}", seed=seed) for seed in (0, 1)]
-    summary = json.loads((runs[1] / "summary.json").read_text())
-    (runs[1] / "summary.json").write_text(json.dumps(summary | {"status": "diverged"}))
-    write_page(runs, tmp_path / "page.html", True)
-    page = Reader((tmp_path / "page.html").read_text()).text
-    assert "a (2 seeds)" in page and "a-seed1 diverged: a train or validation NLL is not finite" in page
-    assert "a-seed0 diverged" not in page
-
-
-def test_the_page_has_the_notes_of_the_table(make_run, tmp_path):
-    runs = [make_run(f"a-seed{seed}", seed=seed, text="t") for seed in (0, 1)]
-    runs.append(make_run("other", text="t", tokenizer="bytes", scoring="lm-eval"))
-    for run, words in zip(runs, (200, 190, 200), strict=True):
-        summary = json.loads((run / "summary.json").read_text())
-        figures = {"val_bits_per_byte": 1.5, "val_nats_per_word": 1000 / words}
-        (run / "summary.json").write_text(json.dumps(summary | figures))
-    for by_seed in (False, True):
-        write_page(runs, tmp_path / "page.html", by_seed)
-        page = Reader((tmp_path / "page.html").read_text()).text
-        assert "not all runs were validated on the same sentences" in page
-        assert "the runs are of different tokenizers: only bits per byte" in page
-        assert "blimp-paper: not all runs were scored by the same convention." in page
-        assert (run_notes.INTERVAL_NOTE in page) == by_seed, "one run and a mean have intervals of two kinds"
-
-
 def make_study(folder, runs, **tree):
     """Makes the folder of a study of finished runs, which are moved there."""
     (folder / "runs").mkdir(parents=True)
@@ -269,46 +176,7 @@ def test_the_trials_of_a_search_are_rows_of_their_own(make_run, tmp_path):
     assert "A study of 3 finished runs" in page and "seeds" not in page and "more seed" not in page
 
 
-def test_only_pages_are_replaced(make_run, tmp_path):
-    run, mine = make_run("a"), tmp_path / "mine.html"
-    mine.write_text("<p>dear diary</p>")
-    with pytest.raises(InputError, match="is no page of esnlm report"):
-        write_page([run], mine)
-    assert mine.read_text() == "<p>dear diary</p>"
-    for _ in range(2):
-        write_page([run], tmp_path / "page.html")
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_colours_can_be_told_from_the_page(scheme):
-    """Of WCAG 2.2, criteria 1.4.3 and 1.4.11: 4.5 : 1 for text, 3 : 1 for graphics."""
-    style = resources.files("esnlm.reporting.html").joinpath("page.css").read_text()
-    found = re.findall(r"--([\w-]+): (#[0-9a-f]{6});", style)
-    colours = dict(found[scheme * len(found) // 2 : (scheme + 1) * len(found) // 2])
-
-    def luminance(colour):
-        shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    def contrast(one, other):
-        low, high = sorted([luminance(colours[one]), luminance(colours[other])])
-        return (high + 0.05) / (low + 0.05)
-
-    for text, ground in (
-        ("ink", "page"),
-        ("soft", "page"),
-        ("ink", "tint"),
-        ("soft", "tint"),
-        ("ink", "mark"),
-        ("s1", "page"),
-    ):
-        assert contrast(text, ground) >= 4.5, (text, ground)
-    for i in range(8):
-        assert contrast(f"s{i}", "page") >= 3, i
-
-
 def test_a_text_in_a_column_of_numbers_is_no_number():
     """Or "1 of 3 collapsed" would stand among the accuracies as one percent."""
-    assert several._sortable("1 of 3 collapsed") == "1 of 3 collapsed"
-    assert [several._sortable(text).sort for text in ("62.5", "62.5 ± 0.3", "10,498,048")] == [62.5, 62.5, 10498048]
+    assert several.sortable("1 of 3 collapsed") == "1 of 3 collapsed"
+    assert [several.sortable(text).sort for text in ("62.5", "62.5 ± 0.3", "10,498,048")] == [62.5, 62.5, 10498048]
