@@ -31,11 +31,11 @@ from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
 SLOTS = 64  # continuations generated side by side
-# What a task may ask of a generation: settings that are used, and settings without effect here.
+# Settings of a generation that are used, and those without effect: always (there are no beams), or in greedy decoding.
 USED = {"until", "max_gen_toks", "do_sample", "temperature", "top_k"}
-NO_EFFECT = {"use_cache", "pad_token_id", "length_penalty", "early_stopping"}  # the last two without beams
+NO_EFFECT = {"use_cache", "pad_token_id", "length_penalty", "early_stopping"}
 NO_EFFECT_IF_GREEDY = {"top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed"}
-# Other settings are accepted with the value that changes nothing.
+# Any other setting is accepted with the value that changes nothing.
 NEUTRAL = dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "top_p"), 1)
 NEUTRAL |= dict.fromkeys(("min_p", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty", "min_length"), 0)
 
@@ -65,15 +65,14 @@ class EsnLM(TemplateLM):
 
         Args:
             run: a run directory, or the result of `esnlm.load`.
-            step: the checkpoint to load, as in `esnlm.load`.
-            untrained: whether to load the model as it was before its first update.
+            step, untrained: which weights to load, as in `esnlm.load`.
             add_bos_token: whether to put BOS before every context, as before every sentence in training.
             max_length: the most tokens that the model reads; longer contexts lose their beginning. None: as many as the
                 model, or the memory for its states, allows.
             max_gen_toks: the most tokens of a generated text, unless the task sets it.
             seed: of tasks that sample.
-            batch_size, max_batch_size, device: passed by the harness to every model; without effect, since all requests are
-                scored in one call on JAX's device.
+            batch_size, max_batch_size, device: from the harness, without effect: all requests are scored in one call on JAX's
+                device.
 
         Raises:
             InputError: the run cannot be loaded.

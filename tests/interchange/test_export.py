@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import esnlm
 from esnlm import commands, config_io
-from esnlm.data.tokenizer import Tokenizer, load_tokenizer
+from esnlm.data.tokenizer import load_tokenizer
 from esnlm.errors import InputError
 from esnlm.interchange.huggingface import tensors
 from esnlm.interchange.huggingface.export import DEEP, FILES, MODELING, export, export_checkpoints
@@ -214,11 +214,6 @@ def test_a_reservoir_that_pytorch_s_side_does_not_have_is_refused(known, setting
     ):
         export(run, tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_tokenizer_of_another_pattern_is_refused():
-    with pytest.raises(InputError, match="^tokenizer other: its pattern cannot be exported"):
-        tokenizer_files(Tokenizer("other", r"\w+", bpe().ranks), pad_is_eos=False)
 
 
 def test_a_word_that_is_spelt_as_a_special_token_is_refused():

@@ -1,12 +1,7 @@
 """Writes a run as a folder that transformers loads, also where esnlm is not installed.
 
-config.json               the settings, and the classes of the files below that read them
-generation_config.json    the ids of special tokens
-model.safetensors         every weight, those of the frozen reservoir too
-modeling_esnlm.py         the model in PyTorch; a GPT-2 is transformers' own
-modeling_deep_readout.py  beside it for a deep readout
-tokenizer.json, tokenizer_config.json
-README.md                 the model card
+docs/export.md lists its files. The weights have the frozen reservoir, too; modeling_*.py beside them is the model in PyTorch,
+except for a GPT-2, which transformers has.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Models of esnlm in PyTorch, as transformers loads them with `trust_remote_code=True`.
 
-`esnlm export` puts this file beside the weights that it writes. It needs torch and transformers (4.51 or later) and
-nothing else. Nothing in esnlm imports it.
+`esnlm export` puts this file beside the weights that it writes. It needs torch (2.5 or later), transformers (4.51
+or later) and nothing else. Nothing in esnlm imports it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
             x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule leaky_membrane
@@ -10,7 +10,7 @@ nothing else. Nothing in esnlm imports it.
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all of them
 
 W_rec, W_in and the leaks of a reservoir are buffers: they are saved with the model and no optimizer trains them. W_in of an
-ESN+i is a parameter. Padding on either side changes no number: where `attention_mask` is 0 the state stays as it was.
+ESN+i is a parameter. Padding on either side changes no number: a token whose `attention_mask` is 0 leaves the state as it was.
 
 The vocabulary is that of the tokenizer: V tokens of text, and after them the token that pads. That one has a logit too,
 PAD_LOGIT, with which its probability is 0, since programs look up the targets that pad before they leave them out.
@@ -46,9 +46,7 @@ class EsnlmConfig(PretrainedConfig):
 
     family: str = "esn"  # esn, jaeger, lstm or deep_readout
     vocab_size: int = 258  # V + 1: the tokens of text, and after them the token that pads, id V
-    hidden_size: int = (
-        16  # F, the features of the readout: the states of all layers side by side, or z of a deep readout
-    )
+    hidden_size: int = 16  # F, the features of the readout: the states of all layers, or z of a deep readout
     num_hidden_layers: int = 1  # L
     readout_rank: int | None = None  # r of A B; None: W_out is one matrix, or B belongs to the cell
     state_size: int = 16  # N, the units of one layer
@@ -57,9 +55,8 @@ class EsnlmConfig(PretrainedConfig):
     decay: float = 1.0  # alpha
     embedding: int | None = None  # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
     train_input: bool = False  # whether W_in of the first layer is a parameter
-    nonzeros: dict | None = (
-        None  # of each sparse matrix of the cell by name, or of a token's column in W_in; others are dense
-    )
+    # Of each sparse matrix of the cell, by its name; for W_in the places of a token. Other matrices are dense.
+    nonzeros: dict | None = None
     tie_word_embeddings: bool = False
     use_cache: bool = True
 
@@ -175,36 +172,25 @@ class Reservoir(nn.Module):
         layers = range(config.num_hidden_layers)
         self.sizes = [config.state_size for _ in layers]
         self.layers: Any = nn.ModuleList(Layer(config, f"{prefix}layers.{i}", is_first=i == 0) for i in layers)
-        self.has_embedding = config.embedding is not None
         if config.embedding is not None:
             self.embedding = nn.Buffer(torch.zeros(config.num_tokens, config.embedding))
 
-    def stepper(self) -> Step:
-        """Returns the function that advances a state by a token."""
-        advance, reads = self.advancer(), self.reader()
-        return lambda state, tokens: advance(state, reads(tokens))
+    def stepper(self) -> Callable[..., State]:
+        """Returns the function that advances a state by tokens (B,), and by a further drive (N, B) of the first layer."""
+        layers = self.layers
+        w_rec = [layer.recurrent.operand() for layer in layers]
+        w_in = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
+        embedding = in_float32(self.embedding) if w_in[0] is not None else None
 
-    def reader(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Returns the function from tokens (B,) to W_in u, (N, B)."""
-        first = self.layers[0].input
-        if not self.has_embedding:
-            return first
-        w_in, embedding = first.operand(), in_float32(self.embedding)
-        return lambda tokens: w_in @ embedding[tokens].T.contiguous()
-
-    def advancer(self) -> Callable[[State, torch.Tensor], State]:
-        """Returns the function that advances a state by W_in u."""
-        w_rec = [layer.recurrent.operand() for layer in self.layers]
-        w_in = [None, *(layer.input.operand() for layer in self.layers[1:])]
-
-        def advance(state: State, x: torch.Tensor) -> State:
-            new: list[torch.Tensor] = []
-            for i, layer in enumerate(self.layers):
-                below = x if i == 0 else w_in[i] @ self.layers[i - 1].output(new[-1])
-                new.append(layer.advance(state[i], w_rec[i] @ layer.output(state[i]) + below))
+        def step(state: State, tokens: torch.Tensor, further: torch.Tensor | float = 0.0) -> State:
+            drive = layers[0].input(tokens) if embedding is None else w_in[0] @ embedding[tokens].T.contiguous()
+            drive, new = drive + further, []
+            for i, layer in enumerate(layers):
+                drive = drive if i == 0 else w_in[i] @ layers[i - 1].output(new[-1])
+                new.append(layer.advance(state[i], w_rec[i] @ layer.output(state[i]) + drive))
             return tuple(new)
 
-        return advance
+        return step
 
     def outputs(self, state: State) -> list[torch.Tensor]:
         """Returns the features of each layer, (N, B)."""
@@ -230,7 +216,7 @@ class Jaeger(nn.Module):
         self.last_layer = [readout]  # in a list, so that it is a module of the model only
 
     def stepper(self) -> Step:
-        advance, reads, w_back = self.reservoir.advancer(), self.reservoir.reader(), self.feedback.operand()
+        advance, w_back = self.reservoir.stepper(), self.feedback.operand()
         b, b_u, b_y = (in_float32(each) for each in (self.b, self.b_u, self.b_y))
         (readout,) = self.last_layer
 
@@ -238,7 +224,7 @@ class Jaeger(nn.Module):
             *below, z, predicted = (part.detach() for part in state)
             with torch.no_grad():
                 p = torch.softmax(in_float32(readout(z.T)), -1).T * predicted  # (V, B)
-                new = advance(tuple(below), reads(tokens) + w_back @ p.contiguous())
+                new = advance(tuple(below), tokens, w_back @ p.contiguous())
             z = b @ torch.cat(self.reservoir.outputs(new)) + b_u[tokens].T + b_y @ p
             return (*new, z, torch.ones_like(predicted))
 

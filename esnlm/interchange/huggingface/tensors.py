@@ -186,14 +186,11 @@ def _token_input(layer: Reservoir, prefix: str) -> Tensors:
     connected = np.asarray(layer.input.connected[...])  # (V, N)
     if connected.all():
         return _columns(w_in, prefix)
-    width = int(connected.sum(axis=1).max())
-    units = np.full((len(connected), width), layer.state_size, np.int32)
-    values = np.zeros((len(connected), width), np.float32)
-    for token, row in enumerate(connected):
-        reached = np.flatnonzero(row)
-        units[token, : len(reached)] = reached
-        values[token, : len(reached)] = np.asarray(w_in)[reached, token]
-    return {f"{prefix}values": values, f"{prefix}units": units}
+    order = np.argsort(~connected, axis=1, kind="stable")[:, : connected.sum(axis=1).max()]  # connected units first
+    is_used = np.take_along_axis(connected, order, axis=1)
+    values = np.take_along_axis(np.asarray(w_in, np.float32).T, order, axis=1)
+    units = np.where(is_used, order, layer.state_size).astype(np.int32)
+    return {f"{prefix}values": np.where(is_used, values, np.float32(0)), f"{prefix}units": units}
 
 
 def _columns(w_in: Matrix, prefix: str) -> Tensors:
