@@ -45,6 +45,20 @@ json.dump(found, open(out, "w"))
 """
 
 
+# A task of the harness on a file of pairs, which needs no network.
+TASK = """
+task: {uid}
+dataset_path: json
+dataset_kwargs: {{data_files: {{validation: {file}}}}}
+validation_split: validation
+output_type: multiple_choice
+doc_to_text: ""
+doc_to_target: 0
+doc_to_choice: "{{{{[sentence_good, sentence_bad]}}}}"
+metric_list: [{{metric: acc}}]
+"""
+
+
 def timed(command: list[str]) -> float:
     """Runs a command and returns its seconds. Raises RuntimeError with its last words where it fails."""
     began = time.perf_counter()
@@ -60,13 +74,14 @@ def esnlm(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "esnlm", *arguments]
 
 
-def of_harness(samples: Path, paradigms: list[str]) -> np.ndarray:
+def of_harness(out: Path, paradigms: list[str]) -> np.ndarray:
     """Returns the log-probabilities that the harness has, (n, 2), in the order of esnlm's pairs."""
-    by_task: dict[str, dict[int, list[float]]] = {}
-    for line in map(json.loads, samples.read_text().splitlines()):
-        answers = [float(answer[0]) for answer in line["filtered_resps"]]
-        by_task.setdefault(line["task"].removeprefix("blimp_"), {})[line["doc_id"]] = answers
-    return np.array([by_task[uid][number] for uid in dict.fromkeys(paradigms) for number in sorted(by_task[uid])])
+    found = []
+    for uid in dict.fromkeys(paradigms):
+        (file,) = out.glob(f"*/samples_{uid}_20*.jsonl")
+        samples = sorted(map(json.loads, file.read_text().splitlines()), key=lambda sample: sample["doc_id"])
+        found += [[float(answer[0]) for answer in sample["filtered_resps"]] for sample in samples]
+    return np.array(found)
 
 
 def accuracy(scores: np.ndarray, paradigms: np.ndarray) -> float:
@@ -90,11 +105,23 @@ def main() -> dict:
         for file in sorted(args.data.glob("*.jsonl")):
             lines = file.read_text(encoding="utf-8").splitlines(keepends=True)[: args.limit]
             (data / file.name).write_text("".join(lines), encoding="utf-8")
+            (folder / f"{file.stem}.yaml").write_text(
+                TASK.format(uid=file.stem, file=data / file.name), encoding="utf-8"
+            )
         given = ["--run", run, "--data", str(data)]
         seconds = {
             "esnlm": timed(esnlm("blimp", *given, "--scoring", "lm-eval", "--out", str(folder / "ours.json"))),
             "lm-evaluation-harness": timed(
-                esnlm("lm-eval", *given, "--tasks", "blimp", "--out", str(folder / "harness.json"))
+                esnlm(
+                    "lm-eval",
+                    *("--model_args", f"run={run}", "--include_path", str(folder), "--log_samples"),
+                    *(
+                        "--tasks",
+                        ",".join(file.stem for file in sorted(data.iterdir())),
+                        "--output_path",
+                        str(folder / "harness"),
+                    ),
+                )
             ),
             "export": timed(esnlm("export", "--run", run, "--out", str(folder / "export"))),
         }
@@ -104,7 +131,7 @@ def main() -> dict:
         paradigms = np.array([line["UID"] for line in lines])
         scores = {
             "esnlm": np.array([[line["log_prob_good"], line["log_prob_bad"]] for line in lines]),
-            "lm-evaluation-harness": of_harness(folder / "harness.samples.jsonl", list(paradigms)),
+            "lm-evaluation-harness": of_harness(folder / "harness", list(paradigms)),
             "minicons": np.array(json.loads(out.read_text())),
         }
     ours = scores["esnlm"]

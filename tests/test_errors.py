@@ -23,7 +23,7 @@ import esnlm
 from esnlm import commands, config, config_io
 from esnlm.data import store
 from esnlm.data.tokenizer import word_tokenizer
-from esnlm.interchange.babylm_data import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
+from esnlm.interchange.babylm import EYE_TRACKING, FOLDERS, PROPERTIES, SELF_PACED
 from esnlm.process import exit_with
 from esnlm.reservoir.functions import UPDATE_RULES
 from esnlm.runs.directory import FORMAT

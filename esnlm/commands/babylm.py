@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--step", type=step, metavar="N", help="this checkpoint, or best (default: the newest, as revision main)"
     )
     which.add_argument(
-        "--all-checkpoints", action="store_true", help="those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
+        "--checkpoints", action="store_true", help="those at 1M, 2M, ... words, as chck_1M, chck_2M, ..."
     )
     add("--bos", action="store_true", help="put BOS before every text, as some tokenizers do")
     add("--overwrite", action="store_true", help="replace predictions that are there")

@@ -15,15 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--step", type=step, metavar="N", help=STEP)
     every = "a folder inside FOLDER for each checkpoint at training.checkpoint_words, named as BabyLM's branches"
-    which.add_argument("--all-checkpoints", action="store_true", help=every)
+    which.add_argument("--checkpoints", action="store_true", help=every)
     add("--overwrite", action="store_true", help="replace an earlier export")
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.interchange.huggingface.export import export, export_all
+    from esnlm.interchange.huggingface.export import export, export_checkpoints
 
-    if options.all_checkpoints:
-        for name, step in export_all(options.run, options.out, options.overwrite).items():
+    if options.checkpoints:
+        for name, step in export_checkpoints(options.run, options.out, options.overwrite).items():
             print(f"update {step:,} is in {options.out / name}")
     else:
         found = export(options.run, options.out, options.step, options.overwrite)

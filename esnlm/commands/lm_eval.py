@@ -1,30 +1,33 @@
-"""Runs tasks of lm-evaluation-harness with a trained run. With --data, BLiMP's tasks read local files, without a network."""
+"""Runs lm-evaluation-harness with a trained run: all options are the harness's own.
+
+    esnlm lm-eval --model_args run=DIR --tasks blimp
+    esnlm lm-eval --model_args run=DIR,step=500 --tasks mine --include_path tasks/ --output_path results/
+    esnlm lm-eval run --help
+
+model_args:
+  run=DIR             the run directory
+  step=N              a checkpoint, or best (default: the newest that is good)
+  untrained=True      the model before its first update, a baseline
+  add_bos_token=True  BOS before contexts that are not empty, too
+  max_length=N, max_gen_toks=N, seed=N
+"""
 
 import argparse
 
-from esnlm.commands.base import SEVERAL, STEP, step
+from esnlm.commands.base import accept_settings
+from esnlm.errors import InputError
 
-HELP = "runs tasks of lm-evaluation-harness with a trained run"
+HELP = "runs lm-evaluation-harness with a trained run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--run", required=True, metavar="DIR", help="the run directory")
-    add("--tasks", required=True, **SEVERAL, metavar="TASK", help="names of tasks or groups, such as blimp")
-    add("--data", **SEVERAL, metavar="PATH", help="BLiMP's .jsonl files, or their folder (default: downloaded)")
-    add("--out", metavar="FILE", help="the results, .json (default: DIR/evaluation/lm-eval/TASKS.json)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--step", type=step, metavar="N", help=STEP)
-    which.add_argument("--untrained", action="store_true", help="the model before its first update, a baseline")
-    add("--num-fewshot", type=int, metavar="K", help="examples before each question (default: as the task says)")
-    add("--limit", type=int, metavar="N", help="documents of a task at most, for a trial")
-    add("--add-bos-token", action="store_true", help="put BOS before contexts that are not empty, too")
-    add("--overwrite", action="store_true", help="replace results of another run, step or task")
+    accept_settings(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    from esnlm.workflows.lm_eval import evaluate_with_lm_eval
+    try:
+        from esnlm.interchange.lm_eval import run_command_line
+    except ImportError as error:
+        raise InputError(f"lm-evaluation-harness is needed ({error}): pip install 'esnlm[lm-eval]'") from None
 
-    settings = vars(options)
-    settings["tasks"] = [name for names in options.tasks for name in names.split(",") if name]
-    evaluate_with_lm_eval(**settings)
+    run_command_line(options.settings)

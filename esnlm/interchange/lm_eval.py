@@ -1,7 +1,6 @@
-"""A run as a model of lm-evaluation-harness, under the name "esnlm". It needs neither PyTorch nor transformers.
+"""A run as the model `esnlm` of lm-evaluation-harness, and the harness's command line with that model.
 
-The harness (0.4.13) finds models by a table of its own and has no entry point for others, so this module must be imported
-before the name is known.
+The harness (0.4.13) knows a model once the module that registers it is imported.
 
 Example:
     import lm_eval
@@ -11,88 +10,80 @@ Example:
     lm_eval.simple_evaluate(model="esnlm", model_args="run=runs/first,step=500", tasks=["lambada_openai"])
 """
 
+import re
+import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.evaluation.generation import generate_each
 from esnlm.evaluation.sequences import require_defined, sum_log_probs
 from esnlm.loaded_run import MAX_STATE_BYTES, Run, Step, load
 
-SLOTS = 64  # continuations that are generated side by side
-SAMPLING = {"do_sample", "temperature", "top_k"}  # the settings of a choice that are known here
-OF_SAMPLES = {"top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed"}  # greedy decoding is without them
-OF_BEAMS = {"length_penalty", "early_stopping"}  # and one beam is without these
-# Settings that are not known here, each with the value that asks for nothing.
+SLOTS = 64  # continuations generated side by side
+# Settings of a generation that are used, and those without effect: always (there are no beams), or in greedy decoding.
+USED = {"until", "max_gen_toks", "do_sample", "temperature", "top_k"}
+NO_EFFECT = {"use_cache", "pad_token_id", "length_penalty", "early_stopping"}
+NO_EFFECT_IF_GREEDY = {"top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "seed"}
+# Any other setting is accepted with the value that changes nothing.
 NEUTRAL = dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences", "repetition_penalty", "top_p"), 1)
-NEUTRAL |= dict.fromkeys(("min_p", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty"), 0)
-NEUTRAL |= dict.fromkeys(("min_length", "min_new_tokens"), 0)
+NEUTRAL |= dict.fromkeys(("min_p", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty", "min_length"), 0)
 
 
 @register_model("esnlm")
 class EsnLM(TemplateLM):
-    """A run that answers the three kinds of requests of the harness.
+    """A run that answers the harness's three kinds of requests.
 
-    Text is encoded as a GPT-2 of Hugging Face has it there: nothing is put before a context that is not empty, and an empty
-    one is BOS.
+    Text is encoded as the harness's own model `hf` encodes it for GPT-2: an empty context is BOS, and nothing is put before
+    any other context.
     """
 
     def __init__(
         self,
-        run: str | Path | Run,
+        run: str | Path | Run | None = None,
         step: Step = None,
         untrained: bool = False,
         add_bos_token: bool = False,
         max_length: int | None = None,
         max_gen_toks: int = 256,
         seed: int = 0,
-        progress: bool = False,
         batch_size: int | str | None = None,
         max_batch_size: int | None = None,
         device: str | None = None,
     ) -> None:
-        """Takes a run, or restores one from its directory.
+        """Takes a run, or loads one.
 
         Args:
-            run: the run directory, or what `esnlm.load` returned.
-            step: the checkpoint of this step; None: the newest. Only with a directory, as is `untrained`.
-            untrained: whether to take the model as it was before its first update.
-            add_bos_token: whether BOS stands before every context, as it did before every sentence of the training text.
-            max_length: tokens that the model reads at most, so that longer contexts lose their beginning; None: as many as
-                the model or the memory for its states allows.
-            max_gen_toks: tokens of a generated text at most, where a task does not say it.
-            seed: of generation, where a task samples.
-            progress: whether to show how far the scoring is, on stderr.
-            batch_size, max_batch_size, device: what the harness passes to every model. They change nothing: all requests
-                are scored in one call, on the device that JAX chose.
+            run: a run directory, or the result of `esnlm.load`.
+            step, untrained: which weights to load, as in `esnlm.load`.
+            add_bos_token: whether to put BOS before every context, as before every sentence in training.
+            max_length: the most tokens that the model reads; longer contexts lose their beginning. None: as many as the
+                model, or the memory for its states, allows.
+            max_gen_toks: the most tokens of a generated text, unless the task sets it.
+            seed: of tasks that sample.
+            batch_size, max_batch_size, device: from the harness, without effect: all requests are scored in one call on JAX's
+                device.
 
         Raises:
-            InputError: the run cannot be restored, `max_length` is out of range, or a loaded run is given with `step` or
-                `untrained`.
+            InputError: the run cannot be loaded.
         """
         super().__init__()
-        require(
-            not isinstance(run, Run) or (step is None and not untrained),
-            "step and untrained choose what is loaded: give them with a run directory, and not with a run that is loaded",
-        )
+        if run is None:
+            raise InputError("no run is given: name it with --model_args run=DIR")
         self.run = run if isinstance(run, Run) else load(run, step=step, untrained=untrained)
         model = self.run.config.model
-        most = model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
-        require(
-            max_length is None or 1 <= max_length <= most,
-            f"max_length is {max_length}: it must be at least 1 and at most {most}, which is what this model can read",
-        )
-        self.max_length = max_length or most
-        self.add_bos_token, self.max_gen_toks = bool(add_bos_token), int(max_gen_toks)
-        self.seed, self.progress = int(seed), progress
+        self.max_length = max_length or model.longest or MAX_STATE_BYTES // (4 * model.feature_size) - 1
+        self.add_bos_token, self.max_gen_toks, self.seed = bool(add_bos_token), int(max_gen_toks), int(seed)
 
     @property
     def eot_token_id(self) -> int:
@@ -101,21 +92,27 @@ class EsnLM(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        """What tells this tokenizer from others in the harness's cache of requests."""
+        """Identifies the tokenizer in the harness's cache of requests."""
         return f"{self.run.tokenizer.name}-{self.run.tokenizer.sha256[:8]}"
 
     def get_model_info(self) -> dict[str, Any]:
-        """Returns what the harness writes of the model into its results."""
+        """Returns the entries on the model in the harness's results."""
         return {"run": str(self.run.directory), "step": self.run.step, "tokenizer_sha256": self.run.tokenizer.sha256}
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Returns the ids of a text, after BOS where `add_special_tokens` says so (None: where this object was told so)."""
-        bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
-        return [self.run.tokenizer.bos] * bool(bos) + self.run.tokenizer.encode(string)
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """Returns a description of `apply_chat_template` for the harness's results."""
+        return "{Role}:\\n{content}\\n\\n" if chat_template else None
 
-    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
-        """Returns log p(continuation | context) in nats of each request, and whether it is what greedy decoding would give."""
-        return super().loglikelihood(list(requests), disable_tqdm=disable_tqdm)
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Returns a chat as plain text: each role and its message on lines of their own. A run has no template of its own."""
+        turns = [f"{turn['role'].capitalize()}:\n{turn['content']}" for turn in chat_history]
+        return "\n\n".join([*turns, "Assistant:\n"] if add_generation_prompt else turns)
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        """Returns the ids of a text, after BOS if `add_special_tokens` asks for it (None: as `add_bos_token`)."""
+        bos = self.add_bos_token if add_special_tokens is None else add_special_tokens
+        ids = self.run.tokenizer.encode(string)
+        return [self.run.tokenizer.bos, *ids] if bos else ids
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
@@ -123,14 +120,14 @@ class EsnLM(TemplateLM):
         """Scores all requests in one call. A context that is too long loses its beginning."""
         sequences = []
         for (_, text), context, continuation in requests:
-            # The harness takes a context of nothing but white space for an empty one, and gives it no tokens.
-            context = context or [self.prefix_token_id]
-            require(
-                len(continuation) <= self.max_length,
-                f"a continuation has {len(continuation)} tokens, and this model reads at most {self.max_length}: {text[:40]!r}...",
-            )
-            sequences.append(np.array((context + continuation)[-(self.max_length + 1) :], np.int32))
-        scored = self.run.token_log_probs_of(sequences, progress=self.progress, with_likeliest=True)
+            if len(continuation) > self.max_length:
+                raise InputError(
+                    f"a continuation has {len(continuation)} tokens, and this model reads at most {self.max_length}: {text[:40]!r}..."
+                )
+            # The harness takes a context of white space only for an empty one, and gives it no tokens.
+            ids = (context or [self.prefix_token_id]) + continuation
+            sequences.append(np.array(ids[-self.max_length - 1 :], np.int32))
+        scored = self.run.token_log_probs_of(sequences, progress=True, with_likeliest=True)
         require_defined([found[:, 0] for found in scored], self.run.directory, self.run.step)
         tails = [found[len(found) - len(request[2]) :] for found, request in zip(scored, requests, strict=True)]
         sums = sum_log_probs(tail[:, 0] for tail in tails)
@@ -140,14 +137,13 @@ class EsnLM(TemplateLM):
         """Returns log p(text | BOS) in nats of each request. A long text is cut into windows, each token scored once."""
         sequences, lengths, owners = [], [], []
         for number, request in enumerate(requests):
-            windows = get_rolling_token_windows(
-                self.tok_encode(request.args[0], add_special_tokens=False), self.prefix_token_id, self.max_length, 1
-            )
-            for context, continuation in map(make_disjoint_window, windows):
+            ids = self.tok_encode(request.args[0], add_special_tokens=False)
+            for window in get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1):
+                context, continuation = make_disjoint_window(window)
                 sequences.append(np.array(context + continuation, np.int32))
                 lengths.append(len(continuation))
                 owners.append(number)
-        scored = self.run.token_log_probs_of(sequences, progress=self.progress)
+        scored = self.run.token_log_probs_of(sequences, progress=True)
         require_defined(scored, self.run.directory, self.run.step)
         parts: list[list[np.ndarray]] = [[np.empty(0)] for _ in requests]
         for number, length, found in zip(owners, lengths, scored, strict=True):
@@ -157,78 +153,82 @@ class EsnLM(TemplateLM):
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = True) -> list[str]:
         """Returns a continuation of each context: up to EOS, to one of the texts `until`, or to `max_gen_toks` tokens.
 
-        Where a task samples, the choices of a request depend on the seed and on its number among all requests.
+        If a task samples, the choices of a request depend on the seed and on its number among all requests.
         """
-        found = [""] * len(requests)
+        texts = [""] * len(requests)
         alike: dict[str, list[int]] = {}  # requests with the same settings are continued together
         for number, request in enumerate(requests):
             alike.setdefault(repr(request.args[1]), []).append(number)
         for numbers in alike.values():
             settings = self.generation_settings(requests[numbers[0]].args[1])
-            contexts = {number: requests[number].args[0] for number in numbers}
-            by_length = sorted(numbers, key=lambda number: len(contexts[number]))
-            for first in range(0, len(by_length), SLOTS):
-                some = by_length[first : first + SLOTS]
-                texts = self._continue([contexts[n] for n in some], some, **settings)
-                for number, text in zip(some, texts, strict=True):
-                    found[number] = text
-        return found
+            numbers.sort(key=lambda number: len(requests[number].args[0]))
+            for first in range(0, len(numbers), SLOTS):
+                some = numbers[first : first + SLOTS]
+                for number, text in zip(some, self._continue(requests, some, settings), strict=True):
+                    texts[number] = text
+        return texts
 
     def generation_settings(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Returns the settings of a generation, with what a task leaves open.
-
-        Args:
-            asked: the task's generation_kwargs.
-
-        Raises:
-            InputError: a run cannot generate so.
-        """
-        settings = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
-        most, samples = settings["max_gen_toks"], settings.get("do_sample")
-        known = {"until", "max_gen_toks", "use_cache", "pad_token_id", *SAMPLING, *OF_BEAMS}
-        known |= set() if samples else OF_SAMPLES
-        unknown = sorted(name for name in settings.keys() - known if settings[name] not in (None, NEUTRAL.get(name)))
-        line = f"a task {'samples' if samples else 'generates'} with {', '.join(unknown)}"
-        require(not unknown, f"{line}: a run knows {', '.join(sorted(SAMPLING))} only")
-        if samples:
-            require(
-                bool(settings.get("temperature")),
-                "a task samples without a temperature: a run needs one above 0 for it",
+        """Returns a task's `generation_kwargs` with defaults. Raises InputError for settings that a run does not have."""
+        settings: dict[str, Any] = dict(normalize_gen_kwargs(asked, min(self.max_gen_toks, self.max_length - 1)))
+        known = USED | NO_EFFECT | (set() if settings.get("do_sample") else NO_EFFECT_IF_GREEDY)
+        unknown = [
+            name for name in sorted(settings) if name not in known and settings[name] not in (None, NEUTRAL.get(name))
+        ]
+        if unknown:
+            raise InputError(f"a task generates with {', '.join(unknown)}: a run has {', '.join(sorted(USED))} only")
+        if settings.get("do_sample") and not settings.get("temperature"):
+            raise InputError(
+                "a task samples without a temperature: give one above 0, as with --gen_kwargs temperature=1"
             )
-        require(
-            most < self.max_length,
-            f"max_gen_toks is {most}: it must be below the {self.max_length} tokens that this model reads",
-        )
+        if settings["max_gen_toks"] >= self.max_length:
+            raise InputError(
+                f"max_gen_toks is {settings['max_gen_toks']}: it must be below the {self.max_length} tokens that this model reads"
+            )
         return settings
 
-    def _continue(
-        self, contexts: list[str], numbers: list[int], until: list[str], max_gen_toks: int, **sampling: Any
-    ) -> list[str]:
-        """Continues contexts that have the same settings. `numbers` are those of their requests."""
-        run, temperature, top_k = self.run, sampling.get("temperature", 0.0), sampling.get("top_k") or None
-        stops = [stop for stop in handle_stop_sequences(list(until), None) if stop]
-        prompts = [
-            np.array((self.tok_encode(context) or [run.tokenizer.bos])[-(self.max_length - max_gen_toks) :], np.int32)
-            for context in contexts
-        ]
-        compute = run.config.compute
-        longest = max(map(len, prompts)) + max_gen_toks
-        ids = generate_each(
-            run._ready.reader(len(prompts), longest),
+    def _continue(self, requests: Sequence[Instance], numbers: list[int], settings: dict[str, Any]) -> list[str]:
+        """Continues the contexts of some requests, which have the same settings."""
+        run, length = self.run, settings["max_gen_toks"]
+        stops = [stop for stop in settings["until"] if stop]
+        encoded = [self.tok_encode(requests[number].args[0]) or [run.tokenizer.bos] for number in numbers]
+        prompts = [np.array(ids[length - self.max_length :], np.int32) for ids in encoded]
+        chosen = generate_each(
+            run._ready.reader(len(prompts), max(map(len, prompts)) + length),
             run._readout_here,
             prompts,
             run.tokenizer.eos,
-            length=max_gen_toks,
-            temperature=temperature,
-            top_k=top_k,
+            length=length,
+            temperature=settings.get("temperature", 0.0),
+            top_k=settings.get("top_k") or None,
             seed=self.seed,
             numbers=numbers,
-            precision=compute.precision,
-            is_finished=lambda chosen: any(stop in run.tokenizer.decode(chosen) for stop in stops),
+            precision=run.config.compute.precision,
+            is_finished=lambda ids: any(stop in run.tokenizer.decode(ids) for stop in stops),
         )
-        return [_cut(run.tokenizer.decode(chosen), stops) for chosen in ids]
+        texts = [run.tokenizer.decode(ids) for ids in chosen]
+        return [text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))] for text in texts]
 
 
-def _cut(text: str, stops: list[str]) -> str:
-    """Returns a text up to the first of the texts that end it."""
-    return text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
+def run_command_line(words: Sequence[str]) -> None:
+    """Runs the harness's own command line, `lm-eval WORDS`, with `esnlm` as its default model.
+
+    Raises:
+        InputError: the run, a task or another argument is wrong.
+    """
+    words = list(words)
+    if words and words[0] not in ("run", "ls", "validate"):
+        words.insert(0, "run")
+    if words[:1] == ["run"] and not any(re.match("(-M|--model|-C|--config)(=|$)", word) for word in words):
+        words += ["--model", "esnlm"]
+    before, sys.argv = sys.argv, ["lm-eval", *words]  # the harness reads its arguments there
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # JAX's, of the harness's calls of git
+            cli_evaluate()
+    except InputError:
+        raise
+    except (ValueError, OSError) as error:  # for example an unknown task, or no network
+        raise InputError(f"lm-evaluation-harness: {error}") from error
+    finally:
+        sys.argv = before

@@ -14,7 +14,7 @@ import numpy as np
 from flax import traverse_util
 
 from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer, load_tokenizer
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.io.json_file import parse_json, read_small
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
@@ -60,7 +60,8 @@ def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
     tree = _read_json(file)
 
     def must(holds: bool, key: str, rule: str) -> None:
-        require(holds, f"{file}: {key} is {tree.get(key)!r}: {rule}")
+        if not holds:
+            raise InputError(f"{file}: {key} is {tree.get(key)!r}: {rule}")
 
     def size(key: str) -> int:
         must(type(tree.get(key)) is int and tree[key] >= 1, key, "it must be a whole number, at least 1")
@@ -170,9 +171,8 @@ def _stack(
 def _read_tokenizer(folder: Path) -> Tokenizer:
     """Returns the tokenizer, which must be of GPT-2's kind: a byte-level BPE with `<|endoftext|>` last."""
     whole, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    if settings.exists():
-        prefix = _read_json(settings).get("add_prefix_space", False)
-        require(not prefix, f"{settings}: add_prefix_space is {prefix}: only a tokenizer without it can be read")
+    if settings.exists() and (prefix := _read_json(settings).get("add_prefix_space", False)):
+        raise InputError(f"{settings}: add_prefix_space is {prefix}: only a tokenizer without it can be read")
     # transformers reads it first, so its rules must be GPT-2's.
     of_whole = _read_tokenizer_json(whole) if whole.exists() else None
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
@@ -180,10 +180,10 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
         vocabulary = _read_json(folder / "vocab.json")
         merges = _read_text(folder / "merges.txt").removesuffix("\n").split("\n")
         merges = merges[1:] if merges[0].startswith("#version") else merges
-        same = of_whole is None or (vocabulary.items() <= of_whole[0].items() and merges == of_whole[1])
-        require(
-            same, f"{whole}: holds another tokenizer than {names}: delete those that the model was not trained with"
-        )
+        if of_whole is not None and not (vocabulary.items() <= of_whole[0].items() and merges == of_whole[1]):
+            raise InputError(
+                f"{whole}: holds another tokenizer than {names}: delete those that the model was not trained with"
+            )
     elif of_whole is not None:
         names = "tokenizer.json"
         vocabulary, merges = of_whole

@@ -1,8 +1,9 @@
 """The adapter for lm-evaluation-harness, against the oracle in float64 and against plain loops."""
 
 import dataclasses
-import subprocess
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -10,14 +11,15 @@ import numpy as np
 import pytest
 
 import esnlm
+from esnlm import commands
 from esnlm.errors import InputError
 from tests import oracle
 from tests.interchange.small_run import small_run
 
 lm_eval = pytest.importorskip("lm_eval", reason="needs lm-evaluation-harness: pip install -e '.[lm-eval]'")
-TOLERANCE = 300 * float(
-    np.finfo(np.float32).eps
-)  # as in tests/evaluation/test_scoring.py, for sums of log-probabilities
+adapter_module = pytest.importorskip("esnlm.interchange.lm_eval")
+EsnLM = adapter_module.EsnLM
+TOLERANCE = 300 * float(np.finfo(np.float32).eps)  # as in tests/evaluation/test_scoring.py
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,6 @@ def run():
 
 @pytest.fixture(scope="module")
 def adapter(run):
-    from esnlm.interchange.lm_eval import EsnLM
-
     return EsnLM(run)
 
 
@@ -78,21 +78,18 @@ def test_what_greedy_decoding_gives_is_greedy_and_nothing_else(run, adapter):
 
 
 def test_a_context_that_is_too_long_loses_its_beginning(run):
-    from esnlm.interchange.lm_eval import EsnLM
-
     short = EsnLM(run, max_length=3)
     context, continuation = [5, 6, 7, 8, 9], [10, 11]
     ((found, _),) = short._loglikelihood_tokens([(("", ""), context, continuation)])
     np.testing.assert_allclose(found, answer(run, [8, 9, 10, 11], 2)[0], rtol=TOLERANCE)
     with pytest.raises(InputError, match="a continuation has 4 tokens, and this model reads at most 3"):
         short._loglikelihood_tokens([(("", "long"), [1], [2, 3, 4, 5])])
-    with pytest.raises(InputError, match="max_length is 0: it must be at least 1"):
-        EsnLM(run, max_length=0)
+    assert short.generation_settings({"until": ["."]})["max_gen_toks"] == 2
+    with pytest.raises(InputError, match="max_gen_toks is 9: it must be below the 3 tokens that this model reads"):
+        short.generation_settings({"until": ["."], "max_gen_toks": 9})
 
 
 def test_a_rolling_likelihood_scores_each_token_once(run, adapter):
-    from esnlm.interchange.lm_eval import EsnLM
-
     text = "the cats sleep . the dogs see the cats ."
     ids = [run.tokenizer.bos, *run.tokenizer.encode(text)]
     found = adapter.loglikelihood_rolling(requests((text,), ("",)))
@@ -121,31 +118,20 @@ def test_generation_is_greedy_and_ends_where_the_task_says(run, adapter):
 
 
 def test_sampling_depends_on_seed_and_temperature(run):
-    from esnlm.interchange.lm_eval import EsnLM
-
     ask = requests(*[("the", {"do_sample": True, "temperature": 2.0, "max_gen_toks": 8, "until": ["\n"]})] * 4)
     first, again, other = (EsnLM(run, seed=seed).generate_until(ask) for seed in (0, 0, 1))
     assert first == again != other and len(set(first)) > 1
-    with pytest.raises(InputError, match="a task samples with top_p: a run knows do_sample, temperature, top_k only"):
-        EsnLM(run).generate_until(requests(("the", {"do_sample": True, "temperature": 1.0, "top_p": 0.9})))
-
-
-def test_sampling_without_a_temperature_is_refused(run):
-    from esnlm.interchange.lm_eval import EsnLM
-
-    with pytest.raises(InputError, match="a task samples without a temperature: a run needs one above 0 for it"):
+    with pytest.raises(InputError, match="a task samples without a temperature: give one above 0"):
         EsnLM(run).generate_until(requests(("the", {"do_sample": True, "until": ["."]})))
 
 
 def test_a_request_that_samples_has_the_choices_of_its_number(run, monkeypatch):
     """Repeats of one context are samples of their own, however few are generated side by side."""
-    from esnlm.interchange import lm_eval as adapter_module
-
     settings = {"do_sample": True, "temperature": 2.0, "max_gen_toks": 8, "until": []}
     ask = requests(*[("the", settings)] * 6)
-    together = adapter_module.EsnLM(run).generate_until(ask)
+    together = EsnLM(run).generate_until(ask)
     monkeypatch.setattr(adapter_module, "SLOTS", 2)
-    assert adapter_module.EsnLM(run).generate_until(ask) == together
+    assert EsnLM(run).generate_until(ask) == together
     assert len(set(together)) == 6
 
 
@@ -155,12 +141,12 @@ def test_a_request_that_samples_has_the_choices_of_its_number(run, monkeypatch):
         ({"num_beams": 10}, "num_beams"),
         ({"repetition_penalty": 1.3, "no_repeat_ngram_size": 2}, "no_repeat_ngram_size, repetition_penalty"),
         ({"do_sample": False, "bad_words_ids": [[1]], "top_p": 0.9}, "bad_words_ids"),
+        ({"do_sample": True, "temperature": 1.0, "top_p": 0.9}, "top_p"),
     ],
 )
-def test_a_greedy_task_that_would_choose_other_tokens_is_refused(adapter, asked, unknown):
-    with pytest.raises(InputError) as caught:
-        adapter.generation_settings({"until": ["."], **asked})
-    assert str(caught.value) == f"a task generates with {unknown}: a run knows do_sample, temperature, top_k only"
+def test_a_task_that_would_choose_other_tokens_is_refused(adapter, asked, unknown):
+    with pytest.raises(InputError, match=f"a task generates with {unknown}: a run has do_sample, "):
+        adapter.generate_until(requests(("the", {"until": ["."], **asked})))
 
 
 def test_settings_without_effect_are_taken(adapter):
@@ -168,15 +154,6 @@ def test_settings_without_effect_are_taken(adapter):
     assert adapter.generation_settings({"until": ["."], "max_new_tokens": 7, **greedy})["max_gen_toks"] == 7
     sampled = {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "num_beams": 1, "length_penalty": 0.5}
     assert adapter.generation_settings({"until": ["."], **sampled})["temperature"] == 0.7
-
-
-def test_a_short_model_generates_as_much_as_it_can_read(run):
-    from esnlm.interchange.lm_eval import EsnLM
-
-    short = EsnLM(run, max_length=6)
-    assert short.generation_settings({"until": ["."]})["max_gen_toks"] == 5
-    with pytest.raises(InputError, match="max_gen_toks is 9: it must be below the 6 tokens that this model reads"):
-        short.generation_settings({"until": ["."], "max_gen_toks": 9})
 
 
 def test_a_context_of_white_space_is_an_empty_one(run, adapter):
@@ -187,103 +164,124 @@ def test_a_context_of_white_space_is_an_empty_one(run, adapter):
 
 def test_a_run_that_has_diverged_has_no_scores(run):
     """The largest of many NaN is the first, which in BLiMP is the right one."""
-    from esnlm.interchange.lm_eval import EsnLM
-
     model = run.model.with_params(jax.tree.map(lambda array: array * np.nan, run.model.params))
     diverged = EsnLM(dataclasses.replace(run, model=model))
-    for ask in (
-        lambda: diverged.loglikelihood(requests(("the", " cats"), ("the", " dogs"))),
-        lambda: diverged.loglikelihood_rolling(requests(("the cats",))),
-    ):
-        with pytest.raises(InputError, match="texts have a log-probability that is not a number at step"):
-            ask()
+    with pytest.raises(InputError, match="texts have a log-probability that is not a number at step"):
+        diverged.loglikelihood(requests(("the", " cats"), ("the", " dogs")))
+    with pytest.raises(InputError, match="texts have a log-probability that is not a number at step"):
+        diverged.loglikelihood_rolling(requests(("the cats",)))
 
 
-def test_a_loaded_run_has_its_step(run):
-    from esnlm.interchange.lm_eval import EsnLM
+# ---- the harness itself ----
 
-    for options in ({"step": 2}, {"untrained": True}):
-        with pytest.raises(InputError, match="step and untrained choose what is loaded"):
-            EsnLM(run, **options)
-
-
-def test_the_name_is_known_once_the_module_is_imported(run):
-    from lm_eval.api.registry import get_model
-
-    import esnlm.interchange.lm_eval  # noqa: F401
-
-    made = get_model("esnlm").create_from_arg_string(
-        f"run={run.directory},step={run.step},add_bos_token=True", {"batch_size": 8}
-    )
-    assert made.tok_encode("the") == [run.tokenizer.bos, *run.tokenizer.encode("the")]
-    assert made.tok_encode("the", add_special_tokens=False) == run.tokenizer.encode("the")
-    assert made.get_model_info()["step"] == run.step
-
-
-def test_neither_torch_nor_transformers_is_imported(tmp_path):
-    (tmp_path / "adjunct_island.jsonl").write_text(
-        '{"sentence_good": "the cats sleep .", "sentence_bad": "the sleep ."}\n'
-    )
-    program = f"""
-import sys
-from esnlm.workflows.lm_eval import evaluate_with_lm_eval
-evaluate_with_lm_eval({str(small_run())!r}, ["blimp_adjunct_island"], [{str(tmp_path)!r}], out={str(tmp_path / "out.json")!r})
-assert not {{"torch", "transformers"}} & sys.modules.keys()
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{validation: {data}}}}}
+validation_split: validation
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "blimp_adjunct_island" in done.stdout
+CHOICE = 'output_type: multiple_choice\ndoc_to_text: ""\ndoc_to_target: 0\nmetric_list: [{metric: acc}]\n'
+CHOICE += 'doc_to_choice: "{{[sentence_good, sentence_bad]}}"\n'
+SCORED = "output_type: loglikelihood\ndoc_to_text: question\ndoc_to_target: answer\nmetric_list: [{metric: acc}]\n"
+GENERATED = "output_type: generate_until\ndoc_to_text: question\ndoc_to_target: answer\n"
+GENERATED += "generation_kwargs: {until: [.], max_gen_toks: 5}\n"
 
 
-@pytest.mark.parametrize("by_name", [False, True])
-def test_the_harness_evaluates_a_run(run, adapter, by_name):
-    from lm_eval.tasks import TaskManager
+@pytest.fixture
+def own_tasks(tmp_path, monkeypatch):
+    """A folder for tasks. The harness's own are left out: their files are thousands, and take many seconds to read."""
+    from lm_eval import tasks
 
-    def documents(**_):
-        import datasets
+    manager = tasks.TaskManager
+    monkeypatch.setattr(tasks, "TaskManager", lambda **options: manager(include_defaults=False, **options))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "tasks"
+    folder.mkdir()
 
-        rows = [{"question": "the cats", "answer": word} for word in ("sleep", "sleeps")]
-        return {"test": datasets.Dataset.from_list(rows)}
+    def write(name, kind, rows):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f"{name}.yaml").write_text(TASK.format(name=name, data=tmp_path / f"{name}.jsonl") + kind)
 
-    shared = {"custom_dataset": documents, "test_split": "test", "doc_to_text": "question", "doc_to_target": "answer"}
-    tasks = [
-        {"task": "scored", "output_type": "loglikelihood", **shared},
-        {"task": "generated", "output_type": "generate_until", "generation_kwargs": {"until": ["."]}, **shared},
+    return write
+
+
+def lm_eval_of(*words):
+    return commands.main(["lm-eval", *words, "--include_path", "tasks"])
+
+
+def samples_of(task):
+    (file,) = Path("out").glob(f"*/samples_{task}_*.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def check_pairs(run, own_tasks, pairs):
+    """The harness's answers are those of `esnlm blimp --scoring lm-eval`, pair for pair."""
+    own_tasks("pairs", CHOICE, [{"sentence_good": good, "sentence_bad": bad} for good, bad in pairs])
+    arguments = ["--model_args", f"run={run.directory}", "--tasks", "pairs", "--output_path", "out", "--log_samples"]
+    assert lm_eval_of(*arguments) == 0
+    samples = {sample["doc_id"]: sample for sample in samples_of("pairs")}
+    good, bad = (run.log_probs([pair[i] for pair in pairs], "lm-eval") for i in (0, 1))
+    assert len(samples) == len(pairs)
+    for i, sample in samples.items():
+        # Two programs were compiled for the same numbers, each to float32's precision.
+        found = [float(answer[0]) for answer in sample["filtered_resps"]]
+        np.testing.assert_allclose(found, [good[i], bad[i]], rtol=1e-6)
+        assert sample["acc"] == float(good[i] >= bad[i])
+
+
+def test_minimal_pairs_have_the_answers_of_esnlm(run, own_tasks, capsys):
+    rng, words = np.random.default_rng(0), ["the", "cats", "sleep", "dogs", "see", "."]
+    pairs = [[" ".join(rng.choice(words, rng.integers(2, 7))) for _ in range(2)] for _ in range(40)]
+    check_pairs(run, own_tasks, [*pairs, [pairs[0][0]] * 2])
+    assert f"esnlm ({{'run': '{run.directory}'}})" in capsys.readouterr().out
+
+
+def test_official_pairs_have_the_answers_of_esnlm(run, own_tasks, blimp_dir):
+    lines = [
+        json.loads(line) for file in sorted(blimp_dir.glob("*.jsonl")) for line in file.read_text().splitlines()[::250]
     ]
-    model = (
-        {"model": "esnlm", "model_args": {"run": str(run.directory), "max_gen_toks": 5}}
-        if by_name
-        else {"model": adapter}
+    check_pairs(run, own_tasks, [[line["sentence_good"], line["sentence_bad"]] for line in lines])
+
+
+def test_chats_few_shots_and_generation_work(run, adapter, own_tasks):
+    rows = [{"question": "the cats", "answer": answer} for answer in ("sleep", "see")]
+    own_tasks("scored", SCORED + "fewshot_split: validation\n", rows)
+    own_tasks("generated", GENERATED, rows)
+    model = ["--model", "esnlm", "--model_args", f"run={run.directory},step={run.step},add_bos_token=True"]
+    out = ["--output_path", "out", "--log_samples", "--num_fewshot", "1"]
+    assert (
+        lm_eval_of("run", *model, "--tasks", "scored,generated", *out, "--apply_chat_template", "--batch_size", "8")
+        == 0
     )
-    manager = TaskManager(include_defaults=False)
-    found = lm_eval.simple_evaluate(**model, tasks=tasks, task_manager=manager, bootstrap_iters=0)
-    expected = adapter.loglikelihood(requests(("the cats", "sleep"), ("the cats", "sleeps")))
-    answers = [sample["filtered_resps"][0] for sample in found["samples"]["scored"]]
-    assert [tuple(answer) for answer in answers] == expected
-    assert found["results"]["scored"]["acc,none"] == np.mean([greedy for _, greedy in expected])
+    sample = samples_of("scored")[0]
+    context, answer = sample["arguments"]["gen_args_0"]["arg_0"], sample["arguments"]["gen_args_0"]["arg_1"]
+    assert context.startswith("User:\nthe cats\n\nAssistant:\n") and context.endswith("User:\nthe cats\n\nAssistant:\n")
+    ids = run.tokenizer.encode(context.rstrip())
+    whole = [run.tokenizer.bos, *run.tokenizer.encode(context + answer)]
+    ((log_prob, _),) = adapter._loglikelihood_tokens([(("", ""), whole[: len(ids) + 1], whole[len(ids) + 1 :])])
+    np.testing.assert_allclose(float(sample["filtered_resps"][0][0]), log_prob, rtol=1e-6)
+    (results,) = Path("out").glob("*/results_*.json")
+    found = json.loads(results.read_text())
+    assert found["config"]["step"] == run.step and found["n-shot"]["scored"] == 1
     assert "exact_match,none" in found["results"]["generated"]
-    assert found["config"]["step"] == run.step
 
 
-def test_tasks_that_begin_as_those_of_blimp_are_found(monkeypatch):
-    from esnlm.interchange import lm_eval_tasks
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (["--model_args", "run=nowhere", "--tasks", "pairs"], "nowhere: not a run directory"),
+        (["--tasks", "pairs"], "no run is given: name it with --model_args run=DIR"),
+        (["--model_args", "run=nowhere", "--tasks", "paris"], "lm-evaluation-harness: Tasks not found: paris"),
+    ],
+)
+def test_a_mistake_is_one_line(words, line, own_tasks, capsys):
+    own_tasks("pairs", CHOICE, [{"sentence_good": "a", "sentence_bad": "b"}])
+    assert lm_eval_of(*words) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {line}")
 
-    monkeypatch.setattr(
-        "lm_eval.tasks.TaskManager.load", lambda self, specs: {name: name in self.task_index for name in specs}
-    )
-    name = "blimp_nl__auxiliaries__perfect"
-    assert lm_eval_tasks.load_tasks([name], None) == {name: True}
 
-
-def test_data_that_cannot_be_fetched_is_one_line(monkeypatch):
-    from esnlm.interchange import lm_eval_tasks
-
-    def refuse(*_):
-        raise ConnectionError("Couldn't reach 'nyu-mll/blimp' on the Hub")
-
-    monkeypatch.setattr("lm_eval.tasks.TaskManager.load", refuse)
-    with pytest.raises(InputError) as caught:
-        lm_eval_tasks.load_tasks(["blimp_passive_1"], None)
-    assert str(caught.value) == (
-        "tasks blimp_passive_1: the harness cannot fetch their data: Couldn't reach 'nyu-mll/blimp' on the Hub"
-    )
+def test_without_the_harness_one_line_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "esnlm.interchange.lm_eval", None)
+    assert commands.main(["lm-eval", "--tasks", "blimp"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: lm-evaluation-harness is needed") and line.endswith("pip install 'esnlm[lm-eval]'")

@@ -212,15 +212,8 @@ def test_a_state_is_carried(exported):
         assert name not in model(ids, use_cache=False)
         assert isinstance(model(ids, return_dict=False), tuple)
     np.testing.assert_allclose(torch.cat([first.logits, rest], 1), whole, atol=1e-6, rtol=0)
-
-
-def test_generate_goes_on_from_a_state(exported):
-    _, _, model, fast = exported("two layers")
-    ids = fast(SENTENCES[1], return_tensors="pt")["input_ids"]
-    carried = model(ids[:, :5])
-    [name] = {"cache", "past_key_values"} & set(carried)
-    whole = model.generate(ids, max_new_tokens=4, do_sample=False)
-    assert model.generate(ids, max_new_tokens=4, do_sample=False, **{name: carried[name]}).tolist() == whole.tolist()
+    settings, carried = {"max_new_tokens": 4, "do_sample": False}, {name: model(ids[:, :5])[name]}
+    assert torch.equal(model.generate(ids, **settings, **carried), model.generate(ids, **settings))
 
 
 @pytest.mark.parametrize("name", ["one layer", "GPT-2"])
@@ -316,34 +309,13 @@ def test_what_the_mask_leaves_out_is_no_target_whatever_token_pads(side, exporte
     assert model(ids, attention_mask=batch["attention_mask"], labels=ids).loss.item() == expected
 
 
-def test_the_size_that_the_vocabulary_has_is_taken_and_no_other(exported):
+def test_the_vocabulary_keeps_its_size(exported):
     _, _, model, fast = exported("one layer")
-    before = model.config.vocab_size
-    model.resize_token_embeddings(len(fast))
     model.resize_token_embeddings(len(fast), mean_resizing=False)
     model.resize_token_embeddings()
-    for size, multiple, asked in (
-        (before + 1, None, f"{before + 1} tokens are asked for"),
-        (before, 1000, f"{before} tokens are asked for, to be padded to a multiple of 1000"),
-    ):
-        with pytest.raises(ValueError) as caught:
+    for size, multiple in ((len(fast) + 1, None), (len(fast), 1000)):
+        with pytest.raises(ValueError, match=f"the vocabulary has {len(fast)} tokens"):
             model.resize_token_embeddings(size, pad_to_multiple_of=multiple)
-        assert str(caught.value) == (
-            f"{asked}: this model has {before}, those of its own tokenizer, and cannot have others; add no token to the"
-            " tokenizer"
-        )
-    assert model.config.vocab_size == before
-
-
-def test_no_token_is_refused_in_one_line(exported):
-    import torch
-
-    _, _, model, _ = exported("one layer")
-    with pytest.raises(ValueError) as caught:
-        model(torch.zeros(1, 0, dtype=torch.long))
-    assert str(caught.value) == (
-        "input_ids has the shape (1, 0): there is no token to read; give one at least, such as BOS"
-    )
 
 
 @pytest.mark.parametrize("name", ["two layers", "ESN+i", *LEARNING])
@@ -423,9 +395,8 @@ print(model(ids).logits[0, -1].tolist())
 """
 
 
-@pytest.mark.parametrize("name", ["two layers", "deep readout"])
-def test_it_is_loaded_where_esnlm_is_not_installed(name, exported, tmp_path):
-    run, folder, _, _ = exported(name, words())
+def test_it_is_loaded_where_esnlm_is_not_installed(exported, tmp_path):
+    run, folder, _, _ = exported("deep readout", words())  # which has both files
     ids = [run.tokenizer.bos, *run.tokenizer.encode("The cats sleep.")]
     arguments = [str(folder), ",".join(map(str, ids)), str(tmp_path / "again")]
     variables = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}

@@ -40,82 +40,44 @@ LOW_BITS = 0xFFFFFFFF  # of a product, as 32 bits keep them
 
 
 class DeepReadoutConfig(EsnlmConfig):
-    """What the weights of a deep readout leave open, beside what EsnlmConfig has.
-
-    Args:
-        members: of each reservoir its settings, under their names in EsnlmConfig: num_hidden_layers, state_size, activation,
-            update_rule, decay, embedding, train_input, token_connections, recurrent_nonzeros and input_nonzeros.
-        frozen_size: the numbers of h.
-        diagonal: D, diagonal linear units.
-        diagonal_by_token: whether their rates depend on the token.
-        gru: G, units of the frozen GRU.
-        gru_nonzeros: of its gates' matrix and its candidates' matrix; None where such a matrix is dense.
-        gru_connections: the places for connections of a token in its input; None: the input's matrix is dense.
-        heads, key_window, key_width, sharpness: of the attention to past states.
-        history: the last tokens that are remembered.
-        normalize: whether a token's h is normed.
-        tokens, token_width, tied, decays, window: of `recent_tokens`.
-        ngram_orders, ngram_buckets, ngram_width, ngram_multiplier: of `ngrams`.
-        mlp_blocks, mlp_width: of `gated_mlp`.
-    """
+    """The settings that the weights of a deep readout leave open, beside those of its reservoirs."""
 
     model_type = "esnlm_deep_readout"
 
-    def __init__(
-        self,
-        members: list[dict[str, Any]] | None = None,
-        frozen_size: int = 16,
-        diagonal: int = 0,
-        diagonal_by_token: bool = False,
-        gru: int = 0,
-        gru_nonzeros: list[int | None] | None = None,
-        gru_connections: int | None = None,
-        heads: int = 0,
-        key_window: int = 16,
-        key_width: int = 32,
-        sharpness: float = 8.0,
-        history: int = 0,
-        normalize: bool = False,
-        tokens: int = 0,
-        token_width: int = 256,
-        tied: bool = False,
-        decays: list[float] | None = None,
-        window: int = 16,
-        ngram_orders: list[int] | None = None,
-        ngram_buckets: int = 65536,
-        ngram_width: int = 64,
-        ngram_multiplier: float = 1.0,
-        mlp_blocks: int = 0,
-        mlp_width: int = 1024,
-        **others: Any,
-    ) -> None:
-        self.members, self.frozen_size = members or [], frozen_size
-        self.diagonal, self.diagonal_by_token = diagonal, diagonal_by_token
-        self.gru, self.gru_nonzeros, self.gru_connections = gru, gru_nonzeros or [None, None], gru_connections
-        self.heads, self.key_window, self.key_width, self.sharpness = heads, key_window, key_width, sharpness
-        self.history, self.normalize = history, normalize
-        self.tokens, self.token_width, self.tied = tokens, token_width, tied
-        self.decays, self.window = decays or [], window
-        self.ngram_orders, self.ngram_buckets = ngram_orders or [], ngram_buckets
-        self.ngram_width, self.ngram_multiplier = ngram_width, ngram_multiplier
-        self.mlp_blocks, self.mlp_width = mlp_blocks, mlp_width
-        super().__init__(**others)
+    reservoirs: int = 1
+    frozen_size: int = 16  # numbers in h
+    diagonal: int = 0  # D, diagonal linear units
+    diagonal_by_token: bool = False  # whether their rates depend on the token
+    gru: int = 0  # G, units of the frozen GRU
+    heads: int = 0  # of the attention to past states
+    key_window: int = 16  # L
+    key_width: int = 32
+    sharpness: float = 8.0
+    history: int = 0  # the last tokens that are remembered
+    normalize: bool = False  # whether a token's h is normed
+    tokens: int = 0  # the last tokens whose embeddings z sees
+    token_width: int = 256
+    tied: bool = False  # whether A holds these embeddings
+    decays: list | None = None  # of the sums of embeddings
+    window: int = 16  # the tokens in such a sum
+    ngram_orders: list | None = None
+    ngram_buckets: int = 65536
+    ngram_width: int = 64
+    ngram_multiplier: float = 1.0
+    mlp_blocks: int = 0
+    mlp_width: int = 1024
 
 
 class Diagonal(nn.Module):
     """Diagonal linear units. The state is all averages, (D, B)."""
 
-    codes: torch.Tensor
-    factors: torch.Tensor
-    time_scales: torch.Tensor
-
     def __init__(self, config: DeepReadoutConfig) -> None:
         super().__init__()
         self.sizes, self.by_token = [config.diagonal], config.diagonal_by_token
-        self.register_buffer("codes", torch.zeros(config.num_tokens, config.diagonal))
-        self.register_buffer("time_scales", torch.ones(config.diagonal))
+        self.codes = nn.Buffer(torch.zeros(config.num_tokens, config.diagonal))
+        self.time_scales = nn.Buffer(torch.ones(config.diagonal))
         if self.by_token:
-            self.register_buffer("factors", torch.ones(config.num_tokens, config.diagonal))
+            self.factors = nn.Buffer(torch.ones(config.num_tokens, config.diagonal))
 
     def stepper(self) -> Step:
         exponents = 1 / in_float32(self.time_scales)[:, None]
@@ -133,20 +95,16 @@ class Diagonal(nn.Module):
 
 
 class Gru(nn.Module):
-    """A frozen GRU. The state is h, (G, B)."""
+    """A frozen GRU, called `name` in the cell. The state is h, (G, B)."""
 
-    bias: torch.Tensor
-
-    def __init__(self, config: DeepReadoutConfig) -> None:
+    def __init__(self, config: DeepReadoutConfig, name: str) -> None:
         super().__init__()
         units = config.gru
         self.sizes = [units]
-        self.gates = Matrix(2 * units, units, config.gru_nonzeros[0])
-        self.candidate = Matrix(units, units, config.gru_nonzeros[1])
-        connections = config.gru_connections
-        read = EsnlmConfig(state_size=3 * units, vocab_size=config.vocab_size, token_connections=connections)
-        self.input = TokenInput(read)
-        self.register_buffer("bias", torch.zeros(units))
+        self.gates = Matrix(2 * units, units, config.sparse(f"{name}.gates"))
+        self.candidate = Matrix(units, units, config.sparse(f"{name}.candidate"))
+        self.input = TokenInput(3 * units, config.num_tokens, config.sparse(f"{name}.input"))
+        self.bias = nn.Buffer(torch.zeros(units))
 
     def stepper(self) -> Step:
         gates, candidate, bias = self.gates.operand(), self.candidate.operand(), in_float32(self.bias)[:, None]
@@ -200,7 +158,7 @@ class Trunk(nn.Module):
         super().__init__()
         rank, self.config = config.hidden_size, config
         self.b = nn.Parameter(torch.zeros(rank, config.frozen_size))
-        vectors = config.tokens + len(config.decays) + config.heads
+        vectors = config.tokens + len(config.decays or []) + config.heads
         if vectors:
             self.token_weights = nn.Parameter(torch.zeros(rank, vectors * config.token_width))
             if not config.tied:
@@ -233,7 +191,7 @@ class Trunk(nn.Module):
         found = found * config.token_width**0.5 if config.tied else found
         found = found.masked_fill(ids[..., None] < 0, 0)  # (B, K, e)
         vectors = [found[:, : config.tokens]]
-        for decay in config.decays:
+        for decay in config.decays or ():
             powers = decay ** torch.arange(config.window, device=found.device, dtype=found.dtype)
             seen = found[:, : config.window]
             vectors.append((powers / powers.norm() @ seen)[:, None])
@@ -257,31 +215,26 @@ class DeepReadout(nn.Module):
     With heads of attention two more parts follow: the keys of the last states, the newest first, and how many tokens were read.
     """
 
-    projection: torch.Tensor
-
-    def __init__(self, config: DeepReadoutConfig, readout: nn.Module) -> None:
+    def __init__(self, config: DeepReadoutConfig, readout: Any) -> None:
         super().__init__()
         self.config, self.last_layer = config, [readout]  # in a list, so that it is a module of the model only
-        of_members = [EsnlmConfig(**member, vocab_size=config.vocab_size) for member in config.members]
-        self.cells = nn.ModuleList(map(Reservoir, of_members))
+        self.cells: Any = nn.ModuleList(Reservoir(config, f"cells.{i}.") for i in range(config.reservoirs))
         if config.diagonal:
             self.cells.append(Diagonal(config))
         if config.gru:
-            self.cells.append(Gru(config))
+            self.cells.append(Gru(config, f"cells.{len(self.cells)}"))
         if config.history:
             self.cells.append(TokenHistory(config.history))
-        cells: Any = self.cells
-        self.parts = [len(cell.sizes) for cell in cells]
-        self.sizes = [size for cell in cells for size in cell.sizes]
+        self.parts = [len(cell.sizes) for cell in self.cells]
+        self.sizes = [size for cell in self.cells for size in cell.sizes]
         keys = config.heads * config.key_width
         if config.heads:
-            self.register_buffer("projection", torch.zeros(keys, config.frozen_size))
+            self.projection = nn.Buffer(torch.zeros(keys, config.frozen_size))
             self.sizes += [(config.key_window + 1) * keys, 1]
         self.trunk = Trunk(config)
 
     def stepper(self) -> Step:
-        cells: Any = self.cells
-        steps = [cell.stepper() for cell in cells]
+        steps = [cell.stepper() for cell in self.cells]
         heads, width = self.config.heads, self.config.key_width
 
         def step(state: State, tokens: torch.Tensor) -> State:
@@ -300,12 +253,11 @@ class DeepReadout(nn.Module):
     def outputs(self, state: State) -> list[torch.Tensor]:
         config, features = self.config, self._features(state)
         ids = features[config.frozen_size :].T.long() - 1  # (B, K)
-        readout: Any = self.last_layer[0]
         h = features[: config.frozen_size].T
-        return [self.trunk(h, ids, self._attention(state), readout.a).T]
+        return [self.trunk(h, ids, self._attention(state), self.last_layer[0].a.weight).T]
 
     def _by_cell(self, state: State) -> list[State]:
-        """Returns the parts of each cell, and last those of attention."""
+        """Returns the parts of each cell, and those of attention at the end."""
         found, first = [], 0
         for count in self.parts:
             found.append(state[first : first + count])
@@ -313,9 +265,8 @@ class DeepReadout(nn.Module):
         return [*found, state[first:]]
 
     def _features(self, state: State) -> torch.Tensor:
-        """Returns what the frozen cells give, one below the other, (F, B)."""
-        cells: Any = self.cells
-        own = zip(cells, self._by_cell(state)[:-1], strict=True)
+        """Returns the outputs of the frozen cells, one below the other, (F, B)."""
+        own = zip(self.cells, self._by_cell(state)[:-1], strict=True)
         return torch.cat([part for cell, given in own for part in cell.outputs(given)])
 
     def _attention(self, state: State) -> torch.Tensor:

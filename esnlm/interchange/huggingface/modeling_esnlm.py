@@ -1,7 +1,7 @@
 """Models of esnlm in PyTorch, as transformers loads them with `trust_remote_code=True`.
 
-`esnlm export` puts this file beside the weights that it writes. It needs torch and transformers (4.51 or later) and
-nothing else. Nothing in esnlm imports it.
+`esnlm export` puts this file beside the weights that it writes. It needs torch (2.5 or later), transformers (4.51
+or later) and nothing else. Nothing in esnlm imports it.
 
     esn     h' = (1 - alpha a) * h + a * f(W_rec h + W_in u)             the state of a reservoir, of one layer or several
             x' = (1 - alpha a) * x + a * (W_rec r + W_in u), r = f(x)    the same by the update rule leaky_membrane
@@ -10,10 +10,10 @@ nothing else. Nothing in esnlm imports it.
     o = W_out h + b_out, or o = A B h + b_out                            the readout of all of them
 
 W_rec, W_in and the leaks of a reservoir are buffers: they are saved with the model and no optimizer trains them. W_in of an
-ESN+i is a parameter. Padding on either side changes no number: where `attention_mask` is 0 the state stays as it was.
+ESN+i is a parameter. Padding on either side changes no number: a token whose `attention_mask` is 0 leaves the state as it was.
 
-The vocabulary of a model is that of its tokenizer: V tokens that text is made of, and after them the one that pads. That one has a
-logit too, PAD_LOGIT, with which its probability is 0: programs look targets up that pad, before they leave them out.
+The vocabulary is that of the tokenizer: V tokens of text, and after them the token that pads. That one has a logit too,
+PAD_LOGIT, with which its probability is 0, since programs look up the targets that pad before they leave them out.
 """
 
 import warnings
@@ -26,7 +26,7 @@ from torch.nn import functional
 from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-# What transformers calls that which a model has read so far: since 5.24 `cache`, `past_key_values` before.
+# transformers' name for the carried state: `cache` since 5.24, `past_key_values` before.
 CACHE = next(name for name in ("cache", "past_key_values") if name in BaseModelOutputWithPast.__dataclass_fields__)
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
@@ -39,82 +39,46 @@ Step = Callable[[State, torch.Tensor], State]  # from a state and tokens (B,) to
 
 
 class EsnlmConfig(PretrainedConfig):
-    """What the weights leave open.
-
-    Args:
-        family: esn, jaeger, lstm or deep_readout.
-        vocab_size: V + 1: the tokens that text is made of, and the token that pads, which is id V.
-        hidden_size: F, the features that the readout sees: the states of all layers, side by side, or z of a deep readout.
-        num_hidden_layers: L.
-        readout_rank: r of A B; None: W_out is one matrix.
-        state_size: N, the units of one layer.
-        activation: tanh or relu.
-        update_rule: leaky_output or leaky_membrane.
-        decay: alpha.
-        embedding: D, the width of a frozen embedding in front of W_in; None: W_in reads tokens.
-        train_input: whether W_in of the first layer is a parameter.
-        token_connections: K, the places for connections of a token in W_in of the first layer; None: W_in is dense.
-        recurrent_nonzeros: those of W_rec of each layer; None where it is dense.
-        input_nonzeros: those of W_in of each layer that reads no tokens; None where it is dense, and for tokens.
-        feedback_nonzeros: those of W_back of jaeger; None where it is dense.
-    """
+    """The settings that the weights leave open."""
 
     model_type = "esnlm"
     keys_to_ignore_at_inference = ["past_key_values", "cache"]
 
-    def __init__(
-        self,
-        family: str = "esn",
-        vocab_size: int = 258,
-        hidden_size: int = 16,
-        num_hidden_layers: int = 1,
-        readout_rank: int | None = None,
-        state_size: int = 16,
-        activation: str = "tanh",
-        update_rule: str = "leaky_output",
-        decay: float = 1.0,
-        embedding: int | None = None,
-        train_input: bool = False,
-        token_connections: int | None = None,
-        recurrent_nonzeros: list[int | None] | None = None,
-        input_nonzeros: list[int | None] | None = None,
-        feedback_nonzeros: int | None = None,
-        use_cache: bool = True,
-        **others: Any,
-    ) -> None:
-        self.family = family
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.readout_rank = readout_rank
-        self.state_size = state_size
-        self.activation = activation
-        self.update_rule = update_rule
-        self.decay = decay
-        self.embedding = embedding
-        self.train_input = train_input
-        self.token_connections = token_connections
-        self.recurrent_nonzeros = recurrent_nonzeros or [None] * num_hidden_layers
-        self.input_nonzeros = input_nonzeros or [None] * num_hidden_layers
-        self.feedback_nonzeros = feedback_nonzeros
-        self.use_cache = use_cache
-        super().__init__(**{"tie_word_embeddings": False, **others})
+    family: str = "esn"  # esn, jaeger, lstm or deep_readout
+    vocab_size: int = 258  # V + 1: the tokens of text, and after them the token that pads, id V
+    hidden_size: int = 16  # F, the features of the readout: the states of all layers, or z of a deep readout
+    num_hidden_layers: int = 1  # L
+    readout_rank: int | None = None  # r of A B; None: W_out is one matrix, or B belongs to the cell
+    state_size: int = 16  # N, the units of one layer
+    activation: str = "tanh"  # or relu
+    update_rule: str = "leaky_output"  # or leaky_membrane
+    decay: float = 1.0  # alpha
+    embedding: int | None = None  # D, the width of a frozen embedding in front of W_in; None: W_in reads tokens
+    train_input: bool = False  # whether W_in of the first layer is a parameter
+    # Of each sparse matrix of the cell, by its name; for W_in the places of a token. Other matrices are dense.
+    nonzeros: dict | None = None
+    tie_word_embeddings: bool = False
+    use_cache: bool = True
 
     @property
     def num_tokens(self) -> int:
         """V, without the token that pads."""
         return self.vocab_size - 1
 
+    def sparse(self, name: str) -> int | None:
+        """The nonzeros of a matrix of the cell; None if it is dense."""
+        return (self.nonzeros or {}).get(name)
+
 
 class CarriedState:
-    """What the model has read so far: the cache of a recurrent network. Its size does not grow.
+    """The state after the tokens read so far: the cache of a recurrent network. Its size does not grow.
 
     Args:
         parts: tensors (units, B).
         length: how many tokens were read, those that pad among them.
     """
 
-    # transformers asks its caches for these two. This one holds no keys of earlier tokens: only those that follow are to be read.
+    # transformers asks its caches for these two.
     is_compileable = False
     is_linear = (True,)
 
@@ -132,23 +96,16 @@ class CarriedState:
 class Matrix(nn.Module):
     """A frozen matrix (rows, columns): dense, or the nonzeros of its rows, one row after another (CSR)."""
 
-    values: torch.Tensor
-    columns: torch.Tensor
-    row_starts: torch.Tensor
-
     def __init__(self, rows: int, columns: int, nonzeros: int | None) -> None:
         super().__init__()
-        self.shape = (rows, columns)
-        self.is_sparse = nonzeros is not None
-        if nonzeros is None:
-            self.register_buffer("values", torch.zeros(rows, columns))
-        else:
-            self.register_buffer("values", torch.zeros(nonzeros))
-            self.register_buffer("columns", torch.zeros(nonzeros, dtype=torch.int32))
-            self.register_buffer("row_starts", torch.zeros(rows + 1, dtype=torch.int32))
+        self.shape, self.is_sparse = (rows, columns), nonzeros is not None
+        self.values = nn.Buffer(torch.zeros(rows, columns) if nonzeros is None else torch.zeros(nonzeros))
+        if nonzeros is not None:
+            self.columns = nn.Buffer(torch.zeros(nonzeros, dtype=torch.int32))
+            self.row_starts = nn.Buffer(torch.zeros(rows + 1, dtype=torch.int32))
 
     def operand(self) -> Any:
-        """Returns what multiplies (columns, B)."""
+        """Returns a tensor that multiplies (columns, B)."""
         values = in_float32(self.values)
         if not self.is_sparse:
             return values
@@ -160,24 +117,17 @@ class Matrix(nn.Module):
 class TokenInput(nn.Module):
     """W_in (N, V), by its columns, one a token.
 
-    `values` (V, K) are the connections of a token and `units` (V, K) the units that they reach, N where there is none.
-    Where W_in is dense, `values` is its transpose.
+    `values` (V, K) are the connections of a token and `units` (V, K) the units that they reach, N for a place without one. For
+    a dense W_in, `values` is its transpose.
     """
 
-    values: torch.Tensor
-    units: torch.Tensor
-
-    def __init__(self, config: EsnlmConfig) -> None:
+    def __init__(self, units: int, tokens: int, connections: int | None, is_trained: bool = False) -> None:
         super().__init__()
-        self.state_size, connections = config.state_size, config.token_connections
-        values = torch.zeros(config.num_tokens, config.state_size if connections is None else connections)
-        if config.train_input:
-            self.values = nn.Parameter(values)
-        else:
-            self.register_buffer("values", values)
-        self.is_sparse = connections is not None
+        self.state_size, self.is_sparse = units, connections is not None
+        values = torch.zeros(tokens, units if connections is None else connections)
+        self.values: torch.Tensor = nn.Parameter(values) if is_trained else nn.Buffer(values)
         if self.is_sparse:
-            self.register_buffer("units", torch.zeros(values.shape, dtype=torch.int32))
+            self.units = nn.Buffer(torch.zeros(values.shape, dtype=torch.int32))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns W_in u, (N, B), of tokens (B,)."""
@@ -189,25 +139,23 @@ class TokenInput(nn.Module):
 
 
 class Layer(nn.Module):
-    """One layer of a reservoir."""
+    """One layer of a reservoir, called `name` in the cell; the first one reads tokens or their embedding."""
 
-    leak: torch.Tensor
-
-    def __init__(self, config: EsnlmConfig, number: int) -> None:
+    def __init__(self, config: EsnlmConfig, name: str, is_first: bool) -> None:
         super().__init__()
-        size = config.state_size
+        size, width = config.state_size, config.embedding if is_first else config.state_size
         self.decay, self.f = config.decay, ACTIVATIONS[config.activation]
         self.leak_is_outside = {"leaky_output": True, "leaky_membrane": False}[config.update_rule]
-        self.recurrent = Matrix(size, size, config.recurrent_nonzeros[number])
-        self.register_buffer("leak", torch.zeros(size))
-        if number == 0 and config.embedding is None:
-            self.input: nn.Module = TokenInput(config)
+        self.recurrent = Matrix(size, size, config.sparse(f"{name}.recurrent"))
+        self.leak = nn.Buffer(torch.zeros(size))
+        nonzeros = config.sparse(f"{name}.input")
+        if width is None:
+            self.input: nn.Module = TokenInput(size, config.num_tokens, nonzeros, config.train_input)
         else:
-            width = config.embedding if number == 0 and config.embedding else size
-            self.input = Matrix(size, width, config.input_nonzeros[number])
+            self.input = Matrix(size, width, nonzeros)
 
     def output(self, state: torch.Tensor) -> torch.Tensor:
-        """Returns what feeds back, and what the readout and the layer above see, (N, B)."""
+        """Returns the part of the state that feeds back and that the readout and the layer above see, (N, B)."""
         return state if self.leak_is_outside else self.f(state)
 
     def advance(self, state: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
@@ -217,50 +165,36 @@ class Layer(nn.Module):
 
 
 class Reservoir(nn.Module):
-    """The cell of the family esn. Its state has one part a layer."""
+    """The cell of the family esn, or a part of another cell under the name `prefix`. Its state has one part a layer."""
 
-    embedding: torch.Tensor
-
-    def __init__(self, config: EsnlmConfig) -> None:
+    def __init__(self, config: EsnlmConfig, prefix: str = "") -> None:
         super().__init__()
-        self.sizes = [config.state_size] * config.num_hidden_layers
-        self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_hidden_layers))
-        self.has_embedding = config.embedding is not None
+        layers = range(config.num_hidden_layers)
+        self.sizes = [config.state_size for _ in layers]
+        self.layers: Any = nn.ModuleList(Layer(config, f"{prefix}layers.{i}", is_first=i == 0) for i in layers)
         if config.embedding is not None:
-            self.register_buffer("embedding", torch.zeros(config.num_tokens, config.embedding))
+            self.embedding = nn.Buffer(torch.zeros(config.num_tokens, config.embedding))
 
-    def stepper(self) -> Step:
-        """Returns the function that advances a state by a token."""
-        advance, reads = self.advancer(), self.reader()
-        return lambda state, tokens: advance(state, reads(tokens))
-
-    def reader(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Returns the function from tokens (B,) to W_in u, (N, B)."""
-        first: Any = self.layers[0].input
-        if not self.has_embedding:
-            return first
-        w_in, embedding = first.operand(), in_float32(self.embedding)
-        return lambda tokens: w_in @ embedding[tokens].T.contiguous()
-
-    def advancer(self) -> Callable[[State, torch.Tensor], State]:
-        """Returns the function that advances a state by W_in u."""
-        layers: Any = self.layers
+    def stepper(self) -> Callable[..., State]:
+        """Returns the function that advances a state by tokens (B,), and by a further drive (N, B) of the first layer."""
+        layers = self.layers
         w_rec = [layer.recurrent.operand() for layer in layers]
-        w_in = [None, *(layer.input.operand() for layer in layers[1:])]
+        w_in = [None if isinstance(layer.input, TokenInput) else layer.input.operand() for layer in layers]
+        embedding = in_float32(self.embedding) if w_in[0] is not None else None
 
-        def advance(state: State, x: torch.Tensor) -> State:
-            new: list[torch.Tensor] = []
+        def step(state: State, tokens: torch.Tensor, further: torch.Tensor | float = 0.0) -> State:
+            drive = layers[0].input(tokens) if embedding is None else w_in[0] @ embedding[tokens].T.contiguous()
+            drive, new = drive + further, []
             for i, layer in enumerate(layers):
-                below = x if i == 0 else w_in[i] @ layers[i - 1].output(new[-1])
-                new.append(layer.advance(state[i], w_rec[i] @ layer.output(state[i]) + below))
+                drive = drive if i == 0 else w_in[i] @ layers[i - 1].output(new[-1])
+                new.append(layer.advance(state[i], w_rec[i] @ layer.output(state[i]) + drive))
             return tuple(new)
 
-        return advance
+        return step
 
     def outputs(self, state: State) -> list[torch.Tensor]:
-        """Returns what the readout sees of each layer, (N, B)."""
-        layers: Any = self.layers
-        return [layer.output(part) for layer, part in zip(layers, state, strict=True)]
+        """Returns the features of each layer, (N, B)."""
+        return [layer.output(part) for layer, part in zip(self.layers, state, strict=True)]
 
 
 class Jaeger(nn.Module):
@@ -273,16 +207,16 @@ class Jaeger(nn.Module):
     def __init__(self, config: EsnlmConfig, readout: nn.Module) -> None:
         super().__init__()
         rank = config.hidden_size
-        self.reservoir = Reservoir(config)
+        self.reservoir = Reservoir(config, "reservoir.")
         self.sizes = [*self.reservoir.sizes, rank, 1]
-        self.feedback = Matrix(config.state_size, config.num_tokens, config.feedback_nonzeros)
+        self.feedback = Matrix(config.state_size, config.num_tokens, config.sparse("feedback"))
         self.b = nn.Parameter(torch.zeros(rank, sum(self.reservoir.sizes)))
         self.b_u = nn.Parameter(torch.zeros(config.num_tokens, rank))  # transposed
         self.b_y = nn.Parameter(torch.zeros(rank, config.num_tokens))
         self.last_layer = [readout]  # in a list, so that it is a module of the model only
 
     def stepper(self) -> Step:
-        advance, reads, w_back = self.reservoir.advancer(), self.reservoir.reader(), self.feedback.operand()
+        advance, w_back = self.reservoir.stepper(), self.feedback.operand()
         b, b_u, b_y = (in_float32(each) for each in (self.b, self.b_u, self.b_y))
         (readout,) = self.last_layer
 
@@ -290,7 +224,7 @@ class Jaeger(nn.Module):
             *below, z, predicted = (part.detach() for part in state)
             with torch.no_grad():
                 p = torch.softmax(in_float32(readout(z.T)), -1).T * predicted  # (V, B)
-                new = advance(tuple(below), reads(tokens) + w_back @ p.contiguous())
+                new = advance(tuple(below), tokens, w_back @ p.contiguous())
             z = b @ torch.cat(self.reservoir.outputs(new)) + b_u[tokens].T + b_y @ p
             return (*new, z, torch.ones_like(predicted))
 
@@ -312,15 +246,11 @@ class Lstm(nn.Module):
         self.b_ih, self.b_hh = (nn.Parameter(torch.zeros(4 * width)) for _ in range(2))
 
     def stepper(self) -> Step:
-        w_ih, w_hh = in_float32(self.w_ih), in_float32(self.w_hh)
-        bias = (in_float32(self.b_ih) + in_float32(self.b_hh))[:, None]
+        weights = [in_float32(each) for each in (self.w_ih, self.w_hh, self.b_ih, self.b_hh)]
 
         def step(state: State, tokens: torch.Tensor) -> State:
-            h, c = state
-            gates = w_ih @ in_float32(self.embedding[tokens]).T + w_hh @ h + bias
-            i, f, g, o = gates.chunk(4)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            return torch.sigmoid(o) * torch.tanh(c), c
+            h, c = torch.lstm_cell(in_float32(self.embedding[tokens]), [part.T for part in state], *weights)
+            return h.T, c.T
 
         return step
 
@@ -333,17 +263,12 @@ class Readout(nn.Module):
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__()
-        # The family jaeger has its own B, and its features are what A sees.
-        rank = None if config.family == "jaeger" else config.readout_rank
-        self.a = nn.Parameter(torch.zeros(config.num_tokens, rank or config.hidden_size))
-        self.b = None if rank is None else nn.Parameter(torch.zeros(rank, config.hidden_size))
-        self.bias = nn.Parameter(torch.zeros(config.num_tokens))
+        rank = config.readout_rank
+        self.b = nn.Identity() if rank is None else nn.Linear(config.hidden_size, rank, bias=False)
+        self.a = nn.Linear(rank or config.hidden_size, config.num_tokens)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        features = features.to(self.a.dtype)
-        if self.b is not None:
-            features = functional.linear(features, self.b)
-        return functional.linear(features, self.a, self.bias)
+        return self.a(self.b(features.to(self.a.weight.dtype)))
 
 
 class EsnlmPreTrainedModel(PreTrainedModel):
@@ -358,19 +283,10 @@ class EsnlmPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> Any:
-        """Takes the size that the vocabulary has, which training scripts ask for, and changes and returns nothing.
-
-        Raises:
-            ValueError: another size is asked for.
-        """
+        """Accepts the size that the vocabulary has, which training scripts ask for. Raises ValueError for any other."""
         size = self.config.vocab_size
-        asked = size if new_num_tokens is None else new_num_tokens
-        if asked != size or size % (pad_to_multiple_of or 1):
-            multiple = f", to be padded to a multiple of {pad_to_multiple_of}" if pad_to_multiple_of else ""
-            raise ValueError(
-                f"{asked} tokens are asked for{multiple}: this model has {size}, those of its own tokenizer, and cannot have"
-                " others; add no token to the tokenizer"
-            )
+        if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
+            raise ValueError(f"the vocabulary has {size} tokens, those of its own tokenizer, and cannot be resized")
 
 
 class EsnlmModel(EsnlmPreTrainedModel):
@@ -383,14 +299,9 @@ class EsnlmModel(EsnlmPreTrainedModel):
         self.post_init()
 
     def _cell(self, config: EsnlmConfig) -> nn.Module:
-        match config.family:
-            case "esn":
-                return Reservoir(config)
-            case "jaeger":
-                return Jaeger(config, self.readout)
-            case "lstm":
-                return Lstm(config)
-        raise ValueError(f"family is {config.family!r}: this file knows esn, jaeger and lstm")
+        if config.family == "jaeger":
+            return Jaeger(config, self.readout)
+        return {"esn": Reservoir, "lstm": Lstm}[config.family](config)
 
     def forward(
         self,
@@ -405,50 +316,48 @@ class EsnlmModel(EsnlmPreTrainedModel):
         """Reads tokens.
 
         Args:
-            input_ids: (B, T), T at least 1; those that follow what `past_key_values` has read.
-            attention_mask: (B, T) or longer, of which the last T count: 0 where a token pads, on either side. A mask (B, T, T) is
-                taken where it says the same, each token seeing those up to it.
+            input_ids: (B, T), T at least 1; those that follow the tokens that `past_key_values` has read.
+            attention_mask: (B, T) or longer, of which the last T count: 0 for a token that pads, on either side. A mask (B, T, T)
+                must say the same, each token seeing those up to it.
             past_key_values: the CarriedState that an earlier call returned; None: the state before any token.
             use_cache: whether to return a CarriedState.
-            output_hidden_states: whether to return the output of each layer, and all of them side by side where there are
-                several.
+            output_hidden_states: whether to return the output of each layer, and if there are several all of them side by side.
             return_dict: whether to return an output of transformers, and not a tuple.
             cache: `past_key_values` by its name in transformers 5.24 and later.
 
         Returns:
-            `last_hidden_state` (B, T, F), the CarriedState by the name that transformers has for it, and `hidden_states`.
+            `last_hidden_state` (B, T, F), the CarriedState by transformers' name for it, and `hidden_states`.
 
         Raises:
-            ValueError: there is no token to read.
+            ValueError: there is no token to read, or the mask is not causal.
         """
         if input_ids.shape[1] == 0:
-            raise ValueError(
-                f"input_ids has the shape {tuple(input_ids.shape)}: there is no token to read; give one at least, such as BOS"
-            )
+            raise ValueError("input_ids has no token to read: give one at least, such as BOS")
         tokens, reads = input_ids.masked_fill(self._pads(input_ids), 0), self.mask_of(input_ids, attention_mask)
-        mask = None if bool(reads.all()) else reads
-        cache = past_key_values if cache is None else cache
-        before = cache if isinstance(cache, CarriedState) else self._initial_state(len(input_ids))
+        before = past_key_values if cache is None else cache
+        if not isinstance(before, CarriedState):
+            like = in_float32(self.readout.a.bias)
+            before = CarriedState(tuple(like.new_zeros(size, len(tokens)) for size in self.cell.sizes), 0)
         state, found = before.parts, []
         with torch.autocast(input_ids.device.type, enabled=False):  # which would round the state at every step
             step = self.cell.stepper()
             for t in range(tokens.shape[1]):
                 new = step(state, tokens[:, t])
-                if mask is not None:
-                    new = tuple(torch.where(mask[:, t], *each) for each in zip(new, state, strict=True))
-                state = new
+                state = tuple(torch.where(reads[:, t], *each) for each in zip(new, state, strict=True))
                 found.append(self.cell.outputs(state))
         layers = [torch.stack(each).to(self.dtype) for each in zip(*found, strict=True)]  # (T, N, B)
         layers = [each.permute(2, 0, 1).contiguous() for each in layers]  # (B, T, N)
         features = layers[0] if len(layers) == 1 else torch.cat(layers, -1)
-        keep = use_cache if use_cache is not None else self.config.use_cache and not self.training
-        carried: Any = CarriedState(state, before.length + tokens.shape[1]) if keep else None
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden = tuple(layers) if len(layers) == 1 else (*layers, features)
+        keeps = use_cache if use_cache is not None else self.config.use_cache and not self.training
         output = BaseModelOutputWithPast(
             last_hidden_state=features,
-            hidden_states=_all_hidden(self.config, layers, features, output_hidden_states),
-            **{CACHE: carried},
+            hidden_states=hidden if output_hidden_states else None,
+            **{CACHE: CarriedState(state, before.length + tokens.shape[1]) if keeps else None},
         )
-        return output if _as_dict(self.config, return_dict) else output.to_tuple()
+        return output if _is_dict(self.config, return_dict) else output.to_tuple()
 
     def mask_of(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns which tokens are to be read, (B, T) bool."""
@@ -461,10 +370,6 @@ class EsnlmModel(EsnlmPreTrainedModel):
 
     def _pads(self, input_ids: torch.Tensor) -> torch.Tensor:
         return input_ids == self.config.num_tokens
-
-    def _initial_state(self, batch: int) -> CarriedState:
-        like = in_float32(self.readout.bias)
-        return CarriedState(tuple(like.new_zeros(size, batch) for size in self.cell.sizes), 0)
 
 
 class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
@@ -493,30 +398,30 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
 
         Args:
             input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, return_dict, cache: as in EsnlmModel.
-            labels: (B, T), the tokens again; -100, or the token that pads, where nothing is to be predicted. Where
-                `attention_mask` is 0 nothing is to be predicted either, nor is what follows padding, as the first token after
-                padding on the left.
-            logits_to_keep: the logits of how many of the last tokens to compute; 0: of all.
+            labels: (B, T), the tokens again; -100, or the token that pads, is no target. Nor is a token whose `attention_mask`, or
+                that of the token before it, is 0.
+            logits_to_keep: how many of the last tokens to compute logits for; 0: all.
 
         Returns:
-            `loss` with labels (the mean over predictions, nats), `logits` (B, T, V + 1), the CarriedState, `hidden_states`.
+            `loss` with labels (the mean over targets, nats), `logits` (B, T, V + 1), the CarriedState, `hidden_states`.
         """
-        read = self.model(
-            input_ids,
-            attention_mask=attention_mask,
-            use_cache=use_cache,
-            output_hidden_states=output_hidden_states,
-            return_dict=True,
-            cache=past_key_values if cache is None else cache,
-        )
+        before = past_key_values if cache is None else cache
+        given = {"use_cache": use_cache, "output_hidden_states": output_hidden_states}
+        read = self.model(input_ids, attention_mask=attention_mask, cache=before, return_dict=True, **given)
         logits = self.model.readout(read.last_hidden_state[:, -logits_to_keep if labels is None else 0 :])
+        loss = None
+        if labels is not None:
+            mask = self.model.mask_of(input_ids, attention_mask)
+            pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
+            targets = labels[:, 1:].masked_fill(pads, -100)
+            loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
         output = CausalLMOutputWithPast(
-            loss=None if labels is None else self._loss(logits, labels, self.model.mask_of(input_ids, attention_mask)),
+            loss=loss,
             logits=functional.pad(logits, (0, 1), value=PAD_LOGIT),
             hidden_states=read.hidden_states,
             **{CACHE: read.get(CACHE)},
         )
-        return output if _as_dict(self.config, return_dict) else output.to_tuple()
+        return output if _is_dict(self.config, return_dict) else output.to_tuple()
 
     def prepare_inputs_for_generation(self, input_ids: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Returns the arguments of `forward` for the tokens that were not read yet."""
@@ -531,41 +436,20 @@ class EsnlmForCausalLM(EsnlmPreTrainedModel, GenerationMixin):
         """Tells transformers that it has no cache of its own for this model."""
         return False
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        pads = (labels[:, 1:] == self.config.num_tokens) | ~mask[:, 1:] | ~mask[:, :-1]
-        targets = labels[:, 1:].masked_fill(pads, -100)
-        return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
-
 
 def in_float32(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a tensor in the type that the recurrence is computed in, which is at least float32."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _of_each_token(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns the mask (B, T) that a mask (B, T, T) is made of: whether each token sees itself.
-
-    Raises:
-        ValueError: a token that is read sees something else than those before it and itself.
-    """
-    reads, causal = attention_mask.diagonal(dim1=1, dim2=2), None
-    if attention_mask.shape[1] == attention_mask.shape[2]:
-        causal = torch.ones_like(attention_mask[0]).tril() & reads[:, None]
-    if causal is None or not torch.equal(causal[reads], attention_mask[reads]):
-        raise ValueError(
-            f"attention_mask has the shape {tuple(attention_mask.shape)}, and does not let each token see those up to it: a"
-            " recurrent network reads the tokens in their order; give a mask (B, T)"
-        )
+def _of_each_token(mask: torch.Tensor) -> torch.Tensor:
+    """Returns the mask (B, T) that a causal mask (B, T, T) is made of: whether each token sees itself."""
+    reads = mask.diagonal(dim1=1, dim2=2)
+    causal = torch.ones_like(mask[0]).tril() & reads[:, None]
+    if not torch.equal(causal[reads], mask[reads]):
+        raise ValueError("attention_mask (B, T, T) does not let each token see those up to it: give a mask (B, T)")
     return reads
 
 
-def _all_hidden(
-    config: EsnlmConfig, layers: list[torch.Tensor], features: torch.Tensor, asked: bool | None
-) -> tuple[torch.Tensor, ...] | None:
-    if not (config.output_hidden_states if asked is None else asked):
-        return None
-    return (*layers, features) if len(layers) > 1 else (features,)
-
-
-def _as_dict(config: EsnlmConfig, asked: bool | None) -> bool:
+def _is_dict(config: EsnlmConfig, asked: bool | None) -> bool:
     return getattr(config, "return_dict", True) if asked is None else asked

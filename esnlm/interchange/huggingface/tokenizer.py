@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from esnlm.data.tokenizer import ENDOFTEXT, GPT2_PATTERN, WORD_PATTERN, Tokenizer
+from esnlm.data.tokenizer import ENDOFTEXT, Tokenizer
 from esnlm.data.tokenizer_json import character_of_byte
 from esnlm.errors import InputError
 
@@ -13,15 +13,11 @@ PAD = "<|pad|>"
 def tokenizer_files(tokenizer: Tokenizer, pad_is_eos: bool) -> dict[str, str]:
     """Returns the content of tokenizer.json and of tokenizer_config.json, by name.
 
-    With special tokens it puts BOS first, before each text of a pair too. It pads on the right.
-
-    Args:
-        tokenizer: of the run.
-        pad_is_eos: whether EOS pads. Otherwise a token of its own does, whose id is the size of the run's vocabulary: no model
-            predicts it.
+    With special tokens it puts BOS first, before each text of a pair too. It pads on the right: with EOS, or with a token of its
+    own, whose id is the size of the run's vocabulary.
 
     Raises:
-        InputError: its pattern is not known here, or a word of it is spelt as a special token.
+        InputError: a word of the tokenizer is spelt as a special token.
     """
     pad = ENDOFTEXT if pad_is_eos else PAD
     config = {
@@ -52,7 +48,9 @@ def _fast(tokenizer: Tokenizer, pad: str) -> Any:
     fast = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=_merges(tokenizer.ranks, text), ignore_merges=True))
     fast.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_pattern(tokenizer)), behavior="isolated"),
+            # Oniguruma's `$` also stands before a line end within the text. `+` is tiktoken's possessive `++` here: what follows
+            # it never asks it to give something back.
+            pre_tokenizers.Split(Regex(tokenizer.pattern.replace("++", "+").replace("$", r"\z")), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -83,16 +81,3 @@ def _merges(ranks: dict[bytes, int], text: dict[bytes, str]) -> list[tuple[str, 
         known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
         found += sorted(known, key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
     return [(text[left], text[right]) for left, right in found]
-
-
-def _pattern(tokenizer: Tokenizer) -> str:
-    """Returns the pattern that cuts text into pieces, as Oniguruma reads it.
-
-    A possessive `++` of tiktoken is `+` here: what follows it never asks it to give something back. Oniguruma's `$` also
-    stands before a line end within the text, its `\\z` does not.
-    """
-    if tokenizer.pattern not in (GPT2_PATTERN, WORD_PATTERN):
-        raise InputError(
-            f"tokenizer {tokenizer.name}: its pattern cannot be exported; only GPT-2's and that of words can"
-        )
-    return tokenizer.pattern.replace("++", "+").replace("$", r"\z")
