@@ -53,7 +53,7 @@ class LanguageModel:
     Args:
         reservoir: that reads the ids of the tokenizer.
         tokenizer: see `esnlm.tokenizer`.
-        readout: how it is fitted: "adamw", "ridge", "rls" or "lms", or an object that says so with its settings, a
+        readout: how it is fitted: "gradient", "ridge", "rls" or "lms", or an object that says so with its settings, a
             TrainingConfig or a fitter of esnlm/regression.
         rank: r of a readout of low rank, for adamw and ridge; None: full rank.
         dropout: of adamw.
@@ -69,7 +69,7 @@ class LanguageModel:
         self,
         reservoir: Reservoir,
         tokenizer: Tokenizer,
-        readout: str | TrainingConfig | Fitter = "adamw",
+        readout: str | TrainingConfig | Fitter = "gradient",
         *,
         rank: int | None = None,
         dropout: float = 0.0,
@@ -99,8 +99,6 @@ class LanguageModel:
         require(isinstance(compute, ComputeConfig), line)
         # The folder is named in `fit`, and again in `save`.
         self.experiment = Experiment("-", seed, GivenData(), model, training, compute)
-        self.experiment.check()
-        self.experiment.check_new()
         self._run: Run | None = None
 
     def fit(

@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse
 from jax.experimental.sparse import BCOO
 
-from esnlm import config_io
 from esnlm.errors import InputError, require
 from esnlm.reservoir import functions
 from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
@@ -18,6 +17,7 @@ from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.function import FunctionTopology, is_hashable, register
 from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
 from esnlm.rng import Stream, seed_sequence
+from esnlm.settings import build
 
 Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
 
@@ -52,7 +52,7 @@ def topology_of(given: str | Topology | dict | Callable) -> tuple[Topology, bool
                 line = f"topology {kind}: {key} is {value!r}: give a number, a text, or a tuple of them"
                 require(is_hashable(value), line)
             return made(**settings), False
-        return config_io.section("topology", made, settings, f"topology {kind}"), False
+        return build(made, settings, "topology."), False
     require(callable(given), f"topology is {given!r}: give a name, settings or a function")
     known_topology: Any
     for kind, known_topology in TOPOLOGIES.items():

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.config import TRAINING, TrainingConfig
 from esnlm.errors import InputError, require, whole_number
 from esnlm.library import readout_fits
 from esnlm.regression.base import Fitter
 from esnlm.rng import check_seed
+from esnlm.settings import build
 
 # Settings about what a run does beside its updates, and about words of text. A readout in memory has neither.
 OF_RUNS = {
@@ -63,7 +63,6 @@ class Readout:
         self.rule = training_rule(kind, settings, left_out=OF_RUNS)
         for name in settings:
             require(name not in OF_RUNS, f"readout {kind} in memory: {name} is a setting of runs; leave it out")
-        self.rule.check()
         stops = isinstance(self.rule, TrainingConfig) and self.rule.on_nonfinite == "stop"
         require(not stops, "on_nonfinite is 'stop': a readout in memory cannot be stopped; choose continue or skip")
         low = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
@@ -213,7 +212,7 @@ def training_rule(
     for name in settings:
         proposed = ", ".join(each for each in known if each not in left_out)
         require(name in known, f"readout {kind} has no setting {name!r}: choose from {proposed}")
-    return config_io.section("training", TRAINING[kind], settings, f"readout {kind}")
+    return build(TRAINING[kind], settings, f"readout {kind}: ")
 
 
 def _numbers(states: Any) -> np.ndarray:

@@ -23,7 +23,6 @@ import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.data.tokenizer import Tokenizer
 from esnlm.errors import require, whole_number
@@ -40,6 +39,7 @@ from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.given import Given
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import check_seed
+from esnlm.settings import build
 
 MOST_BYTES = 256 << 20  # of states that are computed at once
 
@@ -134,21 +134,18 @@ class Reservoir:
             "diffusion": diffusion,
             "embedding": embedding,
             "layers": layers,
+            "leak_min": low,
+            "leak_max": high,
+            "leak_spacing": leak_spacing,
+            "activation": functions.name_of("activation", activation),
+            "update_rule": functions.name_of("update_rule", update_rule),
         }
         may_be_none = ("mean_degree", "connectivity", "input_connectivity", "embedding")
         numbers = {name: value for name, value in numbers.items() if value is not None or name not in may_be_none}
-        checked = config_io.section("reservoir", ReservoirConfig, numbers, "Reservoir.draw")
-        checked = dataclasses.replace(
-            checked,
-            mean_degree=min(32, checked.state_size) if mean_degree is None else checked.mean_degree,
-            leak_min=low,
-            leak_max=high,
-            leak_spacing=leak_spacing,
-            activation=functions.name_of("activation", activation),
-            update_rule=functions.name_of("update_rule", update_rule),
-        )
+        if mean_degree is None and isinstance(state_size, int):
+            numbers["mean_degree"] = float(min(32, max(1, state_size)))
         chosen, is_anonymous = parts.topology_of(topology)
-        config = dataclasses.replace(checked, topology=chosen)
+        config = build(ReservoirConfig, numbers | {"topology": chosen}, "reservoir.")
         try:
             is_read = not chosen.has_own_density or (reads_tokens and input_connectivity is None)
             own = "".join(f", {each.name!r}: ..." for each in dataclasses.fields(chosen)[1:])
@@ -157,7 +154,6 @@ class Reservoir:
                 mean_degree is None or is_read,
                 f"mean_degree is {mean_degree}: topology {chosen.kind} has a density of its own; leave it out{advice}",
             )
-            config.check("reservoir")
             check_seed(seed)
             cell = weights.initialize_reservoir(config, size, seed).reservoir
         finally:
@@ -290,7 +286,6 @@ class Reservoir:
         if update_rule is not None:
             changes["update_rule"] = functions.name_of("update_rule", update_rule)
         config = dataclasses.replace(config, **changes)
-        config.check("reservoir")
         check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)

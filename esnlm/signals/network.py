@@ -154,7 +154,6 @@ def draw(
         leak_max=leak,
         activation=activation,
     )
-    config.check("network")
     w = scipy.sparse.csr_array(as_scipy(weights.initialize_reservoir(config, 1, seed).reservoir.layers[0].stored_w_rec))
 
     def uniform(scale: float, columns: int, stream: Stream) -> np.ndarray:
