@@ -40,7 +40,7 @@ def settings(section: type[Section]) -> type[Section]:
 
     Rules between fields belong into `__post_init__`, which raises a ValueError whose text begins with the name of a field.
     """
-    return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)
+    return pydantic.dataclasses.dataclass(frozen=True, config=RULES)(section)  # type: ignore[return-value]
 
 
 class Choice(NamedTuple):
@@ -90,7 +90,7 @@ def build(section: type[Section], tree: Mapping[str, Any], path: str = "", where
 
 def setting_names(section: type) -> list[str]:
     """Returns the names of the settings of a section."""
-    return [each.name for each in dataclasses.fields(section)]  # type: ignore[arg-type]
+    return [each.name for each in dataclasses.fields(section)]
 
 
 def spell(value: Any) -> str:
@@ -98,7 +98,7 @@ def spell(value: Any) -> str:
     return {None: "null", True: "true", False: "false"}.get(value, repr(value)) if _is_plain(value) else repr(value)
 
 
-def section_of(hint: Any) -> type | None:
+def section_of(hint: Any) -> Any:
     """Returns the dataclass that a field of this type holds, None if it holds a plain value."""
     return next((each for each in _alternatives(hint) if dataclasses.is_dataclass(each)), None)
 
