@@ -5,9 +5,7 @@ state, with an intercept.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor
-    from esnlm.signals.series import narma10
-
-    u, y = narma10(3000, seed=0)
+    u, y = ...                                             # (n, D) and (n, L), such as examples.series.narma10(3000, 0)
     network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
     network.score(u[2000:], y[2000:])                      # R^2, without the first 100 steps: 0.91
 """

@@ -165,7 +165,7 @@ class Readout:
         several = isinstance(states, list | tuple)
         found = []
         for each in states if several else [states]:
-            h = np.asarray(each, np.float64)
+            h = _numbers(each)
             self._require_fitted(h)
             found.append(compute(h))
         return found if several else found[0]
@@ -198,19 +198,28 @@ def _require_ids(y: np.ndarray, classes: int) -> None:
         raise InputError(f"ids must be (n,) of 0 .. {classes - 1}")
 
 
+def _numbers(states: Any) -> np.ndarray:
+    """Returns states as an array of numbers, also those of a table with mixed columns."""
+    h = np.asarray(states)
+    try:
+        return h if h.dtype.kind in "fiub" else h.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"states are of type {h.dtype}: give an array of numbers") from None
+
+
 def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Returns states (n, F), targets (n,) or (n, L), and the length of each sequence; a row alone is one of length 1."""
     if isinstance(states, list | tuple):
-        several, given = [np.asarray(each) for each in states], [np.asarray(each) for each in targets]
+        several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
         lengths = [len(each) if each.ndim == 2 else 0 for each in several]
         if not lengths or min(lengths) == 0 or lengths != [each.shape[0] if each.ndim else 0 for each in given]:
             raise InputError("states and targets are lists: each sequence must have (T, F) states and T targets")
         h, y = np.concatenate(several), np.concatenate(given)
     else:
-        h, y = np.asarray(states), np.asarray(targets)
+        h, y = _numbers(states), np.asarray(targets)
         lengths = [1] * len(h)
     if h.ndim != 2 or not len(h) or len(y) != len(h):
         raise InputError(f"states have the shape {h.shape} and targets {y.shape}: give (n, F) and n targets")
-    if h.dtype.kind not in "fiub" or not np.isfinite(h).all():
+    if not np.isfinite(h).all():
         raise InputError("states must be finite numbers")
     return h, y, lengths

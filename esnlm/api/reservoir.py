@@ -315,7 +315,7 @@ class Reservoir:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
         """
         dimensions = 1 if self.reads_tokens else 2
-        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) == dimensions
+        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= dimensions
         sequences = [self._sequence(each) for each in ([inputs] if alone else inputs)]
         if not sequences or not 0 <= washout < min(map(len, sequences)):
             raise InputError(f"washout is {washout}: it must leave a time step of each sequence, and there must be one")

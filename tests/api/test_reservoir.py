@@ -90,7 +90,7 @@ def test_states_of_two_layers_stand_side_by_side():
     drawn = esnlm.Reservoir.draw(12, inputs=3, layers=2, mean_degree=3, seed=1)
     layers = [(c.stored_w_rec, c.stored_w_in, c.leak[...]) for c in drawn.cell.layers]
     np.testing.assert_allclose(drawn.states(U), oracle.stacked_states(layers, U), atol=1e-13)
-    with pytest.raises(InputError, match="^this reservoir has 2 layers, which are not shown as one; see .cell.layers"):
+    with pytest.raises(InputError, match="^this reservoir has 2 layers: see .cell.layers"):
         _ = drawn.w_rec
 
 
@@ -157,10 +157,8 @@ def test_a_leak_of_continuous_time_is_not_replaced_alone():
     settings = {"state_size": 12, "mean_degree": 4, "continuous": ContinuousTime(decay=2.0, step=0.3)}
     drawn = initialize_reservoir(ReservoirConfig(**settings), 12, 0).reservoir
     reservoir = Reservoir(ReservoirConfig(**settings), drawn, True)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="^leak: in continuous time"):
         reservoir.replace(leak=0.3)
-    line = "leak: this reservoir has continuous.decay 2, and a leak alone would make it 1; draw another"
-    assert str(error.value) == line
     assert reservoir.replace(spectral_radius=0.5).settings.continuous == settings["continuous"]
 
 
@@ -202,7 +200,7 @@ def test_functions_of_ones_own(registered):
     for t, u in enumerate(U):
         h = h + 0.1 * leak * softsign(w @ h + w_in @ u - 0.01 * h)
         np.testing.assert_allclose(drawn.states(U)[t], h, atol=1e-13)
-    line = r"^activation is a function that is not registered, <softsign \d+>: it cannot be pickled; write @esnlm.activation"
+    line = r"^activation <softsign \d+> is not registered: it cannot be pickled; write @esnlm.activation"
     with pytest.raises(InputError, match=line):
         pickle.dumps(drawn)
 
@@ -287,8 +285,8 @@ def test_a_pickle_says_which_function_is_not_registered(registered):
         assert str(error.value) == line
 
 
-NUMBERS = esnlm.Reservoir.draw(8, inputs=1)
-TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
+OF_NUMBERS = esnlm.Reservoir.draw(8, inputs=1)
+OF_TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
 
 
 @pytest.mark.parametrize(
@@ -302,15 +300,15 @@ TOKENS = esnlm.Reservoir.draw(8, vocabulary=50)
         (lambda: esnlm.Reservoir.draw(8, inputs=1, topology="tree"), "topology.kind is 'tree'"),
         (lambda: esnlm.Reservoir.draw(8, inputs=1, topology={"kind": "ring", "width": 3}), "topology.width"),
         (lambda: esnlm.Reservoir.draw(8, inputs=1, embedding=4), "embedding"),
-        (lambda: NUMBERS.replace(leak=np.ones(3)), r"leak has the shape \(3,\)"),
-        (lambda: NUMBERS.replace(w_rec=np.eye(9)), "w_rec"),
-        (lambda: NUMBERS.states(np.ones(5)), r"give u\[:, None\]"),
-        (lambda: NUMBERS.states([np.ones((5, 2))]), r"\(5, 2\)"),
-        (lambda: NUMBERS.states(np.full((5, 1), np.nan)), "not finite"),
-        (lambda: NUMBERS.states(np.ones((5, 1)), washout=5), "washout is 5"),
-        (lambda: TOKENS.states([5, 3]), "ids"),
-        (lambda: TOKENS.states([np.array([50])]), "outside 0 .. 49"),
-        (lambda: TOKENS.run(np.ones((5, 1))), "call states"),
+        (lambda: OF_NUMBERS.replace(leak=np.ones(3)), r"leak has the shape \(3,\)"),
+        (lambda: OF_NUMBERS.replace(w_rec=np.eye(9)), "w_rec"),
+        (lambda: OF_NUMBERS.states(np.ones(5)), r"give u\[:, None\]"),
+        (lambda: OF_NUMBERS.states([np.ones((5, 2))]), r"\(5, 2\)"),
+        (lambda: OF_NUMBERS.states(np.full((5, 1), np.nan)), "not finite"),
+        (lambda: OF_NUMBERS.states(np.ones((5, 1)), washout=5), "washout is 5"),
+        (lambda: OF_TOKENS.states([5, 3]), "ids"),
+        (lambda: OF_TOKENS.states([np.array([50])]), "outside 0 .. 49"),
+        (lambda: OF_TOKENS.run(np.ones((5, 1))), "call states"),
     ],
 )
 def test_mistakes_are_named(act, words):
