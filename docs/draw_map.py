@@ -34,7 +34,7 @@ FLOORS = [
         "commands/  workflows/  studies/  config   what a person asks for: one file a command, one YAML an experiment",
         6.1,
     ),
-    ("diagnosis/  signals/   what is studied beside language models", -0.1),
+    ("diagnosis/   what is studied beside language models", -0.1),
     ("runs/   the run directory: checkpoints, manifest, one all-or-nothing writer", -0.75),
     ("errors  rng  allocator  process  ops/  compute   what everybody uses", -1.4),
 ]

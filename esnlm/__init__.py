@@ -12,12 +12,10 @@ from esnlm.errors import InputError
 from esnlm.versions import ESNLM as __version__  # noqa: F401
 
 if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
+    from esnlm.api.readout import Readout
+    from esnlm.api.reservoir import Reservoir
+    from esnlm.api.train import prepare, tokenizer, train
     from esnlm.config import Experiment
-    from esnlm.library.language_model import LanguageModel
-    from esnlm.library.readout import Readout
-    from esnlm.library.reservoir import Reservoir
-    from esnlm.library.text import prepare, tokenizer
-    from esnlm.library.train import train
     from esnlm.loaded_run import Run, load
     from esnlm.reservoir.functions import activation, update_rule
     from esnlm.reservoir.topology.function import topology
@@ -25,7 +23,6 @@ if TYPE_CHECKING:  # for editors and type checkers; see __getattr__
 __all__ = [
     "Experiment",
     "InputError",
-    "LanguageModel",
     "Readout",
     "Reservoir",
     "Run",
@@ -43,16 +40,15 @@ __all__ = [
 # imported when it is first asked for.
 _HOMES = {
     "Experiment": "esnlm.config:Experiment",
-    "LanguageModel": "esnlm.library.language_model:LanguageModel",
-    "Readout": "esnlm.library.readout:Readout",
-    "Reservoir": "esnlm.library.reservoir:Reservoir",
+    "Readout": "esnlm.api.readout:Readout",
+    "Reservoir": "esnlm.api.reservoir:Reservoir",
     "Run": "esnlm.loaded_run:Run",
     "activation": "esnlm.reservoir.functions:activation",
     "load": "esnlm.loaded_run:load",
-    "prepare": "esnlm.library.text:prepare",
-    "tokenizer": "esnlm.library.text:tokenizer",
+    "prepare": "esnlm.api.train:prepare",
+    "tokenizer": "esnlm.api.train:tokenizer",
     "topology": "esnlm.reservoir.topology.function:topology",
-    "train": "esnlm.library.train:train",
+    "train": "esnlm.api.train:train",
     "update_rule": "esnlm.reservoir.functions:update_rule",
 }
 

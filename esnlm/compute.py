@@ -1,62 +1,45 @@
 """How a run is computed: settings that change no result beyond rounding, and what a device chooses for them."""
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import jax
 import jax.extend.backend
 
 from esnlm.errors import InputError, require
-from esnlm.ops.matmul import PRECISIONS
 from esnlm.parallel import mesh
-from esnlm.reservoir.sparse import KERNELS
+from esnlm.settings import Count, settings
 
 # Memory for precomputed features: enough to fill the slots, and little beside a readout with its optimizer.
 WINDOW_BYTES = {"cpu": 1 << 30, "gpu": 8 << 30, "tpu": 2 << 30}
-CROSS_ENTROPIES = ("plain", "fused")  # readout/cross_entropy.py
 SHORTEST_WINDOW, LONGEST_WINDOW = 1 << 8, 1 << 16
-STATE_PRECISIONS = ("float32", "bf16")
 STEPS = 128  # time steps of a window, at least: as many as long sentences have, or most slots would wait for the longest one
 
 
-@dataclass(frozen=True)
+@settings
 class ComputeConfig:
     """How a run is computed. None of these changes a result beyond rounding. A null is chosen for the device and recorded."""
 
     # Of the matrix products of what is trained: float32, tf32 or bf16. A reservoir is computed in float32.
-    precision: str = "float32"
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
     # Of the loss over the vocabulary: plain, or fused, which keeps no logits in memory (GPUs only); auto: chosen for the device.
-    cross_entropy: str = "auto"
+    cross_entropy: Literal["auto", "plain", "fused"] = "auto"
     # How the reservoir's sparse product is computed; fused, for GPUs only, is a whole time step; auto: chosen for the device.
-    kernel: str = "auto"
-    state_precision: str = "float32"  # of the states that W_rec reads: float32, or bf16, which halves what a GPU moves
-    batch_slots: int | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
-    window_tokens: int | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
-    chunk_tokens: int = 1024  # C, tokens whose logits exist at once
+    kernel: Literal["auto", "bcoo", "csr", "ell", "dense", "fused"] = "auto"
+    state_precision: Literal["float32", "bf16"] = (
+        "float32"  # of the states that W_rec reads: float32, or bf16, which halves what a GPU moves
+    )
+    batch_slots: Count | None = None  # B, sentences that run side by side where no gradient is taken; null: chosen
+    window_tokens: Count | None = None  # tokens whose features exist at once, for updates or to evaluate; null: chosen
+    chunk_tokens: Count = 1024  # C, tokens whose logits exist at once
     # The devices as {data: D, vocabulary: M}; null: all, along vocabulary. `units: U` beside them, which divides M, lets U devices
     # share a copy of the reservoir, cut by unit; without it 1, or as few as have room for one (docs/many_devices.md).
-    mesh: dict[str, int] | None = None
+    mesh: dict[str, Count] | None = None
 
-    def check(self) -> None:
-        require(
-            self.precision in PRECISIONS, f"compute.precision is {self.precision!r}: choose {', '.join(PRECISIONS)}"
-        )
-        choices = ("auto", *CROSS_ENTROPIES)
-        require(
-            self.cross_entropy in choices,
-            f"compute.cross_entropy is {self.cross_entropy!r}: choose {', '.join(choices)}",
-        )
-        kernels = ("auto", *KERNELS)
-        require(self.kernel in kernels, f"compute.kernel is {self.kernel!r}: choose {', '.join(kernels)}")
-        require(
-            self.state_precision in STATE_PRECISIONS,
-            f"compute.state_precision is {self.state_precision!r}: choose {', '.join(STATE_PRECISIONS)}",
-        )
-        for name in ("batch_slots", "window_tokens", "chunk_tokens"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"compute.{name} is {value}: it must be at least 1")
-        mesh.check(self.mesh)
+    def __post_init__(self) -> None:
+        for axis in self.mesh or {}:
+            if axis not in mesh.SETTINGS:
+                raise ValueError(f"mesh has the axis {axis!r}: choose from {', '.join(mesh.SETTINGS)}")
 
 
 # For functions whose caller may have set jax_enable_x64 for computations of its own. A run computes in float32, whose

@@ -5,9 +5,7 @@ state, with an intercept.
 
 Example:
     from esnlm.sklearn import ReservoirRegressor
-    from esnlm.signals.series import narma10
-
-    u, y = narma10(3000, seed=0)
+    u, y = ...                                             # (n, D) and (n, L), such as examples.series.narma10(3000, 0)
     network = ReservoirRegressor(400, washout=100, random_state=0).fit(u[:2000], y[:2000])
     network.score(u[2000:], y[2000:])                      # R^2, without the first 100 steps: 0.91
 """
@@ -17,10 +15,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from esnlm.api.reservoir import Reservoir
 from esnlm.errors import require, whole_number
-from esnlm.library.parts import has_own_density
-from esnlm.library.reservoir import Reservoir
 from esnlm.regression.solvers import solve_centred
+from esnlm.reservoir.topology import TOPOLOGIES
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -105,13 +103,13 @@ class _ReservoirEstimator(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
-        degree = None if has_own_density(self.topology) else self.mean_degree
+        degree = self.mean_degree if _reads_degree(self.topology) else None
         drawn = Reservoir.draw(
             size,
             inputs=inputs + 1,
             spectral_radius=self.spectral_radius,
             leak=self.leak,
-            mean_degree=None if degree is None else min(degree, size),
+            **({} if degree is None else {"mean_degree": min(degree, size)}),
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,
@@ -425,6 +423,13 @@ class ReservoirClassifier(ClassifierMixin, _ReservoirEstimator):
 
     def _classes_of(self, scores: np.ndarray) -> np.ndarray:
         return self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def _reads_degree(topology: Any) -> bool:
+    """Returns whether a topology has no density of its own."""
+    kind = topology.get("kind") if isinstance(topology, dict) else topology
+    known = TOPOLOGIES.get(kind) if isinstance(kind, str) else topology
+    return not getattr(known, "has_own_density", True)
 
 
 def _is_several(X: Any) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from esnlm.errors import InputError
-from esnlm.signals.series import mackey_glass, narma10, nrmse
+from examples.series import mackey_glass, narma10, nrmse
 from tests import oracle
 
 pytest.importorskip("sklearn", reason="needs scikit-learn: pip install 'esnlm[sklearn]'")

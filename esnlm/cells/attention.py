@@ -8,37 +8,28 @@ state t - m is the token t - m + 1, and esnlm/trunk/recent_tokens.py adds up tra
 weights a. So a context that comes again brings back what followed it. Frozen keys with trained values are [ours].
 """
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from esnlm.cells.side_by_side import SideBySide
-from esnlm.errors import require
 from esnlm.features.recurrence import State
 from esnlm.ops.matmul import matmul
 from esnlm.reservoir.arrays import Frozen
+from esnlm.settings import Count, Natural, NonNegative, settings
 
 TINY = 1e-12  # added to the square of |P h|, so that a state of zeros has keys of zeros
 
 
-@dataclass(frozen=True)
+@settings
 class AttentionConfig:
     """Attention over past states with frozen random keys."""
 
-    heads: int = 0  # each with a projection of its own; 0: none
-    window: int = 16  # L, the states that a head looks back on
-    width: int = 32  # d, numbers of a key
-    sharpness: float = 8.0  # beta; 0: all past states weigh alike
-
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        require(self.heads >= 0, f"{field}.heads is {self.heads}: it must not be negative")
-        for name in ("window", "width"):
-            require(getattr(self, name) >= 1, f"{field}.{name} is {getattr(self, name)}: it must be at least 1")
-        require(self.sharpness >= 0, f"{field}.sharpness is {self.sharpness}: it must not be negative")
+    heads: Natural = 0  # each with a projection of its own; 0: none
+    window: Count = 16  # L, the states that a head looks back on
+    width: Count = 32  # d, numbers of a key
+    sharpness: NonNegative = 8.0  # beta; 0: all past states weigh alike
 
     @property
     def history(self) -> int:

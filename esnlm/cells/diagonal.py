@@ -9,37 +9,29 @@ multiplied so that all have about the variance of a code. That rates depend on t
 frozen here [ours].
 """
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.errors import require
 from esnlm.reservoir.arrays import Frozen
+from esnlm.settings import Natural, NonNegative, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class DiagonalConfig:
     """Linear units without connections among each other, of many time scales."""
 
-    units: int = 0  # how many; 0: none
-    shortest: float = 1.0  # time scale of the fastest unit, in tokens
-    longest: float = 64.0  # of the slowest
-    token_dependence: float = 0.0  # standard deviation of the logarithm of f(u); 0: rates do not depend on the token
+    units: Natural = 0  # how many; 0: none
+    shortest: Positive = 1.0  # time scale of the fastest unit, in tokens
+    longest: Positive = 64.0  # of the slowest
+    token_dependence: NonNegative = (
+        0.0  # standard deviation of the logarithm of f(u); 0: rates do not depend on the token
+    )
 
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        require(self.units >= 0, f"{field}.units is {self.units}: it must not be negative")
-        require(self.shortest > 0, f"{field}.shortest is {self.shortest}: it must be above 0")
-        require(
-            self.longest >= self.shortest,
-            f"{field}.longest is {self.longest}: it must be at least {field}.shortest = {self.shortest}",
-        )
-        require(
-            self.token_dependence >= 0, f"{field}.token_dependence is {self.token_dependence}: it must not be negative"
-        )
+    def __post_init__(self) -> None:
+        if self.longest < self.shortest:
+            raise ValueError(f"longest is {self.longest}: it must be at least shortest = {self.shortest}")
 
     def entries(self, vocab_size: int) -> int:
         """Returns the frozen numbers."""

@@ -8,42 +8,35 @@ and N(0, 1). The biases b are such that the gates at rest, z = sigmoid(b), have 
 evenly in their logarithm.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from pydantic import Field
 
-from esnlm.errors import require
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import Frozen, FrozenMatrix, Matrix, matrix_from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
+from esnlm.settings import Natural, NonNegative, Positive, settings
 
 SHORTEST = 1.5  # tokens; a gate of exactly 1 would need an infinite bias
 
 
-@dataclass(frozen=True)
+@settings
 class GruConfig:
     """Units with frozen random gates."""
 
-    units: int = 0  # how many; 0: none
-    mean_degree: float = 32.0  # mean nonzeros in a row of each U, and in a column of each W
-    recurrent_scale: float = 1.0  # multiplies U: what the spectral radius is to a reservoir
-    input_scale: float = 1.0  # standard deviation of W's nonzeros
-    longest: float = 16.0  # time scale, in tokens, of the slowest gate at rest
+    units: Natural = 0  # how many; 0: none
+    mean_degree: Positive = 32.0  # mean nonzeros in a row of each U, and in a column of each W
+    recurrent_scale: NonNegative = 1.0  # multiplies U: what the spectral radius is to a reservoir
+    input_scale: NonNegative = 1.0  # standard deviation of W's nonzeros
+    longest: Annotated[float, Field(gt=SHORTEST)] = 16.0  # time scale, in tokens, of the slowest gate at rest
 
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        require(self.units >= 0, f"{field}.units is {self.units}: it must not be negative")
-        most = max(self.units, 1)
-        require(
-            self.units == 0 or 0 < self.mean_degree <= most,
-            f"{field}.mean_degree is {self.mean_degree}: it must be above 0 and at most {field}.units = {most}",
-        )
-        for name in ("recurrent_scale", "input_scale"):
-            require(getattr(self, name) >= 0, f"{field}.{name} is {getattr(self, name)}: it must not be negative")
-        require(self.longest > SHORTEST, f"{field}.longest is {self.longest}: it must be above {SHORTEST}")
+    def __post_init__(self) -> None:
+        if self.units and self.mean_degree > self.units:
+            raise ValueError(f"mean_degree is {self.mean_degree}: it must be at most units = {self.units}")
 
     def nonzeros(self, vocab_size: int) -> int:
         """Returns the frozen numbers, in expectation."""

@@ -11,11 +11,12 @@ It imports what is heavy inside `run`, so that --help and wrong arguments are an
 
 import argparse
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 
-from esnlm.commands.base import Parser, accept_levels, describe_bytes, require_values, take_level
+from esnlm.commands.base import Parser, accept_levels, take_level
 from esnlm.commands.timing import timed
 from esnlm.errors import InputError
 from esnlm.io.console import speaking
@@ -38,7 +39,6 @@ COMMANDS = {
     "report": "esnlm.commands.report",
     "import": "esnlm.commands.import_gpt2",
     "export": "esnlm.commands.export",
-    "completion": "esnlm.commands.completion",
 }
 
 
@@ -60,6 +60,8 @@ def run_command(name: str, arguments: Sequence[str] | None, program: str) -> int
 
 
 def _choose(arguments: Sequence[str] | None, program: str) -> int | None:
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {importlib.import_module(module).HELP}" for name, module in COMMANDS.items()]
     parser = Parser(
@@ -76,13 +78,29 @@ def _choose(arguments: Sequence[str] | None, program: str) -> int | None:
     return _run(chosen.command, chosen.arguments, f"{program} {chosen.command}")
 
 
+def _complete() -> None:
+    """Answers a shell that completes a line: eval "$(register-python-argcomplete esnlm)"."""
+    import argcomplete  # from esnlm[completion]
+
+    from esnlm.config import Experiment, as_dict, flatten
+
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers()
+    for name in COMMANDS:
+        command = parser_of(name, name)
+        if command.get_default("settings") is not None:
+            for setting in flatten(as_dict(Experiment())):
+                command.add_argument(f"--{setting}")
+        commands.add_parser(name, parents=[command], add_help=False)
+    argcomplete.autocomplete(parser)
+
+
 def parser_of(name: str, program: str) -> Parser:
     """Returns the parser of a command's arguments."""
     command = importlib.import_module(COMMANDS[name])
     parser = Parser(program, description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_arguments(parser)
     accept_levels(parser)
-    require_values(parser)
     return parser
 
 
@@ -90,10 +108,8 @@ def _run(name: str, words: list[str], program: str) -> int | None:
     command = importlib.import_module(COMMANDS[name])
     parser = parser_of(name, program)
     options, others = parser.parse_known_args(words)
-    for fault in filter(None, map(describe_bytes, others)):
-        parser.error(fault)
-    if others[:1] == [""]:
-        parser.error("an argument is empty, as where a variable is not set; leave it out, or give a value")
+    if "" in words and "prompt" not in options:
+        parser.error("an argument is empty, as that of a variable that is not set; leave it out, or give a value")
     if "settings" in options:
         options.settings = others
     elif others:

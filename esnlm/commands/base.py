@@ -1,9 +1,6 @@
 """What all commands share: the parser of arguments, and the configurations that esnlm ships."""
 
 import argparse
-import functools
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -22,46 +19,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message} (see --help)\n")
 
 
-MAY_BE_EMPTY = ("prompt",)  # options whose value may be empty
-# Options whose value need not be UTF-8: of files that are only read, among others.
-MAY_HOLD_BYTES = ("prompt", "input", "text")
-
-
-def require_values(parser: argparse.ArgumentParser) -> None:
-    """Lets a parser refuse empty values, which are those of variables that are not set, and values that are not UTF-8.
-
-    An empty name would stand for the default without a word, or for the working folder. A name that is not UTF-8 can be written neither
-    into a configuration nor by the libraries that keep checkpoints.
-    """
-    for action in parser._actions:
-        if action.nargs != 0:
-            action.type = _checked(action.dest, action.type if callable(action.type) else str)
-
-
-def _checked(option: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    @functools.wraps(kind, updated=())  # argparse names what it expected by the name of its type
-    def convert(text: str) -> Any:
-        if not text and option not in MAY_BE_EMPTY:
-            raise argparse.ArgumentTypeError("the value is empty, as that of a variable which is not set; give one")
-        if option not in MAY_HOLD_BYTES and (fault := describe_bytes(text)) is not None:
-            raise argparse.ArgumentTypeError(fault)
-        return kind(text)
-
-    return convert
-
-
-def describe_bytes(text: str) -> str | None:
-    """Returns a line on a word of the command line that is not UTF-8, or None for any other."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        shown = re.sub("[\udc80-\udcff]", lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", text)
-    else:
-        return None
-    return f"{shown} is not UTF-8, and no such name can be used here; give another one"
-
-
-# How argparse takes an option of several values. Where it is given again, these are added: by its default the last ones alone would count.
+# Repeating an option of several values extends the list (argparse would keep only the last).
 SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+"}
 
 

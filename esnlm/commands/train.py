@@ -42,10 +42,6 @@ def run(options: argparse.Namespace) -> int | None:
     from esnlm.workflows.train import train_run
 
     require(options.plan or options.on is None, f"--on {options.on}: nothing is trained there; give --plan too")
-    for before, word in zip(["", *options.settings], options.settings, strict=False):
-        is_value = before.startswith("--") and "=" not in before
-        is_file = word.endswith((".yaml", ".yml")) and not word.startswith("--") and not is_value
-        require(not is_file, f"{word}: no option stands before it; give a configuration with --config {word}")
     read = config_io.read if options.parent is None or options.config is not None else config_io.read_of_parent
     experiment = read(*_configuration(options))
     traced = None if options.profile is None else parse_span(options.profile)
@@ -61,22 +57,5 @@ def _configuration(options: argparse.Namespace) -> tuple[Path, list[str]]:
     if options.parent is None:
         return find_config(QUICKSTART if options.config is None else options.config), options.settings
     parent = open_run(options.parent)
-    chosen = [f"--parent.run={_spell_path(options.parent)}"]
-    if options.config is None:
-        # What the parent's own configuration says of its directory, device and parent is not for this run.
-        chosen += ["--run=", "--compute.kernel=auto", "--compute.cross_entropy=auto"]
-        chosen += ["--compute.batch_slots=null", "--compute.window_tokens=null", "--compute.mesh=null"]
-        chosen += ["--parent.step=null", "--parent.keep_optimizer=false", "--parent.config_sha256=null"]
     config = parent.config if options.config is None else options.config
-    return find_config(config), [*chosen, *options.settings]
-
-
-def _spell_path(path: str) -> str:
-    """Returns a path so that YAML does not take it for null, as it does with `null`, `~` and `#1`."""
-    import yaml
-
-    try:
-        is_null = yaml.safe_load(path) is None
-    except (yaml.YAMLError, ValueError):  # also of a date that is none
-        return path
-    return f"./{path}" if is_null else path
+    return find_config(config), [f"--parent.run={options.parent}", *options.settings]

@@ -8,16 +8,10 @@ exactly as features inside the gradient are.
 import jax
 import jax.numpy as jnp
 
-from esnlm.errors import require
 from esnlm.rng import Stream
 
 # Where in a recurrent model a mask falls (Ueda et al. 2025b): right after the input, and right before the readout.
 INPUT, OUTPUT = range(2)
-
-
-def check_rate(rate: float, field: str) -> None:
-    """Raises InputError for a rate that no dropout can have."""
-    require(0 <= rate < 1, f"{field} is {rate}: it must be at least 0 and below 1")
 
 
 def epoch_key(seed: int, epoch: int) -> jax.Array:

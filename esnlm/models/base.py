@@ -54,13 +54,6 @@ class ModelConfig(ABC):
     family: str  # its name in models/registry.py
     dropout: float  # rate; 0: none
 
-    @abstractmethod
-    def check(self, name: str) -> None:
-        """Raises InputError, naming the field below `name`, where a setting cannot be built."""
-
-    def check_new(self, name: str) -> None:  # noqa: B027  (most models have nothing to refuse)
-        """Raises InputError for what nobody can begin, though a run of an earlier version may have been begun with it."""
-
     @property
     @abstractmethod
     def title(self) -> str:

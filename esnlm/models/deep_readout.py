@@ -6,7 +6,7 @@ time. With one reservoir and none of the trunk's sections this is the sparse ESN
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
 from esnlm.compute import ComputeConfig
 from esnlm.data.store import TokenStore
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
 from esnlm.models import counted_bigram
@@ -33,17 +33,18 @@ from esnlm.reservoir import cell, sparse, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
+from esnlm.settings import Natural, settings
 from esnlm.trunk import initial
 from esnlm.trunk.trunk import Trunk, TrunkConfig
 
 
-@dataclass(frozen=True)
+@settings
 class DeepReadoutConfig(ModelConfig):
     """Frozen recurrences under a deep readout [ours]."""
 
     family: str = "deep_readout"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    reservoirs: int = 1  # echo state networks side by side, alike but for their weights; 0: none
+    reservoirs: Natural = 1  # echo state networks side by side, alike but for their weights; 0: none
     diagonal: DiagonalConfig = field(default_factory=DiagonalConfig)
     gru: GruConfig = field(default_factory=GruConfig)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
@@ -51,28 +52,16 @@ class DeepReadoutConfig(ModelConfig):
 
     dropout = 0.0  # no setting: there is none
 
-    def check(self, name: str) -> None:
-        require(self.reservoirs >= 0, f"{name}.reservoirs is {self.reservoirs}: it must not be negative")
-        for section in [*(["reservoir"] if self.reservoirs else []), "diagonal", "gru", "attention", "readout"]:
-            getattr(self, section).check(f"{name}.{section}")
-        require(
-            self.frozen_size > 0,
-            f"{name}.reservoirs is 0: give {name}.diagonal.units or {name}.gru.units, or leave it out",
-        )
-        require(
-            self.frozen_size > 1 or not self.readout.normalize,
-            f"{name}.readout.normalize is true: of one feature, less its mean, nothing is left; leave it out",
-        )
+    def __post_init__(self) -> None:
+        if not self.frozen_size:
+            raise ValueError("reservoirs is 0: give diagonal.units or gru.units, or leave it out")
+        if self.frozen_size == 1 and self.readout.normalize:
+            raise ValueError("readout.normalize is true: of one feature, less its mean, nothing is left; leave it out")
         tokens = self.readout.recent_tokens
-        require(
-            not tokens.tied or tokens.vectors(self.attention.heads) > 0,
-            f"{name}.readout.recent_tokens.tied is true, and no embedding is looked up: give count, decays or"
-            f" {name}.attention.heads, or leave it out",
-        )
-
-    def check_new(self, name: str) -> None:
-        if self.reservoirs:
-            self.reservoir.check_new(f"{name}.reservoir")
+        if tokens.tied and not tokens.vectors(self.attention.heads):
+            raise ValueError(
+                "readout.recent_tokens.tied is true, and no embedding is looked up: give count, decays or attention.heads"
+            )
 
     @property
     def title(self) -> str:

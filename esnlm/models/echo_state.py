@@ -5,15 +5,13 @@ stack of layers it is W_in of the first one.
 """
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import jax
 import numpy as np
 
 from esnlm.compute import ComputeConfig
 from esnlm.data.store import TokenStore
-from esnlm.errors import InputError
-from esnlm.features import dropout
 from esnlm.features.recurrence import State
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
@@ -23,9 +21,10 @@ from esnlm.readout.linear import FullRankReadout, LowRankReadout, ReadoutConfig
 from esnlm.reservoir import by_unit, cell, functions, sparse, weights
 from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.weights import ReservoirConfig
+from esnlm.settings import Rate, settings
 
 
-@dataclass(frozen=True)
+@settings
 class EchoStateConfig(ModelConfig):
     """An echo state network (Ueda et al. 2025a); with `train_input` an ESN+i (Ueda et al. 2025b)."""
 
@@ -34,20 +33,13 @@ class EchoStateConfig(ModelConfig):
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
     train_input: bool = False  # train W_in too, all but its zeros: ESN+i (Ueda et al. 2025b)
     # Rate of dropout on W_in u, and on the copy of h that the readout sees (Ueda et al. 2025b).
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
-    def check(self, name: str) -> None:
-        self.reservoir.check(f"{name}.reservoir")
-        self.readout.check(f"{name}.readout")
-        dropout.check_rate(self.dropout, f"{name}.dropout")
+    def __post_init__(self) -> None:
         if self.train_input and self.reservoir.embedding is not None:
-            raise InputError(
-                f"{name}.train_input is true and {name}.reservoir.embedding {self.reservoir.embedding}: behind a frozen embedding"
-                " W_in cannot be trained; leave one of them out"
+            raise ValueError(
+                "train_input is true: W_in cannot be trained behind reservoir.embedding; leave one of them out"
             )
-
-    def check_new(self, name: str) -> None:
-        self.reservoir.check_new(f"{name}.reservoir")
 
     @property
     def title(self) -> str:

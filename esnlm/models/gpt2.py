@@ -10,7 +10,6 @@ compiling takes no longer for a deeper network.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from flax import nnx, traverse_util
 from jax import lax
 
 from esnlm.compute import ComputeConfig
-from esnlm.errors import require
 from esnlm.features import dropout as dropouts
 from esnlm.features.layout import PackedBatch
 from esnlm.features.packed_stream import PackedStream
@@ -30,6 +28,7 @@ from esnlm.ops.matmul import einsum
 from esnlm.parallel.placement import Placement
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.rng import Stream, generator
+from esnlm.settings import Count, Positive, Rate, settings
 
 # Where masks fall: on the embedding, and in layer l at LAYER_SITES * l + one of the others.
 EMBEDDING, ATTENTION, AFTER_ATTENTION, AFTER_MLP = range(4)
@@ -37,29 +36,24 @@ LAYER_SITES = 3
 CACHE_STEP = 64  # the cache's positions are a multiple of it: every size is compiled once
 
 
-@dataclass(frozen=True)
+@settings
 class GPT2Config(ModelConfig):
     """GPT-2; the defaults are the released model of 124M parameters, and Hugging Face's."""
 
     family: str = "gpt2"
-    layers: int = 12  # blocks of attention and MLP
-    heads: int = 12  # heads of attention in each layer
-    width: int = 768  # units of the embedding and of the residual stream; four times that inside the MLP
-    positions: int = 1024  # longest sentence, in tokens read
-    dropout: float = 0.1  # rate, on the embedding, on the attention weights and on what each branch adds
-    layer_norm_epsilon: float = 1e-5  # added to the variance in a layer norm
-    initializer_range: float = 0.02  # standard deviation of the initial weights
+    layers: Count = 12  # blocks of attention and MLP
+    heads: Count = 12  # heads of attention in each layer
+    width: Count = 768  # units of the embedding and of the residual stream; four times that inside the MLP
+    positions: Count = 1024  # longest sentence, in tokens read
+    dropout: Rate = 0.1  # rate, on the embedding, on the attention weights and on what each branch adds
+    layer_norm_epsilon: Positive = 1e-5  # added to the variance in a layer norm
+    initializer_range: Positive = 0.02  # standard deviation of the initial weights
 
     output_dropout = 0.0  # all its masks are inside
 
-    def check(self, name: str) -> None:
-        for field in ("layers", "heads", "width", "positions"):
-            require(getattr(self, field) >= 1, f"{name}.{field} is {getattr(self, field)}: it must be at least 1")
-        divides = self.width % self.heads == 0
-        require(divides, f"{name}.heads is {self.heads}: it must divide {name}.width = {self.width}")
-        dropouts.check_rate(self.dropout, f"{name}.dropout")
-        for field in ("layer_norm_epsilon", "initializer_range"):
-            require(getattr(self, field) > 0, f"{name}.{field} is {getattr(self, field)}: it must be above 0")
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(f"heads is {self.heads}: it must divide width = {self.width}")
 
     @property
     def title(self) -> str:

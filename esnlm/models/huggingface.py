@@ -93,7 +93,6 @@ def _read_config(file: Path) -> tuple[GPT2Config, int, bool]:
         layer_norm_epsilon=number("layer_norm_epsilon", 1e-5),
         initializer_range=number("initializer_range", 0.02),
     )
-    config.check(f"{file}: gpt2")
     return config, size("vocab_size"), tree.get("tie_word_embeddings", True)
 
 

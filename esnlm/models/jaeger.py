@@ -18,7 +18,7 @@ With output feedback the echo state property is not defined (definition 1), what
 """
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,6 @@ from jax.experimental.sparse import BCOO
 
 from esnlm.compute import ComputeConfig
 from esnlm.data.store import TokenStore
-from esnlm.errors import require
 from esnlm.features.stream import default_batch_slots
 from esnlm.models.base import Counts, ModelConfig, RecurrentModel
 from esnlm.models.echo_state import EchoState, EchoStateConfig
@@ -44,30 +43,21 @@ from esnlm.reservoir.cell import Reservoir, Stack
 from esnlm.reservoir.random_matrix import bernoulli_positions
 from esnlm.reservoir.weights import ReservoirConfig
 from esnlm.rng import Stream, generator
+from esnlm.settings import Count, Positive, settings
 
 State = tuple[Any, jax.Array, jax.Array]  # the reservoir's, z (r, B), and whether there was a prediction (1, B)
 
 
-@dataclass(frozen=True)
+@settings
 class JaegerConfig(ModelConfig):
     """An echo state network with output feedback (Jaeger 2001); everything else is as in Ueda et al. 2025a."""
 
     family: str = "jaeger"
     reservoir: ReservoirConfig = field(default_factory=ReservoirConfig)
-    rank: int = 512  # of W_out = A (B_u B B_y) [r]
-    feedback_scale: float = 1.0  # standard deviation of W_back's nonzeros, of which there are as many as in W_in
+    rank: Count = 512  # of W_out = A (B_u B B_y) [r]
+    feedback_scale: Positive = 1.0  # standard deviation of W_back's nonzeros, of which there are as many as in W_in
 
     dropout = 0.0
-
-    def check(self, name: str) -> None:
-        self.reservoir.check(f"{name}.reservoir")
-        line = f"{name}.rank is {self.rank}: it must be at least 1; of full rank the readout of u and y would be V x V"
-        require(self.rank >= 1, line)
-        line = f"{name}.feedback_scale is {self.feedback_scale}: it must be above 0; without feedback choose family esn"
-        require(self.feedback_scale > 0, line)
-
-    def check_new(self, name: str) -> None:
-        self.reservoir.check_new(f"{name}.reservoir")
 
     @property
     def without_feedback(self) -> EchoStateConfig:

@@ -3,7 +3,7 @@
 Hashed n-grams may be added to its features [ours], so that a deep readout with n-grams can be compared with an LSTM that has them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jax
@@ -12,33 +12,28 @@ import numpy as np
 from flax import nnx
 
 from esnlm.cells.token_history import TokenHistory, ids_of
-from esnlm.errors import require
-from esnlm.features import dropout, through_time
+from esnlm.features import through_time
 from esnlm.models.base import READOUT_ARRAYS, Counts, ModelConfig, RecurrentModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
 from esnlm.readout.linear import FullRankReadout, ReadoutConfig
 from esnlm.rng import Stream, generator
+from esnlm.settings import Count, Rate, settings
 from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 
 State = tuple[jax.Array, jax.Array]  # h and c, each (H, B)
 
 
-@dataclass(frozen=True)
+@settings
 class LstmConfig(ModelConfig):
     """An LSTM of one layer (Ueda et al. 2025a: 512 units, dropout 0.1, embedding and readout not tied)."""
 
     family: str = "lstm"
-    width: int = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
-    dropout: float = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
+    width: Count = 512  # units of the embedding and of the hidden state (Ueda et al. 2025a)
+    dropout: Rate = 0.1  # rate, after the embedding and before the readout (Ueda et al. 2025a)
     # Whether a token's embedding is its row of the readout (Press and Wolf 2017), times the root of width. In the papers it is not.
     tied: bool = False
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
-
-    def check(self, name: str) -> None:
-        require(self.width >= 1, f"{name}.width is {self.width}: it must be at least 1")
-        dropout.check_rate(self.dropout, f"{name}.dropout")
-        self.ngrams.check(f"{name}.ngrams")
 
     @property
     def title(self) -> str:

@@ -7,40 +7,34 @@ Beside them may stand a frozen "prior", a counted model whose log p is added to 
 then have one more column, the last one, with the id of the token.
 """
 
-from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.errors import require
 from esnlm.ops.matmul import matmul
 from esnlm.readout import cross_entropy, prior
-from esnlm.readout.scaling import SCALINGS, readout_sigmas
+from esnlm.readout.scaling import readout_sigmas
 from esnlm.rng import Stream, generator
+from esnlm.settings import Count, settings
 
 ROWS_AT_ONCE = 64  # rows that are initialized at once; the numbers are the same for any
 
 
-@dataclass(frozen=True)
+@settings
 class ReadoutConfig:
     """The low-rank readout of Ueda et al. 2025a, section 2.1, or the full-rank one of Ueda et al. 2025b."""
 
-    rank: int | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
-    scaling: str = "none"  # of initial weights and learning rates with the widths (Utsunomiya 2025)
+    rank: Count | None = 512  # of W_out = A B; null: one matrix of full rank [r_out]
+    scaling: Literal["none", "ntp", "spectral", "dynamic"] = (
+        "none"  # of initial weights and learning rates with the widths (Utsunomiya 2025)
+    )
 
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for a readout that cannot be built."""
-        require(
-            self.rank is None or self.rank >= 1,
-            f"{field}.rank is {self.rank}: it must be at least 1, or null for a readout of full rank",
-        )
-        require(self.scaling in SCALINGS, f"{field}.scaling is {self.scaling!r}: choose {', '.join(SCALINGS)}")
-        require(
-            self.rank is not None or self.scaling == "none",
-            f"{field}.scaling is {self.scaling}, which is for W_out = A B: give {field}.rank, or scaling none",
-        )
+    def __post_init__(self) -> None:
+        if self.rank is None and self.scaling != "none":
+            raise ValueError(f"scaling is {self.scaling}, which is for W_out = A B: give rank, or scaling none")
 
 
 class LowRankReadout(nnx.Module):

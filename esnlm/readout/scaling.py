@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-SCALINGS = ("none", "ntp", "spectral", "dynamic")  # of the readout W_out = A B
 PARAMETRIZATIONS = ("ntp", "standard", "mup", "spectral", "dynamic")  # of any stack of layers
 
 

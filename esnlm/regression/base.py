@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from esnlm.errors import require
-from esnlm.regression.calibration import RULES, HeldOut
+from esnlm.regression.calibration import HeldOut, LogProbs
+from esnlm.settings import Count
 
 # What a fit remembers of the text so far: arrays of NumPy or JAX, by name. A stopped run needs nothing else to go on.
 Accumulators = dict[str, Any]
@@ -29,9 +29,9 @@ class Fitter(ABC):
     """
 
     kind: str
-    log_probs: str  # rule that makes log-probabilities of linear scores (regression/calibration.py)
-    held_out_tokens: int  # of training text, left out of the fit, that calibrate
-    checkpoint_every: int  # windows of text
+    log_probs: LogProbs  # rule that makes log-probabilities of linear scores (regression/calibration.py)
+    held_out_tokens: Count  # of training text, left out of the fit, that calibrate
+    checkpoint_every: Count  # windows of text
 
     description: ClassVar[str]  # how the readout is made, in a few words
     makes_low_rank: ClassVar[bool] = False  # whether `solve` makes readouts of a rank
@@ -41,16 +41,6 @@ class Fitter(ABC):
     def epochs(self) -> int:
         """Passes over the text. Where all tokens weigh the same, a second pass would add the same to every sum."""
         return 1
-
-    def check(self) -> None:
-        """Raises InputError for settings that cannot be used."""
-        require(self.log_probs in RULES, f"training.log_probs is {self.log_probs!r}: choose {', '.join(RULES)}")
-        self.require_at_least_one("held_out_tokens", "checkpoint_every")
-
-    def require_at_least_one(self, *names: str) -> None:
-        """Raises InputError unless these settings are 1 or more."""
-        for name in names:
-            require(getattr(self, name) >= 1, f"training.{name} is {getattr(self, name)}: it must be at least 1")
 
     @abstractmethod
     def start(self, features: int, vocab_size: int) -> Accumulators:

@@ -29,14 +29,14 @@ million words of training text, V 8,192, 512 units, ridge):
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
-RULES = ("calibrated", "softmax")
+LogProbs = Literal["calibrated", "softmax"]  # how linear scores become log-probabilities
 PRIOR_MEAN, PRIOR_DEVIATION = (0.0, 0.7), (2.0, 0.5)  # of log beta and gamma
 CHUNK = 512  # predictions whose logits are worked on at once
 

@@ -8,7 +8,6 @@ as soon as one ends there. So that the windows in which the text comes decide no
 next window may be read wait for it.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -17,36 +16,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from esnlm.errors import require
 from esnlm.ops.matmul import matmul
 from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, calibrate, linear_scores
+from esnlm.regression.calibration import HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.regression.sums import add_by_target, row_blocks
+from esnlm.settings import Count, Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class LeastMeanSquares(Fitter):
     """The delta rule (Fujimaki 2026)."""
 
     kind: str = "lms"
-    epochs: int = 1  # passes over the training text
-    batch_size: int = 32  # sentences side by side [B]
-    learning_rate: float = 0.01  # size of a step [mu]
+    epochs: Count = 1  # passes over the training text
+    batch_size: Count = 32  # sentences side by side [B]
+    learning_rate: Positive = 0.01  # size of a step [mu]
     intercept: bool = True  # learn one for each token, beside W_out r; the slides have none
     # How scores become log-probabilities, which the slides do not say [ours]: calibrated or softmax.
-    log_probs: str = "calibrated"
+    log_probs: LogProbs = "calibrated"
     # Tokens of training text, left out of the fit under either rule [ours], that calibrate.
-    held_out_tokens: int = 4096
-    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
+    held_out_tokens: Count = 4096
+    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by least mean squares"
     computed_by_host: ClassVar[bool] = False
-
-    def check(self) -> None:
-        self.require_at_least_one("epochs", "batch_size")
-        rate = self.learning_rate
-        require(0 < rate < np.inf, f"training.learning_rate is {rate}: it must be above 0")
-        super().check()
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
         """Returns W_out(0) = 0, and the sums that tell each token's mean features.

@@ -8,7 +8,6 @@ C adds up the features that precede each token. Sums and solutions are float64.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -17,29 +16,28 @@ from scipy.linalg import blas
 
 from esnlm.errors import InputError, require
 from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, Rule, Scores, fit_rule, linear_scores
+from esnlm.regression.calibration import HeldOut, LogProbs, Rule, Scores, fit_rule, linear_scores
 from esnlm.regression.sums import add_by_target, row_blocks
+from esnlm.settings import Count, NonNegative, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Ridge(Fitter):
     """Ridge regression, in one pass over the text; with readout.rank the best of that rank [ours]."""
 
     kind: str = "ridge"
     # Tried on the text held out, in mean eigenvalues of the Gram matrix [lambda].
-    regularizations: tuple[float, ...] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated or softmax
-    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that choose lambda and calibrate
-    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
+    regularizations: tuple[NonNegative, ...] = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    log_probs: LogProbs = "calibrated"  # how scores become log-probabilities: calibrated or softmax
+    held_out_tokens: Count = 4096  # tokens of training text, left out of the fit, that choose lambda and calibrate
+    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "in closed form"
     makes_low_rank: ClassVar[bool] = True
 
-    def check(self) -> None:
-        given = self.regularizations
-        holds = bool(given) and all(0 <= value < np.inf for value in given)
-        require(holds, f"training.regularizations is {given}: it must hold numbers of at least 0")
-        super().check()
+    def __post_init__(self) -> None:
+        if not self.regularizations:
+            raise ValueError("regularizations is empty: give at least one number")
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
         """Returns sums over no tokens.

@@ -14,41 +14,35 @@ D = diag(f^(k - 1), .., f, 1) and P' = P / f^k:
 W = Z P is computed once, at the end, since no token's prediction is needed on the way. Everything is float64.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.linalg
+from pydantic import Field
 
-from esnlm.errors import InputError, require
+from esnlm.errors import InputError
 from esnlm.regression.base import Accumulators, Fitter, Window
-from esnlm.regression.calibration import HeldOut, calibrate, linear_scores
+from esnlm.regression.calibration import HeldOut, LogProbs, calibrate, linear_scores
 from esnlm.regression.sums import add_by_target
+from esnlm.settings import Count, Positive, settings
 
 SMALLEST_FADED = 1e-100  # of what float64 holds, which goes down to 1e-308
 
 
-@dataclass(frozen=True)
+@settings
 class RecursiveLeastSquares(Fitter):
     """Recursive least squares, in one pass over the text."""
 
     kind: str = "rls"
     # Tokens that P is updated with at once, or as many as halve what was before; the result is that of one by one.
-    block: int = 256
-    forgetting: float = 1.0  # what a token weighs beside the next one; 1: all alike
-    delta: float = 1.0  # the regularisation at the start, P(0) = I / delta
-    log_probs: str = "calibrated"  # how scores become log-probabilities: calibrated or softmax
-    held_out_tokens: int = 4096  # tokens of training text, left out of the fit, that calibrate
-    checkpoint_every: int = 50  # windows of text from one checkpoint to the next
+    block: Count = 256
+    forgetting: Annotated[float, Field(gt=0, le=1)] = 1.0  # what a token weighs beside the next one; 1: all alike
+    delta: Positive = 1.0  # the regularisation at the start, P(0) = I / delta
+    log_probs: LogProbs = "calibrated"  # how scores become log-probabilities: calibrated or softmax
+    held_out_tokens: Count = 4096  # tokens of training text, left out of the fit, that calibrate
+    checkpoint_every: Count = 50  # windows of text from one checkpoint to the next
 
     description: ClassVar[str] = "by recursive least squares"
-
-    def check(self) -> None:
-        self.require_at_least_one("block")
-        f, delta = self.forgetting, self.delta
-        require(0 < f <= 1, f"training.forgetting is {f}: it must be above 0 and at most 1")
-        require(0 < delta < np.inf, f"training.delta is {delta}: it must be above 0")
-        super().check()
 
     def start(self, features: int, vocab_size: int) -> Accumulators:
         """Returns {"p": P(0) (F + 1, F + 1), "z": Z(0) = 0 (V, F + 1)}."""

@@ -3,13 +3,12 @@
 The arrays are held by reservoir/arrays.py.
 """
 
-import dataclasses
-import numbers
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jax.experimental.sparse import BCOO
+from pydantic import Field
 from scipy.special import bdtrc
 
 from esnlm.data.store import TokenStore
@@ -21,57 +20,55 @@ from esnlm.reservoir.functions import ACTIVATIONS, UPDATE_RULES, own_first, publ
 from esnlm.reservoir.own_functions import check_own_functions
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.spectrum import SpectralRadius, spectral_radius
-from esnlm.reservoir.topology import Topology
+from esnlm.reservoir.topology import TOPOLOGIES, Topology
 from esnlm.reservoir.topology.erdos_renyi import ErdosRenyi
 from esnlm.reservoir.topology.function import FunctionTopology
 from esnlm.rng import Stream, generator, seed_sequence
+from esnlm.settings import Choice, Count, Fraction, Positive, settings
 from esnlm.warning import warn_caller
 
 # From this connectivity up a dense matrix is smaller than its nonzeros with their indices.
 DENSE_FROM = 2.0**-2
 MOST_REDRAWS = 100  # of a W_rec whose radius is 0
 OWN_REDRAWS = 4  # [ours] where a function of one's own draws it, which mostly fails by its shape
-INPUT_WEIGHTS = ("random", "counted")
-LEAK_SPACINGS = ("uniform", "log")
-LARGEST = 1e30  # of a scale: what it is multiplied with stays far from the largest float32, 3.4e38
+# Of a scale: what it is multiplied with stays far from the largest float32, 3.4e38.
+Scale = Annotated[float, Field(gt=0, le=1e30)]
+Connectivity = Annotated[float, Field(gt=1e-12, le=1)]
 
 
-@dataclass(frozen=True)
+@settings
 class ContinuousTime:
     """Continuous time in steps of delta (Ueda et al. 2025b), where every unit has the leak delta / gamma.
 
     dh/dt = (1 / gamma) (-alpha h + f(.)) becomes h' = (1 - alpha delta / gamma) h + (delta / gamma) f(.).
     """
 
-    decay: float = 1.0  # how fast a state fades by itself [alpha]
-    step: float = 0.8  # time from one token to the next [delta]
-    time_constant: float = 1.0  # of the units [gamma]
-
-    def check(self, field: str) -> None:
-        for name in ("decay", "step", "time_constant"):
-            rule = f"it must be above 0, and at most {LARGEST:g}"
-            require(0 < getattr(self, name) <= LARGEST, f"{field}.{name} is {getattr(self, name)}: {rule}")
+    decay: Scale = 1.0  # how fast a state fades by itself [alpha]
+    step: Scale = 0.8  # time from one token to the next [delta]
+    time_constant: Scale = 1.0  # of the units [gamma]
 
 
-@dataclass(frozen=True)
+@settings
 class ReservoirConfig:
     """The reservoir of Ueda et al. 2025a, section 2.1. The paper's symbols stand in brackets."""
 
-    state_size: int = 4096  # units of a layer [N_state]
-    topology: Topology = ErdosRenyi()  # who feeds whom in W_rec, by its kind; most kinds decide the density, too
-    mean_degree: float = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
-    connectivity: float | None = None  # share of nonzeros; given, it replaces mean_degree / state_size [gamma]
-    input_connectivity: float | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
-    spectral_radius: float = 0.99  # of W_rec, after it is scaled [rho_rec]
-    input_scale: float = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
+    state_size: Count = 4096  # units of a layer [N_state]
+    topology: Annotated[Topology, Choice(TOPOLOGIES, "kind", "erdos_renyi")] = (
+        ErdosRenyi()
+    )  # who feeds whom in W_rec, by its kind; most kinds decide the density, too
+    mean_degree: Positive = 32.0  # mean nonzeros per row and column of an erdos_renyi W_rec, and per token of W_in [d]
+    connectivity: Connectivity | None = None  # share of nonzeros; given, it replaces mean_degree / state_size [gamma]
+    input_connectivity: Connectivity | None = None  # share of nonzeros of W_in, where it is not that of W_rec; 1: dense
+    spectral_radius: Annotated[float, Field(ge=0, le=1e30)] = 0.99  # of W_rec, after it is scaled [rho_rec]
+    input_scale: Scale = 1.0  # standard deviation of W_in's nonzeros [sigma_in]
     # random, or counted: by the tokens that each token stands among in the training text, so that tokens that are used alike
     # drive the units alike (reservoir/counted_input.py). A counted W_in is dense where input_connectivity is null.
-    input_weights: str = "random"
-    leak_min: float = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
-    leak_max: float = 1.0  # upper end of that interval [alpha_max]
+    input_weights: Literal["random", "counted"] = "random"
+    leak_min: Fraction = 0.0  # the leaks are Uniform(leak_min, leak_max), one a unit [alpha_min]
+    leak_max: Fraction = 1.0  # upper end of that interval [alpha_max]
     # How the leaks lie in that interval: uniform, or log, where their logarithms are uniform, so that there are as many units of
     # leaks from 0.01 to 0.1 as from 0.1 to 1. Leaks of many scales are those of Tanaka et al. 2022.
-    leak_spacing: str = "uniform"
+    leak_spacing: Literal["uniform", "log"] = "uniform"
     # Continuous time; where it is given, step / time_constant is every unit's leak (Ueda et al. 2025b).
     continuous: ContinuousTime | None = None
     activation: str = "tanh"  # of the units: tanh or relu, or a name registered by esnlm.activation [f]
@@ -80,11 +77,11 @@ class ReservoirConfig:
     # moves on to the next one. Or a name registered by esnlm.update_rule.
     update_rule: str = "leaky_output"
     # How fast a state fades under update_rule euler_state, which alone reads it (Gallicchio 2024) [gamma]
-    diffusion: float = 0.001
+    diffusion: Annotated[float, Field(ge=0, le=1e30)] = 0.001
     # Width of a frozen random embedding in front of W_in, which has as many columns then: set input_connectivity to 1 with it; null:
     # W_in reads tokens (Fujimaki 2026) [D_emb].
-    embedding: int | None = None
-    layers: int = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
+    embedding: Count | None = None
+    layers: Count = 1  # reservoirs, each reading the states of the one below; the readout sees the states of all
 
     @property
     def gamma(self) -> float:
@@ -154,91 +151,51 @@ class ReservoirConfig:
         """What decides a time step beside the weights: the settings of a `Reservoir`."""
         return {"activation": self.activation, "decay": self.decay, "update_rule": self.update_rule}
 
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the field below `field`, where a setting cannot be built."""
+    def __post_init__(self) -> None:
+        self._check_density()
+        if self.spectral_radius == 0 and self.topology.kind != "given":
+            raise ValueError("spectral_radius is 0: it must be above 0")
+        if self.input_weights == "counted" and self.embedding is not None:
+            raise ValueError("input_weights is counted: W_in reads no tokens behind an embedding; leave embedding out")
+        self._check_time()
+        if self.activation not in ACTIVATIONS:
+            known = ", ".join(public(ACTIVATIONS))
+            raise ValueError(f"activation is {self.activation!r}: choose from {known}; {own_first('activation')}")
+        if self.update_rule not in UPDATE_RULES:
+            known = ", ".join(public(UPDATE_RULES))
+            raise ValueError(f"update_rule is {self.update_rule!r}: choose from {known}; {own_first('update_rule')}")
 
-        def must(holds: bool, name: str, rule: str) -> None:
-            require(holds, f"{field}.{name} is {getattr(self, name)}: {rule}")
+    def _check_density(self) -> None:
+        has_own, kind = self.topology.has_own_density, self.topology.kind
+        if has_own and self.connectivity is not None:
+            raise ValueError(f"connectivity is {self.connectivity}: topology {kind} has its own; leave it out")
+        reads_degree = not has_own or (self.input_connectivity is None and self.input_weights == "random")
+        if self.connectivity is None and reads_degree and self.mean_degree > self.state_size:
+            raise ValueError(f"mean_degree is {self.mean_degree}: it must be at most state_size = {self.state_size}")
+        try:
+            self.topology.check(self.state_size)
+        except ValueError as error:
+            raise ValueError(f"topology.{error}") from None
 
-        must(self.state_size >= 1, "state_size", "it must be at least 1")
-        own_density, kind = self.topology.has_own_density, self.topology.kind
-        rule = f"topology {kind} has a density of its own; leave it out, and for W_in give input_connectivity"
-        must(self.connectivity is None or not own_density, "connectivity", rule)
-        _check_numbers(f"{field}.topology", self.topology)
-        self.topology.check(f"{field}.topology", self.state_size)
-        if self.connectivity is not None:
-            must(1e-12 < self.connectivity <= 1, "connectivity", "it must be above 1e-12 and at most 1")
-        elif not own_density or (self.input_connectivity is None and self.input_weights == "random"):
-            must(
-                0 < self.mean_degree <= self.state_size,
-                "mean_degree",
-                f"it must be above 0 and at most {field}.state_size = {self.state_size}, since "
-                "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
+    def _check_time(self) -> None:
+        """Raises ValueError for leaks, continuous time and an update rule that do not go together."""
+        if self.leak_min > self.leak_max:
+            raise ValueError(f"leak_min is {self.leak_min}: it must be at most leak_max = {self.leak_max}")
+        if self.leak_spacing == "log" and self.leak_min == 0:
+            raise ValueError("leak_min is 0: it must be above 0 if leak_spacing is log")
+        if self.leak_max == 0:
+            raise ValueError("leak_max is 0: no unit would ever move")
+        given = (self.leak_min, self.leak_max, self.leak_spacing) != (0, 1, "uniform")
+        if self.continuous is not None and given:
+            raise ValueError(
+                "continuous: step / time_constant is the leak of all units; leave leak_min, leak_max and leak_spacing out"
             )
-        if self.input_connectivity is not None:
-            must(1e-12 < self.input_connectivity <= 1, "input_connectivity", "it must be above 1e-12 and at most 1")
-        if self.continuous is not None:
-            self.continuous.check(f"{field}.continuous")
-        must(self.spectral_radius > 0 or kind == "given", "spectral_radius", "it must be above 0")
-        must(self.input_scale > 0, "input_scale", "it must be above 0")
-        for name in ("spectral_radius", "input_scale", "diffusion"):
-            must(getattr(self, name) <= LARGEST, name, f"it must be finite, and at most {LARGEST:g}")
-        must(self.input_weights in INPUT_WEIGHTS, "input_weights", f"choose {' or '.join(INPUT_WEIGHTS)}")
-        behind = self.input_weights == "counted" and self.embedding is not None
-        must(not behind, "input_weights", f"W_in reads no tokens behind an embedding; leave {field}.embedding out")
-        must(0 <= self.leak_min <= self.leak_max <= 1, "leak_min", "0 <= leak_min <= leak_max <= 1 must hold")
-        must(self.leak_spacing in LEAK_SPACINGS, "leak_spacing", f"choose {' or '.join(LEAK_SPACINGS)}")
-        apart = self.leak_spacing == "uniform" or self.continuous is None
-        must(
-            apart,
-            "leak_spacing",
-            f"in continuous time all leaks are one; leave {field}.continuous out, or give uniform",
-        )
-        must(
-            self.leak_spacing == "uniform" or self.leak_min > 0,
-            "leak_min",
-            "it must be above 0 where leak_spacing is log",
-        )
-        rule = f"it must be {' or '.join(public(ACTIVATIONS))}; {own_first('activation')}"
-        must(self.activation in ACTIVATIONS, "activation", rule)
-        rule = f"choose {', '.join(public(UPDATE_RULES))}; {own_first('update_rule')}"
-        must(self.update_rule in UPDATE_RULES, "update_rule", rule)
-        must(self.diffusion >= 0, "diffusion", "it must not be negative")
-        clash = self.update_rule == "euler_state" and self.continuous is not None
-        must(not clash, "update_rule", f"it is a step in continuous time by itself; leave {field}.continuous out")
-        must(self.embedding is None or self.embedding >= 1, "embedding", "it must be at least 1, or null for none")
-        must(self.layers >= 1, "layers", "it must be at least 1")
-
-    def check_new(self, field: str) -> None:
-        """Raises InputError for settings under which no unit moves, or which nothing reads."""
-
-        def must(condition: bool, name: str, rule: str) -> None:
-            require(condition, f"{field}.{name} is {getattr(self, name)}: {rule}")
-
-        must(self.leak_max > 0, "leak_max", "at 0 no unit ever moves; give a number above 0")
-        for name, default in (("leak_min", 0), ("leak_max", 1)):
-            line = f"in continuous time step / time_constant is the leak; leave {field}.continuous or {name} out"
-            must(self.continuous is None or getattr(self, name) == default, name, line)
-        is_read = self.update_rule == "euler_state" or self.diffusion == ReservoirConfig.diffusion
-        line = f"{field}.update_rule {self.update_rule} does not read it; leave it out, or choose euler_state"
-        must(is_read, "diffusion", line)
-
-
-def _check_numbers(field: str, topology: Topology) -> None:
-    """Raises InputError where a topology that was made in Python has a setting that is no number, or no whole one.
-
-    A file's settings have been looked at already, and what a function takes is its own affair.
-    """
-    if isinstance(topology, FunctionTopology):
-        return
-    kinds: dict[Any, tuple[type, str]] = {
-        int: (numbers.Integral, "a whole number"),
-        float: (numbers.Real, "a number"),
-    }
-    for each in dataclasses.fields(topology):
-        kind, called = kinds.get(each.type, (object, ""))
-        value = getattr(topology, each.name)
-        require(isinstance(value, kind), f"{field}.{each.name} is {value!r}: it must be {called}")
+        if self.continuous is not None and self.update_rule == "euler_state":
+            raise ValueError("update_rule is euler_state, a step in continuous time by itself; leave continuous out")
+        if self.update_rule != "euler_state" and self.diffusion != ReservoirConfig.diffusion:
+            raise ValueError(
+                f"diffusion is {self.diffusion}: update_rule {self.update_rule} does not read it; leave it out"
+            )
 
 
 @dataclass(frozen=True)
@@ -270,7 +227,6 @@ def initialize_reservoir(
             a function of a program's own cannot be traced.
     """
     size, width = config.state_size, config.embedding
-    config.topology.check("model.reservoir.topology", size)
     check_own_functions(config.activation, config.update_rule, size)
     counted = config.input_weights == "counted"
     require(

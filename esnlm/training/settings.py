@@ -66,7 +66,7 @@ def require_same(
     Raises:
         InputError: the configuration differs in more than is allowed; the line shows each difference.
     """
-    allowed = list(dict.fromkeys(config_io.RENAMED.get(key, key) for key in allowed))
+    allowed = list(dict.fromkeys(allowed))
     for key in allowed:
         if key not in MAY_CHANGE:
             settings = ", ".join(MAY_CHANGE)

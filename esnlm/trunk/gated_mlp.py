@@ -6,31 +6,24 @@ This is the gated unit of Shazeer 2020 in a residual block, with the norm of Zha
 is normed once more.
 """
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from esnlm.errors import require
 from esnlm.ops.matmul import matmul
+from esnlm.settings import Count, Natural, settings
 from esnlm.trunk import initial
 
 EPSILON = 1e-6  # added to the mean square, so that a z of zeros stays one
 
 
-@dataclass(frozen=True)
+@settings
 class GatedMlpConfig:
     """Gated networks between B and A."""
 
-    blocks: int = 0  # one above the other; 0: none
-    width: int = 1024  # of the hidden layer of a block
-
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        require(self.blocks >= 0, f"{field}.blocks is {self.blocks}: it must not be negative")
-        require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
+    blocks: Natural = 0  # one above the other; 0: none
+    width: Count = 1024  # of the hidden layer of a block
 
     def parameters(self, rank: int) -> int:
         """Returns the trained numbers."""

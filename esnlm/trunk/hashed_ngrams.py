@@ -11,44 +11,39 @@ rate at an update, and few updates move a row that is seldom looked up. With a `
 row counts for more by that factor.
 """
 
-import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from pydantic import Field
 
-from esnlm.errors import require
 from esnlm.ops.matmul import matmul
+from esnlm.settings import Count, NonNegative, Positive, settings
 from esnlm.trunk import initial
 
 LONGEST = 8  # tokens of an n-gram
 FIRST_FACTOR, LAST_FACTOR = 0x9E3779B1, 0x85EBCA6B  # odd numbers whose bits are as good as random
 
 
-@dataclass(frozen=True)
+@settings
 class HashedNgramsConfig:
     """Trained embeddings of n-grams."""
 
-    orders: tuple[int, ...] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
-    buckets: int = 65536  # rows of a table
-    width: int = 64  # numbers of a row
+    orders: tuple[
+        Annotated[int, Field(ge=2, le=LONGEST)], ...
+    ] = ()  # n of the n-grams, each with a table of its own; none: no n-grams
+    buckets: Count = 65536  # rows of a table
+    width: Count = 64  # numbers of a row
     # Standard deviation of a row's numbers before training; 0: an n-gram whose row was never trained adds nothing.
-    initial_scale: float = 1.0
+    initial_scale: NonNegative = 1.0
     # What a row is multiplied with, what it began with included; above 1, what AdamW teaches it counts for more by that factor.
-    multiplier: float = 1.0
+    multiplier: Positive = 1.0
 
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        rule = f"{field}.orders is {list(self.orders)}: each must be in 2 .. {LONGEST}, and none be there twice"
-        require(all(2 <= n <= LONGEST for n in self.orders) and len(set(self.orders)) == len(self.orders), rule)
-        require(self.buckets >= 1, f"{field}.buckets is {self.buckets}: it must be at least 1")
-        require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
-        scale = self.initial_scale
-        require(0 <= scale < math.inf, f"{field}.initial_scale is {scale}: it must be at least 0 and finite")
-        factor = self.multiplier
-        require(0 < factor < math.inf, f"{field}.multiplier is {factor}: it must be above 0 and finite")
+    def __post_init__(self) -> None:
+        if len(set(self.orders)) < len(self.orders):
+            raise ValueError(f"orders is {list(self.orders)}: each may be there once")
 
     @property
     def title(self) -> str:

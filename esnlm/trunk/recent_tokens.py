@@ -12,37 +12,35 @@ E is trained by itself, or tied to the last matrix (Press and Wolf 2017): E = sq
 entries begin at about 1 / sqrt(r), and other embeddings' at about 1.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from pydantic import Field
 
-from esnlm.errors import require
 from esnlm.ops.matmul import einsum, matmul
+from esnlm.settings import Count, Natural, settings
 from esnlm.trunk import initial
 
 
-@dataclass(frozen=True)
+@settings
 class RecentTokensConfig:
     """Trained embeddings of the last tokens."""
 
-    count: int = 0  # K, the last tokens that the readout sees, the newest among them; 0: none
-    width: int = 256  # e, numbers of a token's embedding
+    count: Natural = 0  # K, the last tokens that the readout sees, the newest among them; 0: none
+    width: Count = 256  # e, numbers of a token's embedding
     # Whether a token's embedding is its row of the last matrix A (Press and Wolf 2017); width must then be the rank.
     tied: bool = False
-    decays: tuple[float, ...] = ()  # d_j, each in (0, 1], of fading sums of embeddings; none: there are no such sums
-    window: int = 16  # M, the last tokens that a fading sum adds up
+    decays: tuple[
+        Annotated[float, Field(gt=0, le=1)], ...
+    ] = ()  # d_j, each in (0, 1], of fading sums of embeddings; none: there are no such sums
+    window: Count = 16  # M, the last tokens that a fading sum adds up
 
-    def check(self, field: str) -> None:
-        """Raises InputError, naming the setting below `field`, for what cannot be built."""
-        require(self.count >= 0, f"{field}.count is {self.count}: it must not be negative")
-        require(self.width >= 1, f"{field}.width is {self.width}: it must be at least 1")
-        require(self.window >= 1, f"{field}.window is {self.window}: it must be at least 1")
-        decays = self.decays
-        rule = f"{field}.decays is {list(decays)}: each must be above 0 and at most 1, and none be there twice"
-        require(all(0 < decay <= 1 for decay in decays) and len(set(decays)) == len(decays), rule)
+    def __post_init__(self) -> None:
+        if len(set(self.decays)) < len(self.decays):
+            raise ValueError(f"decays is {list(self.decays)}: each may be there once")
 
     def vectors(self, heads: int) -> int:
         """Returns how many vectors of an embedding's width the readout sees: last tokens, fading sums, and heads of attention."""

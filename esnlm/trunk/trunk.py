@@ -6,7 +6,8 @@ h is what frozen cells computed, or with `normalize` h less its mean and divided
 With `counted` the readout adds the log p of a counted model to o [ours], for which the trunk hands on the last token.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,44 +15,36 @@ import numpy as np
 from flax import nnx
 
 from esnlm.cells.token_history import ids_of
-from esnlm.errors import require
 from esnlm.ops.matmul import matmul
+from esnlm.settings import Count, settings
 from esnlm.trunk import initial
 from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
 from esnlm.trunk.hashed_ngrams import HashedNgrams, HashedNgramsConfig
 from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
 
-COUNTED = ("none", "bigram")  # models under the logits [ours]
 TINY = 1e-6  # added to the variance, so that an h of equal numbers is normed to zeros
 
 
-@dataclass(frozen=True)
+@settings
 class TrunkConfig:
     """A deep readout. Without any of its sections it is W_out = A B (Ueda et al. 2025a)."""
 
-    rank: int = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
+    rank: Count = 512  # r, numbers that the last matrix sees (Ueda et al. 2025a) [r_out]
     normalize: bool = False  # less its mean and divided by its standard deviation, h of each token
-    counted: str = "none"  # a counted model of the text whose log p is added to the logits: none, or bigram
+    counted: Literal["none", "bigram"] = "none"  # a counted model of the text whose log p is added to the logits [ours]
     recent_tokens: RecentTokensConfig = field(default_factory=RecentTokensConfig)
     ngrams: HashedNgramsConfig = field(default_factory=HashedNgramsConfig)
     gated_mlp: GatedMlpConfig = field(default_factory=GatedMlpConfig)
 
-    def check(self, name: str) -> None:
-        """Raises InputError, naming the setting below `name`, for what cannot be built."""
-        require(self.rank >= 1, f"{name}.rank is {self.rank}: it must be at least 1")
-        require(self.counted in COUNTED, f"{name}.counted is {self.counted!r}: choose {', '.join(COUNTED)}")
-        for section in ("recent_tokens", "ngrams", "gated_mlp"):
-            getattr(self, section).check(f"{name}.{section}")
+    def __post_init__(self) -> None:
         tokens = self.recent_tokens
-        require(
-            not tokens.tied or tokens.width == self.rank,
-            f"{name}.recent_tokens.tied is true: width is {tokens.width} and {name}.rank {self.rank}; make them the same",
-        )
-        require(
-            not tokens.tied or not self.is_counted,
-            f"{name}.recent_tokens.tied is true, and over a counted model A begins at 0, and so would all embeddings; give"
-            f" tied false, or {name}.counted none",
-        )
+        if tokens.tied and tokens.width != self.rank:
+            raise ValueError(
+                f"recent_tokens.width is {tokens.width}: tied to the readout it must be rank = {self.rank}"
+            )
+        if tokens.tied and self.is_counted:
+            # Over a counted model A begins at 0, and so would all embeddings.
+            raise ValueError("recent_tokens.tied is true: it must be false over a counted model")
 
     @property
     def history(self) -> int:

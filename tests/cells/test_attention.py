@@ -2,13 +2,11 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from esnlm.cells.attention import Attention, AttentionConfig
 from esnlm.cells.diagonal import Diagonal, DiagonalConfig
 from esnlm.cells.side_by_side import SideBySide
 from esnlm.cells.token_history import TokenHistory
-from esnlm.errors import InputError
 from tests import deep_oracle
 from tests.cells.running import features, in_two_steps
 
@@ -61,18 +59,3 @@ def test_a_state_of_zeros_has_equal_weights():
     state = (state[0], state[1], jnp.full((1, 1), 3.0))
     weights = np.asarray(cell.output(state))[N + 4 :, 0].reshape(2, 4)
     np.testing.assert_allclose(weights, [[0.5, 0.5, 0, 0]] * 2, rtol=0, atol=4 * EPS)
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"heads": -1}, "model.attention.heads is -1: it must not be negative"),
-        ({"window": 0}, "model.attention.window is 0: it must be at least 1"),
-        ({"width": 0}, "model.attention.width is 0: it must be at least 1"),
-        ({"sharpness": -1.0}, "model.attention.sharpness is -1.0: it must not be negative"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(settings, line):
-    with pytest.raises(InputError) as error:
-        AttentionConfig(**settings).check("model.attention")
-    assert str(error.value) == line

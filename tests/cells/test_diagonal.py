@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from esnlm.cells.diagonal import Diagonal, DiagonalConfig
-from esnlm.errors import InputError
 from tests import deep_oracle
 from tests.cells.running import features, in_two_steps
 
@@ -36,21 +35,3 @@ def test_all_units_have_about_the_variance_of_a_code():
     found = features(Diagonal(**arrays), np.random.default_rng(1).integers(3000, size=1500))
     # After the slowest unit has filled up, each has some hundred independent values: 4 standard errors of a variance.
     np.testing.assert_allclose(found[100:].var(axis=0), 1, atol=4 * np.sqrt(2 / (1400 / 16)))
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"units": -1}, "model.diagonal.units is -1: it must not be negative"),
-        ({"shortest": 0.0}, "model.diagonal.shortest is 0.0: it must be above 0"),
-        (
-            {"longest": 0.5},
-            "model.diagonal.longest is 0.5: it must be at least model.diagonal.shortest = 1.0",
-        ),
-        ({"token_dependence": -0.1}, "model.diagonal.token_dependence is -0.1: it must not be negative"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(settings, line):
-    with pytest.raises(InputError) as error:
-        DiagonalConfig(**settings).check("model.diagonal")
-    assert str(error.value) == line

@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse
 
 from esnlm.cells.gru import Gru, GruConfig
-from esnlm.errors import InputError
 from tests import deep_oracle
 from tests.cells.running import features, in_two_steps
 
@@ -52,21 +51,3 @@ def test_the_counts_are_those_of_the_matrices(arrays):
     drawn = many.initialize(1000, np.random.default_rng(1))
     nonzeros = Gru.from_arrays(drawn, 1000).nonzeros
     assert abs(nonzeros - many.nonzeros(1000)) < 4 * np.sqrt(many.nonzeros(1000))  # a sum of Bernoulli numbers
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"units": -1}, "model.gru.units is -1: it must not be negative"),
-        (
-            {"units": 8},
-            "model.gru.mean_degree is 32.0: it must be above 0 and at most model.gru.units = 8",
-        ),
-        ({"recurrent_scale": -1.0}, "model.gru.recurrent_scale is -1.0: it must not be negative"),
-        ({"longest": 1.0}, "model.gru.longest is 1.0: it must be above 1.5"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(settings, line):
-    with pytest.raises(InputError) as error:
-        GruConfig(**settings).check("model.gru")
-    assert str(error.value) == line

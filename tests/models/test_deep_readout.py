@@ -14,9 +14,7 @@ from esnlm.cells.attention import AttentionConfig
 from esnlm.cells.diagonal import DiagonalConfig
 from esnlm.cells.gru import GruConfig
 from esnlm.compute import ComputeConfig, choose_compute
-from esnlm.config import Experiment
 from esnlm.data.store import open_store
-from esnlm.errors import InputError
 from esnlm.features.layout import pack_batch
 from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
@@ -263,66 +261,6 @@ def test_the_title_names_every_part():
     )
     assert ", 2 tied tokens of 14, 1 tied fading sum of 14, " in TIED.title
     assert DeepReadoutConfig(reservoir=RESERVOIR).title == "ESN 24, rank 512"
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"reservoirs": -1}, "model.reservoirs is -1: it must not be negative"),
-        (
-            {"reservoirs": 0},
-            "model.reservoirs is 0: give model.diagonal.units or model.gru.units, or leave it out",
-        ),
-        ({"readout": TrunkConfig(rank=0)}, "model.readout.rank is 0: it must be at least 1"),
-        (
-            {"readout": TrunkConfig(recent_tokens=RecentTokensConfig(width=0))},
-            "model.readout.recent_tokens.width is 0: it must be at least 1",
-        ),
-        (
-            {"readout": TrunkConfig(recent_tokens=RecentTokensConfig(decays=(0.5, 0.9, 0.5)))},
-            "model.readout.recent_tokens.decays is [0.5, 0.9, 0.5]: each must be above 0 and at most 1, and none be there twice",
-        ),
-        (
-            {"readout": TrunkConfig(rank=8, recent_tokens=RecentTokensConfig(tied=True))},
-            "model.readout.recent_tokens.tied is true: width is 256 and model.readout.rank 8; make them the same",
-        ),
-        (
-            {"readout": TrunkConfig(rank=256, recent_tokens=RecentTokensConfig(tied=True))},
-            "model.readout.recent_tokens.tied is true, and no embedding is looked up: give count, decays or"
-            " model.attention.heads, or leave it out",
-        ),
-        (
-            {"readout": TrunkConfig(rank=256, counted="bigram", recent_tokens=RecentTokensConfig(count=1, tied=True))},
-            "model.readout.recent_tokens.tied is true, and over a counted model A begins at 0, and so would all embeddings; give"
-            " tied false, or model.readout.counted none",
-        ),
-        (
-            {"readout": TrunkConfig(ngrams=HashedNgramsConfig(orders=(2, 2)))},
-            "model.readout.ngrams.orders is [2, 2]: each must be in 2 .. 8, and none be there twice",
-        ),
-        (
-            {"reservoirs": 0, "diagonal": DiagonalConfig(units=1), "readout": TrunkConfig(normalize=True)},
-            "model.readout.normalize is true: of one feature, less its mean, nothing is left; leave it out",
-        ),
-    ],
-)
-def test_what_cannot_be_built_is_refused(settings, line):
-    with pytest.raises(InputError) as error:
-        DeepReadoutConfig(**settings).check("model")
-    assert str(error.value) == line
-
-
-def test_settings_of_a_reservoir_that_is_not_there_do_not_matter():
-    config = DeepReadoutConfig(
-        reservoir=ReservoirConfig(state_size=4), reservoirs=0, gru=GruConfig(units=16_384, mean_degree=32)
-    )
-    with pytest.raises(InputError, match=r"model.reservoir.mean_degree"):
-        DeepReadoutConfig(reservoir=config.reservoir).check("model")
-    config.check("model")
-    with pytest.raises(InputError, match="GRU 16,384.* has no reservoir, whose states it is about; leave it out$"):
-        Experiment(model=config, compute=ComputeConfig(state_precision="bf16")).check_new()
-    assert config.kernel("gpu") == "fused", "by the GRU's matrices"
-    assert DeepReadoutConfig(reservoir=config.reservoir, diagonal=DiagonalConfig(units=8)).kernel("gpu") == "dense"
 
 
 def test_a_large_sparse_gru_beside_a_small_reservoir_stays_sparse():

@@ -6,7 +6,6 @@ import pytest
 
 import esnlm
 from esnlm import config_io
-from esnlm.errors import InputError
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.reservoir.topology.ring import Ring
@@ -145,15 +144,6 @@ def test_each_product_has_its_flops(settings, flops):
 )
 def test_the_title_tells_what_is_not_the_default(settings, title):
     assert EchoStateConfig(reservoir=ReservoirConfig(**settings), readout=ReadoutConfig(None)).title == title
-
-
-def test_a_w_in_behind_an_embedding_is_not_trained():
-    with pytest.raises(InputError) as caught:
-        EchoStateConfig(reservoir=ReservoirConfig(embedding=64), train_input=True).check("model")
-    assert str(caught.value) == (
-        "model.train_input is true and model.reservoir.embedding 64: behind a frozen embedding W_in cannot be trained; "
-        "leave one of them out"
-    )
 
 
 def test_a_deep_run_is_trained_and_brought_back(tmp_path):

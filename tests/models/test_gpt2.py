@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from flax import nnx, traverse_util
 
-from esnlm.errors import InputError
 from esnlm.features import dropout as dropouts
 from esnlm.models import gpt2
 from esnlm.models.gpt2 import GPT2, GPT2Config
@@ -366,23 +365,3 @@ def test_the_program_does_not_grow_with_depth():
         return program.as_text().count("\n")
 
     assert operations(3) == operations(24)
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        ({"layers": 0}, "model.layers is 0: it must be at least 1"),
-        ({"heads": 0}, "model.heads is 0: it must be at least 1"),
-        ({"heads": 5}, "model.heads is 5: it must divide model.width = 768"),
-        ({"width": 0}, "model.width is 0: it must be at least 1"),
-        ({"positions": -1}, "model.positions is -1: it must be at least 1"),
-        ({"dropout": 1.0}, "model.dropout is 1.0: it must be at least 0 and below 1"),
-        ({"dropout": -0.1}, "model.dropout is -0.1: it must be at least 0 and below 1"),
-        ({"layer_norm_epsilon": 0.0}, "model.layer_norm_epsilon is 0.0: it must be above 0"),
-        ({"initializer_range": float("nan")}, "model.initializer_range is nan: it must be above 0"),
-    ],
-)
-def test_what_cannot_be_built_is_refused_by_name(wrong, message):
-    GPT2Config().check("model")
-    with pytest.raises(InputError, match=f"^{message}$"):
-        GPT2Config(**wrong).check("model")

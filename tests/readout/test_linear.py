@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from esnlm.readout import cross_entropy, linear
 from esnlm.readout.linear import ReadoutConfig
 from tests import oracle
@@ -142,10 +141,3 @@ def test_initialisation_is_nn_linear_s(rank, bounds):
         assert np.abs(values).max() <= bound
         assert abs(values.mean()) < 5 * bound / np.sqrt(3 * values.size)
         assert values.std() == pytest.approx(bound / np.sqrt(3), rel=5 / np.sqrt(values.size))
-
-
-def test_a_rank_below_one_is_refused():
-    with pytest.raises(
-        InputError, match="model.readout.rank is 0: it must be at least 1, or null for a readout of full rank"
-    ):
-        ReadoutConfig(rank=0).check("model.readout")

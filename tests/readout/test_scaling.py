@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from esnlm.config import TrainingConfig
-from esnlm.errors import InputError
 from esnlm.readout import linear
 from esnlm.readout.linear import ReadoutConfig
 from esnlm.readout.scaling import readout_rates, readout_sigmas, sigmas_and_rates
@@ -83,15 +82,6 @@ def test_without_scaling_nothing_changes():
     for name, fan_in, shape in (("a", R, (V, R)), ("bias", R, V), ("b", N, (R, N))):
         bound = np.float32(1 / np.sqrt(fan_in))
         np.testing.assert_array_equal(getattr(readout, name)[...], rng.uniform(-bound, bound, shape).astype(np.float32))
-
-
-def test_full_rank_has_no_scaling():
-    with pytest.raises(
-        InputError, match="model.readout.scaling is ntp, which is for W_out = A B: give model.readout.rank, or"
-    ):
-        ReadoutConfig(None, "ntp").check("model.readout")
-    with pytest.raises(InputError, match="model.readout.scaling is 'mup': choose none, ntp, spectral, dynamic"):
-        ReadoutConfig(8, "mup").check("model.readout")
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

@@ -126,9 +126,3 @@ def test_states_that_depend_on_each_other_need_a_regularisation():
         "a pass over all text is not thrown away for one of them"
     )
     Ridge(regularizations=(1e-6,)).solve(summed(features, targets), None, HeldOut(*problem(1)), LOG_P)
-
-
-@pytest.mark.parametrize("values", [(), (-1.0,), (float("nan"),), (float("inf"),)])
-def test_regularisations_that_are_none(values):
-    with pytest.raises(InputError, match="training.regularizations is .* it must hold numbers of at least 0"):
-        Ridge(regularizations=values).check()

@@ -60,17 +60,3 @@ def test_float64_that_does_not_suffice_is_refused():
         InputError, match="P is no longer positive definite, for float64 does not suffice; raise training.delta"
     ):
         taken_in(RecursiveLeastSquares(delta=1e-300, block=4), np.repeat(features[:, :1], N, axis=1), targets)
-
-
-@pytest.mark.parametrize(
-    "settings, line",
-    [
-        ({"block": 0}, "training.block is 0: it must be at least 1"),
-        ({"forgetting": 1.5}, "training.forgetting is 1.5: it must be above 0 and at most 1"),
-        ({"delta": 0.0}, "training.delta is 0.0: it must be above 0"),
-        ({"log_probs": "sigmoid"}, "training.log_probs is 'sigmoid': choose calibrated, softmax"),
-    ],
-)
-def test_a_bad_setting(settings, line):
-    with pytest.raises(InputError, match=line):
-        RecursiveLeastSquares(**settings).check()

@@ -16,7 +16,7 @@ from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
+from esnlm.reservoir.weights import initialize_reservoir
 
 
 def connect(kind, size, seed=0):
@@ -198,31 +198,6 @@ def test_scale_free_is_the_graph_of_barabasi_and_albert(edges):
     assert_same_mean([statistics(nx, graph) for graph in ours], [statistics(nx, graph) for graph in theirs])
     by_age = [[[degree for _, degree in graph.degree()][:12] for graph in graphs] for graphs in (ours, theirs)]
     assert_same_mean(*by_age)  # the oldest units are the hubs
-
-
-@pytest.mark.parametrize(
-    "kind, line",
-    [
-        (FixedInDegree(degree=0), "w.degree is 0: it must be at least 1 and at most the state size, 64"),
-        (SmallWorld(degree=7), "w.degree is 7: it must be even, at least 2 and below the state size, 64"),
-        (SmallWorld(degree=64), "w.degree is 64: it must be even, at least 2 and below the state size, 64"),
-        (SmallWorld(rewiring=1.5), "w.rewiring is 1.5: it must be in [0, 1]"),
-        (ScaleFree(edges=64), "w.edges is 64: it must be at least 1 and below the state size, 64"),
-        (BlockDiagonal(blocks=6), "w.blocks is 6: it must divide the state size, 64"),
-        (BlockDiagonal(blocks=8), "w.mean_degree is 32.0: it must be above 0 and at most a block's size, 8"),
-        (
-            Antisymmetric(mean_degree=64),
-            "w.mean_degree is 64: it must be above 0 and at most 63, one less than the state size",
-        ),
-        (Orthogonal(degree=24), "w.degree is 24: it must be a power of 2 and at most the state size, 64"),
-    ],
-)
-def test_topologies_that_cannot_be_had(kind, line):
-    with pytest.raises(InputError) as caught:
-        kind.check("w", 64)
-    assert str(caught.value) == line
-    with pytest.raises(InputError, match="^model.reservoir.topology."):
-        initialize_reservoir(ReservoirConfig(state_size=64, topology=kind), 10, seed=0)
 
 
 @pytest.fixture

@@ -6,11 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from esnlm.config import Experiment
 from esnlm.errors import InputError
-from esnlm.models.deep_readout import DeepReadoutConfig
 from esnlm.models.echo_state import EchoStateConfig
-from esnlm.models.jaeger import JaegerConfig
 from esnlm.reservoir import weights
 from esnlm.reservoir.cell import Reservoir, from_arrays
 from esnlm.reservoir.random_matrix import bernoulli_positions
@@ -24,7 +21,7 @@ from esnlm.reservoir.topology.orthogonal import Orthogonal
 from esnlm.reservoir.topology.ring import Ring
 from esnlm.reservoir.topology.scale_free import ScaleFree
 from esnlm.reservoir.topology.small_world import SmallWorld
-from esnlm.reservoir.weights import ContinuousTime, ReservoirConfig, initialize_reservoir
+from esnlm.reservoir.weights import ReservoirConfig, initialize_reservoir
 
 
 def test_a_reservoir_is_as_the_paper_draws_it():
@@ -307,120 +304,10 @@ def test_a_reservoir_that_cannot_have_a_radius_is_refused():
         initialize_reservoir(config, 10, 0)
 
 
-@pytest.mark.parametrize(
-    "settings, line",
-    [
-        (
-            {"state_size": 16},
-            "model.reservoir.mean_degree is 32.0: it must be above 0 and at most model.reservoir.state_size = 16, since "
-            "connectivity = mean_degree / state_size; lower mean_degree or raise state_size",
-        ),
-        ({"connectivity": 1.5}, "model.reservoir.connectivity is 1.5: it must be above 1e-12 and at most 1"),
-        (
-            {"leak_min": 0.9, "leak_max": 0.1},
-            "model.reservoir.leak_min is 0.9: 0 <= leak_min <= leak_max <= 1 must hold",
-        ),
-        (
-            {"activation": "relo"},
-            "model.reservoir.activation is relo: it must be tanh or relu; a function of your own is registered first, in"
-            " Python, with @esnlm.activation above its def",
-        ),
-        (
-            {"update_rule": "leaky"},
-            "model.reservoir.update_rule is leaky: choose leaky_output, leaky_membrane, euler_state, residual_shift; a"
-            " function of your own is registered first, in Python, with @esnlm.update_rule above its def",
-        ),
-        (
-            {"update_rule": "euler_state", "continuous": ContinuousTime()},
-            "model.reservoir.update_rule is euler_state: it is a step in continuous time by itself; leave"
-            " model.reservoir.continuous out",
-        ),
-        ({"diffusion": -0.1}, "model.reservoir.diffusion is -0.1: it must not be negative"),
-        ({"leak_spacing": "even"}, "model.reservoir.leak_spacing is even: choose uniform or log"),
-        (
-            {"leak_spacing": "log", "continuous": ContinuousTime()},
-            "model.reservoir.leak_spacing is log: in continuous time all leaks are one; leave model.reservoir.continuous out, or"
-            " give uniform",
-        ),
-        ({"leak_spacing": "log"}, "model.reservoir.leak_min is 0.0: it must be above 0 where leak_spacing is log"),
-        ({"input_weights": "learned"}, "model.reservoir.input_weights is learned: choose random or counted"),
-        (
-            {"input_weights": "counted", "embedding": 8},
-            "model.reservoir.input_weights is counted: W_in reads no tokens behind an embedding; leave"
-            " model.reservoir.embedding out",
-        ),
-        ({"embedding": 0}, "model.reservoir.embedding is 0: it must be at least 1, or null for none"),
-        ({"layers": 0}, "model.reservoir.layers is 0: it must be at least 1"),
-        ({"spectral_radius": 0.0}, "model.reservoir.spectral_radius is 0.0: it must be above 0"),
-        ({"spectral_radius": float("nan")}, "model.reservoir.spectral_radius is nan: it must be above 0"),
-        (
-            {"spectral_radius": float("inf")},
-            "model.reservoir.spectral_radius is inf: it must be finite, and at most 1e+30",
-        ),
-        ({"input_scale": float("inf")}, "model.reservoir.input_scale is inf: it must be finite, and at most 1e+30"),
-        ({"input_scale": 1e39}, "model.reservoir.input_scale is 1e+39: it must be finite, and at most 1e+30"),
-        ({"diffusion": float("inf")}, "model.reservoir.diffusion is inf: it must be finite, and at most 1e+30"),
-        (
-            {"continuous": ContinuousTime(decay=float("inf"))},
-            "model.reservoir.continuous.decay is inf: it must be above 0, and at most 1e+30",
-        ),
-        (
-            {"topology": FixedInDegree(degree=4.0)},
-            "model.reservoir.topology.degree is 4.0: it must be a whole number",
-        ),
-        (
-            {"topology": Ring(), "connectivity": 0.1},
-            "model.reservoir.connectivity is 0.1: topology ring has a density of its own; leave it out, and for W_in give "
-            "input_connectivity",
-        ),
-        (
-            {"topology": SmallWorld(degree=4096)},
-            "model.reservoir.topology.degree is 4096: it must be even, at least 2 and below the state size, 4096",
-        ),
-    ],
-)
-def test_settings_that_no_reservoir_can_have(settings, line):
-    with pytest.raises(InputError) as caught:
-        ReservoirConfig(**settings).check("model.reservoir")
-    assert str(caught.value) == line
-
-
-@pytest.mark.parametrize(
-    "settings, line",
-    [
-        ({"leak_max": 0.0}, "model.reservoir.leak_max is 0.0: at 0 no unit ever moves; give a number above 0"),
-        (
-            {"leak_min": 0.3, "continuous": ContinuousTime()},
-            "model.reservoir.leak_min is 0.3: in continuous time step / time_constant is the leak; leave model.reservoir.continuous or"
-            " leak_min out",
-        ),
-        (
-            {"leak_max": 0.4, "continuous": ContinuousTime()},
-            "model.reservoir.leak_max is 0.4: in continuous time step / time_constant is the leak; leave model.reservoir.continuous or"
-            " leak_max out",
-        ),
-        (
-            {"diffusion": 0.5},
-            "model.reservoir.diffusion is 0.5: model.reservoir.update_rule leaky_output does not read it; leave it out, or choose"
-            " euler_state",
-        ),
-    ],
-)
-def test_what_a_new_run_is_refused_and_an_old_one_may_have(settings, line):
-    config = ReservoirConfig(**settings)
-    config.check("model.reservoir")
-    for family in (EchoStateConfig, JaegerConfig, DeepReadoutConfig):
-        with pytest.raises(InputError) as caught:
-            Experiment(model=family(reservoir=config)).check_new()
-        assert str(caught.value) == line
-    ReservoirConfig(diffusion=0.5, update_rule="euler_state").check_new("model.reservoir")
-    Experiment(model=DeepReadoutConfig(reservoirs=0, reservoir=config)).check_new()
-
-
 def test_a_ring_needs_no_mean_degree_where_w_in_has_its_own_connectivity():
-    ReservoirConfig(state_size=16, topology=Ring(), input_connectivity=1.0).check("model.reservoir")
-    with pytest.raises(InputError, match="^model.reservoir.mean_degree is 32.0"):
-        ReservoirConfig(state_size=16, topology=Ring()).check("model.reservoir")
+    ReservoirConfig(state_size=16, topology=Ring(), input_connectivity=1.0)
+    with pytest.raises(ValueError, match="mean_degree is 32.0"):
+        ReservoirConfig(state_size=16, topology=Ring())
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from esnlm.errors import InputError
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.trunk.gated_mlp import GatedMlp, GatedMlpConfig
 from tests import deep_oracle
@@ -30,16 +29,3 @@ def test_the_result_is_that_of_the_equations(blocks):
 def test_a_row_of_zeros_stays_finite():
     layer = GatedMlp(GatedMlpConfig(blocks=1, width=20), RANK, np.random.default_rng(0))
     np.testing.assert_array_equal(layer(jnp.zeros((1, RANK)), "float32"), 0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"blocks": -1}, "x.blocks is -1: it must not be negative"),
-        ({"width": 0}, "x.width is 0: it must be at least 1"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(settings, line):
-    with pytest.raises(InputError) as error:
-        GatedMlpConfig(**settings).check("x")
-    assert str(error.value) == line

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from esnlm.cells.token_history import ids_of
-from esnlm.errors import InputError
 from esnlm.reservoir.arrays import arrays_by_name
 from esnlm.trunk.recent_tokens import RecentTokens, RecentTokensConfig
 from tests import deep_oracle
@@ -49,18 +48,3 @@ def test_the_parameters_are_those_of_the_arrays(tied):
     assert sum(array.size for array in arrays.values()) == config.parameters(V, RANK, 2)
     assert arrays["weights"].size == config.multiplied(RANK, 2)
     assert RecentTokensConfig().parameters(V, RANK, 0) == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"count": -1}, "x.count is -1: it must not be negative"),
-        ({"width": 0}, "x.width is 0: it must be at least 1"),
-        ({"window": 0}, "x.window is 0: it must be at least 1"),
-        ({"decays": (0.5, 1.5)}, "x.decays is [0.5, 1.5]: each must be above 0 and at most 1, and none be there twice"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(settings, line):
-    with pytest.raises(InputError) as error:
-        RecentTokensConfig(**settings).check("x")
-    assert str(error.value) == line

@@ -1,28 +1,22 @@
 """Antisymmetric matrices: the reservoir of an Euler state network."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from esnlm.errors import require
 from esnlm.reservoir.random_matrix import bernoulli_positions, from_flat
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import Positive, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Antisymmetric(Topology):
     """W = V - V^T, whose eigenvalues are imaginary (Gallicchio 2024), on the edges of an undirected Erdos-Renyi graph."""
 
     kind: str = "antisymmetric"
-    mean_degree: float = 32.0  # mean nonzeros per row and column
+    mean_degree: Positive = 32.0  # mean nonzeros per row and column
 
-    def check(self, field: str, state_size: int) -> None:
-        holds = 0 < self.mean_degree <= state_size - 1
-        require(
-            holds,
-            f"{field}.mean_degree is {self.mean_degree}: it must be above 0 and at most {state_size - 1}, one less than the state"
-            " size",
-        )
+    def check(self, state_size: int) -> None:
+        if self.mean_degree > state_size - 1:
+            raise ValueError(f"mean_degree is {self.mean_degree}: it must be below the state size, {state_size}")
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Draws which pairs of units are joined, and the weight v ~ N(0, 1) one way; the other way it is -v.

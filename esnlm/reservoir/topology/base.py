@@ -30,14 +30,14 @@ class Connections(NamedTuple):
 class Topology(ABC):
     """Decides which units of a reservoir feed which.
 
-    A subclass is a frozen dataclass. Its fields are the settings that a configuration gives below
+    A subclass is made by `settings` (esnlm/settings.py). Its fields are the settings that a configuration gives below
     model.reservoir.topology; the first one, `kind`, is its name there.
 
     In all methods `state_size` is the number of units N, and `density` is the share of nonzeros that the reservoir's
     settings ask for (`connectivity`, or mean_degree / N). Only a topology whose `has_own_density` is False uses it.
 
     Example:
-        @dataclass(frozen=True)
+        @settings
         class Star(Topology):
             kind: str = "star"
 
@@ -76,8 +76,8 @@ class Topology(ABC):
         """Estimates the nonzeros of the fullest row. A product's kernel is chosen by it; here rows are random."""
         return min(state_size, largest_poisson_count(self.entries(state_size, density) / state_size, state_size))
 
-    def check(self, field: str, state_size: int) -> None:  # noqa: B027 (not every topology has something to refuse)
-        """Raises InputError for settings that cannot be had at this size; `field` is where they stand."""
+    def check(self, state_size: int) -> None:  # noqa: B027 (not every topology has something to refuse)
+        """Raises ValueError, whose text begins with the name of a setting, for settings that do not fit this size."""
 
     def dense(self, state_size: int, density: float, rng: np.random.Generator) -> np.ndarray:
         """Draws W_rec before it is scaled as a dense matrix, (N, N) float32, for the densities that are stored dense."""

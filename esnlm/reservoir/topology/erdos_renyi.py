@@ -1,15 +1,15 @@
 """The Erdos-Renyi graph: the reservoir of Ueda et al. 2025a."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from esnlm.reservoir.random_matrix import bernoulli_positions, dense_bernoulli_gaussian
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import settings
 
 
-@dataclass(frozen=True)
+@settings
 class ErdosRenyi(Topology):
     """Every connection is there with the same probability, independently (Ueda et al. 2025a, section 2.1).
 

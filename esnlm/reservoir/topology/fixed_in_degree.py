@@ -1,26 +1,22 @@
 """A random graph in which every unit is fed by the same number of units."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from esnlm.errors import require
 from esnlm.reservoir.random_matrix import from_flat
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import Count, settings
 
 
-@dataclass(frozen=True)
+@settings
 class FixedInDegree(Topology):
     """Every unit is fed by exactly `degree` units. Every set of that many is equally likely."""
 
     kind: str = "fixed_in_degree"
-    degree: int = 32  # nonzeros a row
+    degree: Count = 32  # nonzeros a row
 
-    def check(self, field: str, state_size: int) -> None:
-        holds = 1 <= self.degree <= state_size
-        require(
-            holds, f"{field}.degree is {self.degree}: it must be at least 1 and at most the state size, {state_size}"
-        )
+    def check(self, state_size: int) -> None:
+        if self.degree > state_size:
+            raise ValueError(f"degree is {self.degree}: it must be at most the state size, {state_size}")
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Draws what a row lacks with replacement and drops repetitions, until no row lacks anything.

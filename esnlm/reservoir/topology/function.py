@@ -11,6 +11,7 @@ import numpy as np
 from esnlm.errors import require
 from esnlm.reservoir.arrays import checked_matrix
 from esnlm.reservoir.topology.base import TOPOLOGIES, Connections, Topology
+from esnlm.settings import settings
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -82,7 +83,7 @@ def register(name: str, function: Callable) -> type[Topology]:
     namespace = {each: default for each, _, default in fields} | {"function": staticmethod(function)}
     namespace["__annotations__"] = {each: kind for each, kind, _ in fields}
     made = type(f"topology_{name}", (FunctionTopology,), namespace)
-    return dataclasses.dataclass(frozen=True)(made)
+    return settings(made)
 
 
 def is_hashable(value: Any) -> bool:

@@ -1,19 +1,18 @@
 """A matrix that was given and not drawn: what the run of a reservoir of one's own says of its W_rec."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from esnlm.errors import InputError
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import Natural, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Given(Topology):
     """W_rec was given in Python (docs/library.md). It lies in the folder `frozen/` of the run, and no seed draws it."""
 
     kind: str = "given"
-    nonzeros: int = 0  # of W_rec
+    nonzeros: Natural = 0  # of W_rec
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         raise InputError(

@@ -1,29 +1,28 @@
 """Sparse orthogonal matrices."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import scipy.sparse
 
-from esnlm.errors import require
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import Count, settings
 
 
-@dataclass(frozen=True)
+@settings
 class Orthogonal(Topology):
     """A sparse matrix with W W^T = I; degree 1 is a permutation with random signs."""
 
     kind: str = "orthogonal"
-    degree: int = 32  # nonzeros a row
+    degree: Count = 32  # nonzeros a row
 
     spectral_radius: ClassVar[float | None] = 1.0
 
-    def check(self, field: str, state_size: int) -> None:
-        holds = 1 <= self.degree <= state_size and self.degree.bit_count() == 1
-        require(
-            holds, f"{field}.degree is {self.degree}: it must be a power of 2 and at most the state size, {state_size}"
-        )
+    def check(self, state_size: int) -> None:
+        if self.degree > state_size or self.degree.bit_count() != 1:
+            raise ValueError(
+                f"degree is {self.degree}: it must be a power of 2 and at most the state size, {state_size}"
+            )
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Draws W = G_L ... G_2 G_1 P with L = log2(degree), for which W W^T = I to float32.

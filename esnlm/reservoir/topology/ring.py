@@ -1,14 +1,14 @@
 """The ring: one cycle through all units."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import settings
 
 
-@dataclass(frozen=True)
+@settings
 class Ring(Topology):
     """Unit i feeds unit i + 1 and the last one the first, all with one weight (Rodan and Tino 2011, simple cycle)."""
 

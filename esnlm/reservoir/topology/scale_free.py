@@ -2,25 +2,24 @@
 
 import math
 import random
-from dataclasses import dataclass
 
 import numpy as np
 
-from esnlm.errors import require
 from esnlm.reservoir.random_matrix import undirected_positions
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import Count, settings
 
 
-@dataclass(frozen=True)
+@settings
 class ScaleFree(Topology):
     """Units join one by one and prefer those with many edges (Barabasi and Albert 1999). An edge goes both ways."""
 
     kind: str = "scale_free"
-    edges: int = 16  # edges that a joining unit brings; the mean degree is about twice that [m]
+    edges: Count = 16  # edges that a joining unit brings; the mean degree is about twice that [m]
 
-    def check(self, field: str, state_size: int) -> None:
-        holds = 1 <= self.edges < state_size
-        require(holds, f"{field}.edges is {self.edges}: it must be at least 1 and below the state size, {state_size}")
+    def check(self, state_size: int) -> None:
+        if self.edges >= state_size:
+            raise ValueError(f"edges is {self.edges}: it must be below the state size, {state_size}")
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Starts from a star of `edges` + 1 units; each new unit then links to `edges` others.

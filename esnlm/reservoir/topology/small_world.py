@@ -1,30 +1,25 @@
 """The small world of Watts and Strogatz (1998)."""
 
 import random
-from dataclasses import dataclass
 
 import numpy as np
 
-from esnlm.errors import require
 from esnlm.reservoir.random_matrix import largest_poisson_count, undirected_positions
 from esnlm.reservoir.topology.base import Connections, Topology
+from esnlm.settings import Count, Fraction, settings
 
 
-@dataclass(frozen=True)
+@settings
 class SmallWorld(Topology):
     """A ring lattice with some of its edges rewired (Watts and Strogatz 1998). An edge goes both ways."""
 
     kind: str = "small_world"
-    degree: int = 32  # neighbours on the lattice [k]
-    rewiring: float = 0.1  # probability that an edge is rewired [beta]
+    degree: Count = 32  # neighbours on the lattice [k]
+    rewiring: Fraction = 0.1  # probability that an edge is rewired [beta]
 
-    def check(self, field: str, state_size: int) -> None:
-        holds = self.degree >= 2 and self.degree % 2 == 0 and self.degree < state_size
-        require(
-            holds,
-            f"{field}.degree is {self.degree}: it must be even, at least 2 and below the state size, {state_size}",
-        )
-        require(0 <= self.rewiring <= 1, f"{field}.rewiring is {self.rewiring}: it must be in [0, 1]")
+    def check(self, state_size: int) -> None:
+        if self.degree % 2 or self.degree >= state_size:
+            raise ValueError(f"degree is {self.degree}: it must be even and below the state size, {state_size}")
 
     def connect(self, state_size: int, density: float, rng: np.random.Generator) -> Connections:
         """Links every unit with its degree / 2 nearest on either side of a ring, then rewires edges.

@@ -36,19 +36,3 @@ def test_a_store_is_written_and_not_over_another(tmp_path):
     with pytest.raises(InputError, match="store: exists; name another place for the store"):
         esnlm.prepare(SENTENCES, tmp_path / "store", tokenizer="words")
     assert len(esnlm.prepare(SENTENCES[:2], tmp_path / "store", tokenizer="words", overwrite=True)) == 2
-
-
-@pytest.mark.parametrize(
-    "spec, sentences, line",
-    [
-        ("words", [], "there are no sentences: give at least one"),
-        ("train:many", SENTENCES, "tokenizer 'train:many': give the number of ids to train, as in train:8192"),
-        ("train:9000", SENTENCES, "vocabulary size 9000: the text has merges for"),
-        (None, SENTENCES, "tokenizer is None: give 'words', 'train:N', 'gpt2', a folder or a file"),
-        ("none", SENTENCES, "tokenizer 'none': neither 'gpt2' nor a tokenizer.json"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(spec, sentences, line):
-    with pytest.raises(InputError) as error:
-        esnlm.tokenizer(spec, sentences)
-    assert str(error.value).startswith(line)

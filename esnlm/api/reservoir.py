@@ -23,25 +23,27 @@ import scipy.sparse
 from flax import nnx
 from jax.experimental.sparse import BCOO
 
-from esnlm import config_io
 from esnlm.compute import in_float32
 from esnlm.data.tokenizer import Tokenizer
-from esnlm.errors import require, whole_number
+from esnlm.errors import InputError
 from esnlm.features import recurrence
 from esnlm.features.stream import FeatureStream, default_batch_slots
-from esnlm.library import parts
 from esnlm.loaded_run import Run
 from esnlm.models.echo_state import EchoStateConfig
 from esnlm.reservoir import cell as cells
 from esnlm.reservoir import functions, weights
-from esnlm.reservoir.arrays import bcoo
+from esnlm.reservoir.arrays import Matrix, as_scipy, bcoo, checked_matrix
 from esnlm.reservoir.own_functions import check_own_functions
+from esnlm.reservoir.spectrum import spectral_radius as radius_of
 from esnlm.reservoir.topology import TOPOLOGIES, Topology
+from esnlm.reservoir.topology.function import register
 from esnlm.reservoir.topology.given import Given
-from esnlm.reservoir.weights import ReservoirConfig
-from esnlm.rng import check_seed
+from esnlm.reservoir.weights import DENSE_FROM, ReservoirConfig
+from esnlm.rng import Stream, check_seed, seed_sequence
+from esnlm.settings import build
 
 MOST_BYTES = 256 << 20  # of states that are computed at once
+Shown = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,20 +63,12 @@ class Reservoir:
         *,
         vocabulary: int | Tokenizer | None = None,
         inputs: int | None = None,
-        spectral_radius: float = 0.99,
         leak: float | tuple[float, float] = (0.0, 1.0),
-        leak_spacing: str = "uniform",
         topology: str | Topology | dict | Callable = "erdos_renyi",
-        mean_degree: float | None = None,
-        connectivity: float | None = None,
-        input_connectivity: float | None = None,
-        input_scale: float = 1.0,
         activation: str | Callable = "tanh",
         update_rule: str | Callable = "leaky_output",
-        diffusion: float = 0.001,
-        embedding: int | None = None,
-        layers: int = 1,
         seed: int = 0,
+        **settings: Any,
     ) -> "Reservoir":
         """Draws a reservoir. The same arguments give the same one, and a training of these settings the same, too.
 
@@ -82,23 +76,16 @@ class Reservoir:
             state_size: N, units of a layer.
             vocabulary: V, token ids that it reads, or a tokenizer that has them. Give this or `inputs`.
             inputs: D, real numbers that it reads at each time step.
-            spectral_radius: of W_rec.
             leak: a of every unit, or the ends of the interval that it is drawn from.
-            leak_spacing: "uniform" in that interval, or "log": the logarithms are uniform.
             topology: of W_rec: a name such as "ring", {"kind": "small_world", "degree": 8}, an object of
                 reservoir/topology, or a function (state_size, rng) -> (N, N), see `esnlm.topology`.
-            mean_degree: d, nonzeros of a row of an erdos_renyi W_rec, and of a column of W_in for tokens; None: 32, or N where
-                that is less. Other topologies have settings of their own for W_rec.
-            connectivity: d / N, in place of d. Other topologies than erdos_renyi refuse it.
-            input_connectivity: share of nonzeros of W_in; None: that of W_rec for tokens, and 1 for numbers.
-            input_scale: standard deviation of W_in's nonzeros.
             activation: f: "tanh", "relu", or a function of an array, see `esnlm.activation`.
             update_rule: "leaky_output", "leaky_membrane", "euler_state", "residual_shift", or a function (state, drive, leak, f)
                 -> state, see `esnlm.update_rule`.
-            diffusion: how fast a state fades under "euler_state", which alone reads it.
-            embedding: width of a frozen random embedding of the tokens; None: there is none.
-            layers: reservoirs above each other. The states of all are given, side by side.
             seed: of all that is drawn.
+            settings: any other setting of `model.reservoir` (docs/settings.md): spectral_radius=0.99, mean_degree=32,
+                connectivity, input_connectivity, input_scale, leak_spacing, diffusion, embedding, layers, ... A mean_degree
+                that is not given is 32, or N if that is less, and input_connectivity for numbers is 1.
 
         Raises:
             InputError: a setting that cannot be built, in one line.
@@ -106,63 +93,38 @@ class Reservoir:
         Example:
             esnlm.Reservoir.draw(1024, vocabulary=8192, topology="ring", leak=0.5)
         """
-        require(
-            (vocabulary is None) != (inputs is None),
-            "give vocabulary, for tokens, or inputs, for numbers, and not both",
-        )
+        if (vocabulary is None) == (inputs is None):
+            raise InputError("give vocabulary, for tokens, or inputs, for numbers, and not both")
         reads_tokens = inputs is None
-        given: Any = inputs if vocabulary is None else vocabulary
-        size = given.vocab_size if isinstance(given, Tokenizer) else given
-        name, or_else = (
-            ("vocabulary", " or a tokenizer, such as esnlm.tokenizer('gpt2')") if reads_tokens else ("inputs", "")
+        size = (
+            vocabulary.vocab_size
+            if isinstance(vocabulary, Tokenizer)
+            else (inputs if vocabulary is None else vocabulary)
         )
-        size = whole_number(name, size, f"it must be a whole number{or_else}")
-        require(size >= 1, f"{name} is {size}: it must be at least 1")
-        twice = mean_degree is not None and connectivity is not None
-        require(not twice, f"give mean_degree, {mean_degree}, or connectivity, {connectivity}, and not both")
-        require(reads_tokens or embedding is None, f"embedding is {embedding}: only tokens are embedded; leave it out")
-        low, high = parts.interval(leak)
-        above = leak_spacing != "log" or low > 0
-        require(above, f"leak is {leak!r}: leak_spacing 'log' needs an interval above 0, such as leak=(0.01, 1)")
-        numbers = {
-            "state_size": state_size,
-            "mean_degree": mean_degree,
-            "connectivity": connectivity,
-            "input_connectivity": 1.0 if input_connectivity is None and not reads_tokens else input_connectivity,
-            "spectral_radius": spectral_radius,
-            "input_scale": input_scale,
-            "diffusion": diffusion,
-            "embedding": embedding,
-            "layers": layers,
-        }
-        may_be_none = ("mean_degree", "connectivity", "input_connectivity", "embedding")
-        numbers = {name: value for name, value in numbers.items() if value is not None or name not in may_be_none}
-        checked = config_io.section("reservoir", ReservoirConfig, numbers, "Reservoir.draw")
-        checked = dataclasses.replace(
-            checked,
-            mean_degree=min(32, checked.state_size) if mean_degree is None else checked.mean_degree,
-            leak_min=low,
-            leak_max=high,
-            leak_spacing=leak_spacing,
-            activation=functions.name_of("activation", activation),
-            update_rule=functions.name_of("update_rule", update_rule),
-        )
-        chosen, is_anonymous = parts.topology_of(topology)
-        config = dataclasses.replace(checked, topology=chosen)
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise InputError(f"{'vocabulary' if reads_tokens else 'inputs'} is {size!r}: give a whole number above 0")
+        if not reads_tokens and settings.get("embedding") is not None:
+            raise InputError("embedding: only tokens are embedded; leave it out")
+        check_seed(seed)
+        low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[misc, arg-type]
+        given = {"state_size": state_size, "leak_min": low, "leak_max": high, **settings}
+        given["activation"] = functions.name_of("activation", activation)
+        given["update_rule"] = functions.name_of("update_rule", update_rule)
+        if "mean_degree" not in given:
+            given["mean_degree"] = float(min(32, max(1, state_size)))
+        if not reads_tokens:
+            given.setdefault("input_connectivity", 1.0)
+        chosen, is_anonymous = _topology(topology)
         try:
-            is_read = not chosen.has_own_density or (reads_tokens and input_connectivity is None)
-            own = "".join(f", {each.name!r}: ..." for each in dataclasses.fields(chosen)[1:])
-            advice = f", or give topology={{'kind': {chosen.kind!r}{own}}}" if own and not is_anonymous else ""
-            require(
-                mean_degree is None or is_read,
-                f"mean_degree is {mean_degree}: topology {chosen.kind} has a density of its own; leave it out{advice}",
-            )
-            config.check("reservoir")
-            check_seed(seed)
-            cell = weights.initialize_reservoir(config, size, seed).reservoir
+            config = build(ReservoirConfig, given | {"topology": chosen}, "reservoir.")
+            if "mean_degree" in settings and config.topology.has_own_density and config.input_connectivity is not None:
+                raise InputError(
+                    f"reservoir.mean_degree: topology {config.topology.kind} has a density of its own; leave it out"
+                )
+            cell = weights.initialize_reservoir(config, int(size), seed).reservoir
         finally:
             if is_anonymous:
-                TOPOLOGIES.pop(chosen.kind, None)  # another thread may have drawn with the same function
+                TOPOLOGIES.pop(chosen.kind, None)
         if is_anonymous:  # whoever reads the settings could not call the function: they say that the matrix was given
             nonzeros = sum(layer.nonzeros[0] for layer in cell.layers) // len(cell.layers)
             config = dataclasses.replace(config, topology=Given(nonzeros=nonzeros))
@@ -194,10 +156,11 @@ class Reservoir:
         Example:
             esnlm.Reservoir.from_matrices(0.9 * np.eye(3), np.ones((3, 1)), 0.5, reads_tokens=False)
         """
-        size = np.shape(w_rec)[0] if np.ndim(w_rec) == 2 or scipy.sparse.issparse(w_rec) else 0
-        require(size >= 1, f"w_rec has the shape {np.shape(w_rec)}: it must be (N, N)")
-        columns = w_in.shape[1] if getattr(w_in, "ndim", 0) == 2 else (np.shape(w_in) + (0, 0))[1]
-        require(columns >= 1, f"w_in has the shape {np.shape(w_in)}: it must be ({size}, columns)")
+        if len(np.shape(w_rec)) != 2 or len(np.shape(w_in)) != 2:
+            raise InputError(
+                f"w_rec has the shape {np.shape(w_rec)} and w_in {np.shape(w_in)}: give (N, N) and (N, columns)"
+            )
+        (size, _), (_, columns) = np.shape(w_rec), np.shape(w_in)
         config = ReservoirConfig(
             state_size=size,
             activation=functions.name_of("activation", activation),
@@ -222,11 +185,8 @@ class Reservoir:
             reservoir = esnlm.Reservoir.of(esnlm.load("runs/quickstart"))
         """
         config = run.config.model
-        require(
-            isinstance(config, EchoStateConfig),
-            f"{run.name}: a model of family {config.family} is no echo state network",
-        )
-        assert isinstance(config, EchoStateConfig)
+        if not isinstance(config, EchoStateConfig):
+            raise InputError(f"{run.name}: a model of family {config.family} is no echo state network")
         cell = run.model.reservoir  # type: ignore[attr-defined]
         return cls(config.reservoir, cell.with_frozen_input() if config.train_input else cell, True)
 
@@ -256,33 +216,30 @@ class Reservoir:
         Example:
             reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
         """
-        old, config = self._one_layer("changed"), self.settings
-        changes: dict[str, Any] = {}
+        old, config, changes = self._one_layer(), self.settings, {}
         recurrent, into, a = old.stored_w_rec, old.stored_w_in, np.asarray(old.leak[...])
-        if w_rec is not None or spectral_radius is not None:
-            recurrent = recurrent if w_rec is None else parts.matrix_of("w_rec", w_rec, old.state_size, old.state_size)
-            recurrent, changes["spectral_radius"] = parts.scaled(recurrent, spectral_radius)
         if w_rec is not None:
-            changes |= {"topology": Given(nonzeros=parts.nonzeros(recurrent)), "connectivity": None}
+            recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)
+            changes |= {"topology": Given(nonzeros=_nonzeros(recurrent)), "connectivity": None}
             changes["input_connectivity"] = config.input_gamma
+        if w_rec is not None or spectral_radius is not None:
+            recurrent, changes["spectral_radius"] = _scaled(recurrent, spectral_radius)
         if w_in is not None:
-            into = parts.matrix_of("w_in", w_in, old.state_size, old.input_size)
+            into = _matrix("w_in", w_in, old.state_size, old.input_size)
             entries = np.asarray(into.data if isinstance(into, BCOO) else into)
             entries = entries[entries != 0]
-            require(len(entries) > 0, "w_in has no entry but 0: no input would reach the reservoir")
-            share = len(entries) / (old.state_size * old.input_size)
-            changes |= {
-                "input_weights": "random",
-                "input_connectivity": share,
-                "input_scale": float(np.sqrt(np.mean(np.square(entries, dtype=np.float64)))),
-            }
+            if not len(entries):
+                raise InputError("w_in has no entry but 0: no input would reach the reservoir")
+            changes["input_weights"] = "random"
+            changes["input_connectivity"] = len(entries) / (old.state_size * old.input_size)
+            changes["input_scale"] = float(np.sqrt(np.mean(np.square(entries, dtype=np.float64))))
         if leak is not None:
-            decay = 1.0 if config.continuous is None else config.continuous.decay
-            apart = (
-                f"leak: this reservoir has continuous.decay {decay:g}, and a leak alone would make it 1; draw another"
-            )
-            require(decay == 1, apart)
-            a = parts.leaks(leak, old.state_size)
+            if config.continuous is not None and config.continuous.decay != 1:
+                raise InputError("leak: in continuous time it would change the decay, too; draw another reservoir")
+            a = np.asarray(leak, np.float32)
+            if a.shape not in ((), (old.state_size,)) or not ((a >= 0) & (a <= 1)).all():
+                raise InputError(f"leak has the shape {a.shape}: give one number or ({old.state_size},), in [0, 1]")
+            a = np.broadcast_to(a, old.state_size).copy()
             changes |= {"leak_min": float(a.min()), "leak_max": float(a.max())}
             changes |= {"leak_spacing": "uniform", "continuous": None}
         if activation is not None:
@@ -290,7 +247,6 @@ class Reservoir:
         if update_rule is not None:
             changes["update_rule"] = functions.name_of("update_rule", update_rule)
         config = dataclasses.replace(config, **changes)
-        config.check("reservoir")
         check_own_functions(config.activation, config.update_rule, old.state_size)
         embedding = None if old.embedding is None else np.asarray(old.embedding[...])
         return Reservoir(config, cells.Reservoir(recurrent, into, a, embedding, **config.dynamics), self.reads_tokens)
@@ -313,23 +269,23 @@ class Reservoir:
         return self.cell.layers[0].vocab_size
 
     @property
-    def w_rec(self) -> parts.Shown:
-        """W_rec, (N, N) float32: a copy, a SciPy matrix, or an array where a quarter or more of it is not 0."""
-        return parts.shown(self._one_layer("shown").stored_w_rec)
+    def w_rec(self) -> Shown:
+        """W_rec, (N, N) float32: a copy, a SciPy matrix, or an array if a quarter or more of it is not 0."""
+        return _shown(self._one_layer().stored_w_rec)
 
     @property
-    def w_in(self) -> parts.Shown:
+    def w_in(self) -> Shown:
         """W_in, (N, V) float32, or (N, D) for numbers or behind an embedding: a copy, as `w_rec`."""
-        return parts.shown(self._one_layer("shown").stored_w_in)
+        return _shown(self._one_layer().stored_w_in)
 
     @property
     def leak(self) -> np.ndarray:
         """a, (N,) float32: a copy."""
-        return np.array(self._one_layer("shown").leak[...])
+        return np.array(self._one_layer().leak[...])
 
     def measured_radius(self) -> float:
         """Computes the spectral radius of W_rec as it is, in float64 (reservoir/spectrum.py)."""
-        return parts.radius(self._one_layer("measured").stored_w_rec)
+        return _radius(self._one_layer().stored_w_rec)
 
     def __repr__(self) -> str:
         of = f"{self.input_size:,} tokens" if self.reads_tokens else f"{self.input_size} numbers"
@@ -348,7 +304,7 @@ class Reservoir:
             washout: time steps that are left out at the beginning of each sequence.
 
         Returns:
-            (T - washout, F), or a list of such where a list or (n, T, D) was given. They are float32 for tokens, as in
+            (T - washout, F), or a list of such if a list or (n, T, D) was given. They are float32 for tokens, as in
             training, and float64 for numbers.
 
         Raises:
@@ -358,12 +314,11 @@ class Reservoir:
         Example:
             reservoir.states([np.array([5, 17, 3]), np.array([8])])
         """
-        sequences, alone = self._sequences(inputs)
-        washout = whole_number("washout", washout, "give a whole number of time steps")
-        for i, sequence in enumerate(sequences):
-            require(
-                0 <= washout < len(sequence), f"washout is {washout}: sequence {i} has {len(sequence)} time steps only"
-            )
+        dimensions = 1 if self.reads_tokens else 2
+        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) <= dimensions
+        sequences = [self._sequence(each) for each in ([inputs] if alone else inputs)]
+        if not sequences or not 0 <= washout < min(map(len, sequences)):
+            raise InputError(f"washout is {washout}: it must leave a time step of each sequence, and there must be one")
         found = self._token_states(sequences) if self.reads_tokens else self._number_states(sequences)
         found = [states[washout:] for states in found]
         return found[0] if alone else found
@@ -376,34 +331,32 @@ class Reservoir:
             start: what an earlier call returned; None: the state 0.
 
         Raises:
-            InputError: the reservoir reads tokens, there are several sequences, or the sequence or the start has the wrong shape.
+            InputError: the reservoir reads tokens, or the sequence has the wrong shape.
 
         Example:
             first, end = reservoir.run(series[:500])
             second, _ = reservoir.run(series[500:], start=end)   # as if the two had been one
         """
-        require(not self.reads_tokens, "this reservoir reads tokens: call states")
-        try:
-            one = np.asarray(inputs)
-        except ValueError:  # of several lengths
-            one = np.empty((0, 0, 0))
-        require(one.ndim <= 2, f"run reads one sequence, an array (T, {self.input_size}): call states for several")
-        (sequence,), _ = self._sequences(one)
+        if self.reads_tokens:
+            raise InputError("this reservoir reads tokens: call states")
+        sequence = self._sequence(inputs)
         with jax.enable_x64(True):
-            zeros = _zeros(self._double, 1)
-            begin = zeros if start is None else start
-            given, expected = ([np.shape(each) for each in jax.tree.leaves(state)] for state in (begin, zeros))
-            line = f"start has arrays of the shapes {given}, and a state of this reservoir {expected}: give what its `run` returned"
-            require(given == expected, line)
-            numbers = [np.asarray(each, np.float64) for each in jax.tree.leaves(begin)]
-            begin = jax.tree.unflatten(jax.tree.structure(zeros), numbers)
+            begin = _zeros(self._double, 1) if start is None else start
             outputs, end = recurrence.drive(self._double, jnp.asarray(sequence)[:, :, None], begin)
             # copies: JAX's own arrays cannot be written to
             return np.array(outputs)[:, 0], jax.tree.map(np.array, end)
 
+    def require_named(self, done: str) -> None:
+        """Raises InputError if the reservoir has a function that no other process could find by its name."""
+        for kind in ("activation", "update_rule"):
+            name = getattr(self.settings, kind)
+            if functions.is_anonymous(name):
+                raise InputError(
+                    f"{kind} {name} is not registered: it cannot be {done}; write @esnlm.{kind} above its def"
+                )
+
     def __getstate__(self) -> dict:
-        """Returns what a pickle holds: the settings, which must not name a function of this process only, and arrays."""
-        parts.refuse_anonymous(self.settings, "pickled")
+        self.require_named("pickled")
         arrays = jax.tree.map(np.asarray, self.cell.arrays())
         return {"settings": self.settings, "arrays": arrays, "reads_tokens": self.reads_tokens, "size": self.input_size}
 
@@ -462,58 +415,86 @@ class Reservoir:
 
             return nnx.merge(graphdef, jax.tree.map(double, state))
 
-    def _sequences(self, inputs: Any) -> tuple[list[np.ndarray], bool]:
-        """Checks sequences, and says whether one was given alone."""
-        dimensions = 1 if self.reads_tokens else 2
-        alone = not isinstance(inputs, list | tuple) and np.ndim(inputs) == dimensions
-        several = isinstance(inputs, list | tuple) or np.ndim(inputs) > 0
-        require(several, f"the sequence is {inputs!r}: give an array, or a list of such")
-        given = [inputs] if alone else list(inputs)
-        require(len(given) > 0, "there is no sequence: give at least one")
-        hint = "; give u[:, None]" if self.input_size == 1 else ""
-        flat = not self.reads_tokens and all(np.ndim(each) == 0 for each in given)
-        require(
-            not flat,
-            f"the sequence has the shape ({len(given)},): it must be (T, {self.input_size}), of real numbers{hint}",
-        )
-        arrays = []
-        for i, each in enumerate(given):
-            try:
-                array = np.asarray(each)
-            except ValueError:
-                array = np.empty((0, 0, 0, 0))
-            if self.reads_tokens:
-                # As `tokenizer.encode` returns ids. It is not taken as one sequence: what is returned for a list is a list.
-                in_list = array.ndim == 0 and array.dtype.kind in "iu"
-                require(
-                    array.ndim == 1 and array.dtype.kind in "iu",
-                    f"sequence {i} has the shape {array.shape} and the type {array.dtype}: it must be (T,) of token ids"
-                    + ("; give np.array(ids) for one sequence, or [ids]" if in_list else ""),
+    def _sequence(self, given: Any) -> np.ndarray:
+        """Returns a sequence as an array, (T,) int32 or (T, D) float64."""
+        try:
+            array = np.asarray(given)
+        except ValueError:  # rows of several lengths
+            array = np.zeros(0, object)
+        if self.reads_tokens:
+            if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+                raise InputError(
+                    f"a sequence of shape {array.shape} and type {array.dtype}: give (T,) of token ids, np.array(ids) for one"
+                    " sequence, or [ids]"
                 )
-                inside = len(array) == 0 or (array.min() >= 0 and array.max() < self.input_size)
-                require(inside, f"sequence {i} has an id outside 0 .. {self.input_size - 1}")
-                array = array.astype(np.int32)
-            else:
-                fits = array.ndim == 2 and array.shape[1] == self.input_size and array.dtype.kind in "fiub"
-                require(
-                    fits,
-                    f"sequence {i} has the shape {array.shape}: it must be (T, {self.input_size}), of real numbers"
-                    + (hint if array.ndim == 1 else ""),
-                )
-                array = array.astype(np.float64)
-                require(bool(np.isfinite(array).all()), f"sequence {i} holds a number that is not finite")
-            require(len(array) > 0, f"sequence {i} is empty: give at least one time step")
-            arrays.append(array)
-        return arrays, alone
+            if array.min() < 0 or array.max() >= self.input_size:
+                raise InputError(f"a sequence has an id outside 0 .. {self.input_size - 1}")
+            return array.astype(np.int32)
+        if array.ndim != 2 or array.shape[1] != self.input_size or array.dtype.kind not in "fiub" or not len(array):
+            hint = "; give u[:, None]" if array.ndim == 1 and self.input_size == 1 else ""
+            raise InputError(
+                f"a sequence of shape {array.shape}: it must be (T, {self.input_size}), of real numbers{hint}"
+            )
+        if not np.isfinite(array).all():
+            raise InputError("a sequence holds a number that is not finite")
+        return array.astype(np.float64)
 
-    def _one_layer(self, done: str) -> cells.Reservoir:
-        require(
-            isinstance(self.cell, cells.Reservoir),
-            f"this reservoir has {len(self.cell.layers)} layers, which are not {done} as one; see .cell.layers[i]",
-        )
-        assert isinstance(self.cell, cells.Reservoir)
+    def _one_layer(self) -> cells.Reservoir:
+        if not isinstance(self.cell, cells.Reservoir):
+            raise InputError(f"this reservoir has {len(self.cell.layers)} layers: see .cell.layers[i]")
         return self.cell
+
+
+def _topology(given: str | Topology | dict | Callable) -> tuple[Any, bool]:
+    """Returns a topology, or its settings, and whether it is a function that is not registered."""
+    if isinstance(given, str):
+        return {"kind": given}, False
+    if not callable(given):
+        return given, False
+    known: Any
+    for kind, known in TOPOLOGIES.items():
+        if getattr(known, "function", None) is given and not functions.is_anonymous(kind):
+            return known(), False
+    own: Any = register(f"<{getattr(given, '__name__', 'function').strip('<>')}>", given)
+    return own(), True
 
 
 def _zeros(cell: Any, slots: int) -> Any:
     return jax.tree.map(lambda x: np.zeros(x.shape), cell.initial_state(slots))
+
+
+def _matrix(name: str, given: Any, rows: int, columns: int) -> Matrix:
+    """Returns a matrix of NumPy or SciPy as a reservoir holds it: float32, BCOO or dense."""
+    found = checked_matrix(name, given, (rows, columns))
+    if found.nnz >= DENSE_FROM * rows * columns:
+        return found.toarray()
+    return bcoo(found.data, np.stack(found.coords, axis=1).astype(np.int32), (rows, columns))
+
+
+def _nonzeros(matrix: Matrix) -> int:
+    return int(np.count_nonzero(matrix.data if isinstance(matrix, BCOO) else matrix))
+
+
+def _radius(matrix: Matrix) -> float:
+    return radius_of(as_scipy(matrix), seed=seed_sequence(0, Stream.SPECTRAL_START)).radius
+
+
+def _scaled(matrix: Matrix, asked: float | None) -> tuple[Matrix, float]:
+    """Returns W_rec, scaled if a spectral radius is asked for, and its radius."""
+    found = _radius(matrix)
+    if asked is None:
+        return matrix, found
+    if not (asked > 0 and found > 0):
+        raise InputError(f"spectral_radius is {asked}: w_rec has the radius {found}; both must be above 0")
+    scale = np.float32(asked / found)
+    if isinstance(matrix, BCOO):
+        return bcoo(matrix.data * scale, matrix.indices, matrix.shape), asked
+    return np.asarray(matrix) * scale, asked
+
+
+def _shown(matrix: Matrix) -> Shown:
+    """Returns a copy of SciPy or NumPy."""
+    if not isinstance(matrix, BCOO):
+        return np.array(matrix)
+    row, column = np.asarray(matrix.indices).T
+    return scipy.sparse.csr_array((np.asarray(matrix.data), (row, column)), shape=matrix.shape)

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from esnlm.config import TrainingConfig
-from esnlm.errors import require
+from esnlm.errors import InputError
 from esnlm.models.ngrams import UnigramModel
 from esnlm.ops.matmul import matmul
 from esnlm.readout import linear
@@ -23,9 +24,9 @@ from esnlm.regression.solvers import solve_centred
 from esnlm.rng import Stream, generator
 from esnlm.training.average import evaluated
 from esnlm.training.learning_rate import learning_rates
-from esnlm.training.update import make_optimizer, make_step
+from esnlm.training.update import make_optimizer
 
-PRECISION = "float32"  # of the products of adamw and lms
+PRECISION = "float32"  # of the products of gradient and lms
 MOST_HELD_OUT = 0.1  # of the rows
 
 Arrays = dict[str, np.ndarray]
@@ -49,7 +50,7 @@ def fit_ids(
         lengths: of the sequences that h and y hold one after another.
         classes: V.
         rank: r; None: full.
-        seed: of what is held out, or of adamw's weights and order.
+        seed: of what is held out, or of the weights and the order under gradient.
 
     Returns:
         {"w" (V, F), "bias" (V,)} or {"a" (V, r), "b" (r, F), "bias" (V,)}, float32.
@@ -80,7 +81,7 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
     """Fits y = W h + b by least squares; the arguments are those of `fit_ids`, with numbers y (n, L) float64.
 
     Returns:
-        {"w" (L, F), "bias" (L,)}: float64 of ridge and rls, float32 of lms and adamw.
+        {"w" (L, F), "bias" (L,)}: float64 of ridge and rls, float32 of lms and gradient.
     """
     outputs = y.shape[1]
     if isinstance(rule, Ridge):
@@ -93,8 +94,8 @@ def fit_numbers(rule: TrainingConfig | Fitter, h: np.ndarray, y: np.ndarray, len
         return {"w": w, "bias": bias}
     if isinstance(rule, LeastMeanSquares):
         return _run_lms(rule, h.astype(np.float32), y, lengths)
-    require(isinstance(rule, TrainingConfig), f"{rule.kind} fits ids and no numbers; choose ridge, rls, lms or adamw")
-    assert isinstance(rule, TrainingConfig)
+    if not isinstance(rule, TrainingConfig):
+        raise InputError(f"{rule.kind} fits ids and no numbers; choose ridge, rls, lms or gradient")
 
     def half_square(params: dict, h: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
         found = matmul(h, params["readout"]["w"], (1, 1), PRECISION) + params["readout"]["bias"]
@@ -148,12 +149,11 @@ def _descend(
     size = rule.batch_size
     updates = rule.epochs * -(-len(sequences) // size)
     optimizer, rates = make_optimizer(rule), learning_rates(rule, updates)
-    step = make_step(optimizer, rule.on_nonfinite)
 
     @jax.jit
     def update(params: dict, state: Any, h: jax.Array, y: jax.Array, weights: jax.Array) -> tuple[dict, Any]:
-        value, gradient = jax.value_and_grad(loss)(params, h, y, weights)
-        return step(params, state, value, gradient, rates)[:2]
+        changes, state = optimizer.update(jax.grad(loss)(params, h, y, weights), state, params, rates=rates)
+        return optax.apply_updates(params, changes), state
 
     tree: dict = {"readout": {name: jnp.asarray(array, jnp.float32) for name, array in params.items()}}
     state = optimizer.init(tree)
@@ -189,7 +189,8 @@ def _held_out(lengths: list[int], most: int, seed: int, ids: np.ndarray | None =
         ids: of the rows, (n,), where they are ids.
     """
     rows = sum(lengths)
-    require(rows >= 2, f"there is {rows} row: give at least 2, one to hold out")
+    if rows < 2:
+        raise InputError(f"there is {rows} row: give at least 2, one to hold out")
     most = max(1, min(most, int(MOST_HELD_OUT * rows)))
     held, rng = np.zeros(rows, bool), generator(seed, Stream.HELD_OUT)
     if len(lengths) > 1 and max(lengths) > 1:

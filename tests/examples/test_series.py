@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from esnlm.errors import InputError
-from esnlm.signals.series import mackey_glass, narma10, nrmse, sine
+from examples.series import mackey_glass, narma10, nrmse, sine
 
 
 def test_mackey_glass_is_the_solution_by_the_method_of_steps():
@@ -44,10 +43,10 @@ def test_mackey_glass_is_the_attractor_of_the_literature():
 
 
 def test_a_step_that_does_not_divide_is_refused():
-    with pytest.raises(InputError, match="step 0.3"):
+    with pytest.raises(ValueError, match="step 0.3"):
         mackey_glass(10, step=0.3)
     for step in (0.0, -0.1, float("nan"), 2.0):
-        with pytest.raises(InputError, match=f"step is {step}: it must lie above 0"):
+        with pytest.raises(ValueError, match=f"step is {step}: it must lie above 0"):
             mackey_glass(10, step=step)
 
 
@@ -76,9 +75,9 @@ def test_nrmse_is_of_one_shape_and_by_column():
     target = np.stack([np.sin(np.arange(50.0)), 100 + np.cos(np.arange(50.0))], axis=1)
     assert nrmse(np.tile(target.mean(0), (50, 1)), target) == pytest.approx(1)
     with pytest.raises(
-        InputError, match=r"nrmse: found has the shape \(50,\) and target \(50, 2\): give both the same"
+        ValueError, match=r"nrmse: found has the shape \(50,\) and target \(50, 2\): give both the same"
     ):
         nrmse(target[:, 0], target)
-    with pytest.raises(InputError, match="nrmse: the variance is 0: it must be above 0; give that of a longer signal"):
+    with pytest.raises(ValueError, match="nrmse: the variance is 0: it must be above 0; give that of a longer signal"):
         nrmse(target, 0 * target)
     assert nrmse([1.0, 2.0], [1.0, 3.0]) == pytest.approx(0.5**0.5)

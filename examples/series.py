@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 
-from esnlm.errors import InputError
-
 
 def sine(steps: int, rate: float = 0.2, power: int = 1) -> np.ndarray:
     """Returns y(n) = 1/2 sin(rate n)^power, (steps, 1). The first examples of Jaeger 2001 have rate 1/5 and power 7."""
@@ -30,13 +28,13 @@ def mackey_glass(
         discard: units of time before the first that is returned.
 
     Raises:
-        InputError: tau or 1 is no multiple of the step, or the step does not lie within 0 .. 1.
+        ValueError: tau or 1 is no multiple of the step, or the step does not lie within 0 .. 1.
     """
     if not 0 < step <= 1:
-        raise InputError(f"mackey_glass: step is {step}: it must lie above 0 and be at most 1")
+        raise ValueError(f"mackey_glass: step is {step}: it must lie above 0 and be at most 1")
     lag, every = round(tau / step), round(1 / step)
     if lag < 1 or abs(lag * step - tau) > 1e-9 or abs(every * step - 1) > 1e-9:
-        raise InputError(f"mackey_glass: step {step}: tau {tau} and 1 must be multiples of it; choose another step")
+        raise ValueError(f"mackey_glass: step {step}: tau {tau} and 1 must be multiples of it; choose another step")
 
     def production(y: float) -> float:
         return 0.2 * y / (1 + y**10)
@@ -63,14 +61,14 @@ def narma10(steps: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     Beside u(n) stands y(n+1), the first output that u(n) decides. The first steps start from y = 0.
 
     Raises:
-        InputError: the sequence of this seed grows without bound, as those of few seeds do.
+        ValueError: the sequence of this seed grows without bound, as those of few seeds do.
     """
     u = np.random.default_rng(seed).uniform(0, 0.5, steps + 9)
     y = [0.0] * 10
     for n in range(9, steps + 9):
         y.append(0.3 * y[-1] + 0.05 * y[-1] * sum(y[-10:]) + 1.5 * u[n - 9] * u[n] + 0.1)
         if not math.fabs(y[-1]) < 10:
-            raise InputError(f"narma10: the sequence of seed {seed} diverges at step {n - 9}; choose another seed")
+            raise ValueError(f"narma10: the sequence of seed {seed} diverges at step {n - 9}; choose another seed")
     return u[9:, None], np.array(y[10:])[:, None]
 
 
@@ -82,12 +80,12 @@ def nrmse(found: np.ndarray, target: np.ndarray, variance: float | None = None) 
         variance: of the signal, where the target is too short to tell; otherwise the target's own, the mean over its L columns.
 
     Raises:
-        InputError: the shapes differ, or the target does not vary.
+        ValueError: the shapes differ, or the target does not vary.
     """
     found, target = np.asarray(found), np.asarray(target)
     if found.shape != target.shape:
-        raise InputError(f"nrmse: found has the shape {found.shape} and target {target.shape}: give both the same")
+        raise ValueError(f"nrmse: found has the shape {found.shape} and target {target.shape}: give both the same")
     variance = float(np.var(target, axis=0).mean()) if variance is None else variance
     if not variance > 0:
-        raise InputError(f"nrmse: the variance is {variance:g}: it must be above 0; give that of a longer signal")
+        raise ValueError(f"nrmse: the variance is {variance:g}: it must be above 0; give that of a longer signal")
     return float(np.sqrt(np.mean((found - target) ** 2) / variance))

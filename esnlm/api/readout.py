@@ -1,0 +1,225 @@
+"""A readout on states of any origin: fit, predict and score, for token ids or classes, and for real numbers.
+
+    targets (n,) int             log-probabilities of o = W h + b, as in a language model
+    targets (n,) or (n, L) float y = W h + b, by least squares
+
+Example:
+    reservoir = esnlm.Reservoir.draw(400, inputs=1, spectral_radius=0.9)
+    x = reservoir.states(u)
+    readout = esnlm.Readout("ridge").fit(x[100:800], y[100:800])
+    readout.score(x[800:], y[800:])                    # R^2
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from esnlm.api import readout_fits
+from esnlm.compute import in_float32
+from esnlm.config import TRAINING, TrainingConfig
+from esnlm.errors import InputError
+from esnlm.rng import check_seed
+from esnlm.settings import build
+
+# Settings about what a run does beside its updates, and about words of text. A readout in memory has neither.
+OF_RUNS = {
+    "log_every", "checkpoint_every", "checkpoint_words", "keep_checkpoints", "validate_every", "stop_after", "stop_margin",
+    "schedule_by", "schedule_words", "warmup_words", "on_nonfinite",
+}  # fmt: skip
+
+
+class Readout:
+    """W (V, F), or A (V, r) and B (r, F), and b (V,), fitted by a rule.
+
+    Args:
+        kind: "ridge", "rls", "lms" or "gradient".
+        rank: r, for ids with ridge or gradient; None: full rank.
+        classes: V, how many ids there are; None: one more than the largest that is given to `fit`. It says that the targets
+            are ids, so that `fit` then refuses numbers.
+        seed: of the rows or sequences that are held out, and of the first weights and the order under "gradient".
+        settings: of the rule, as below `training` in a configuration: regularizations=(1e-6,), epochs=3, ... A batch is
+            batch_size rows, or batch_size sequences if a list of sequences is given.
+
+    Raises:
+        InputError: a setting is unknown, is one of runs, or cannot be used.
+
+    Example:
+        esnlm.Readout("gradient", rank=32, epochs=5, learning_rate=0.01)
+    """
+
+    def __init__(
+        self,
+        kind: str = "ridge",
+        *,
+        rank: int | None = None,
+        classes: int | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        if kind not in TRAINING:
+            raise InputError(f"readout is {kind!r}: choose from {', '.join(TRAINING)}")
+        if found := OF_RUNS & settings.keys():
+            raise InputError(f"readout {kind} in memory: {', '.join(sorted(found))}: for runs only; leave it out")
+        self.rule = build(TRAINING[kind], settings, f"readout {kind}: ")
+        makes_low_rank = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
+        if rank is not None and not (makes_low_rank and rank >= 1):
+            raise InputError(
+                f"rank is {rank}: {kind} makes {'a rank of at least 1' if makes_low_rank else 'full rank'}"
+            )
+        check_seed(seed)
+        self.rank, self.classes, self.seed = rank, classes, seed
+        self.arrays: dict[str, np.ndarray] = {}  # {"w", "bias"} or {"a", "b", "bias"}; empty before `fit`
+        self._of_ids = self._flat = False
+
+    @in_float32
+    def fit(self, states: Any, targets: Any) -> "Readout":
+        """Fits it anew, and returns it.
+
+        About a tenth of the rows is held out: for ids to calibrate the log-probabilities by, for ridge to choose the penalty
+        by. For numbers ridge then takes all rows.
+
+        Of a list of sequences whole ones are held out, at least one. A sequence whose ids hardly occur in the others stays in
+        the fit. Of one array rows are held out. Neighbouring rows of one series are alike, so that a penalty which is chosen
+        by rows beside those of the fit is too small: give a list of sequences, or one penalty, regularizations=(1e-4,).
+
+        Args:
+            states: features (n, F), or a list of sequences of them, (T, F) each.
+            targets: ids (n,) of int, or numbers (n,) or (n, L) of float; a list of such if states are a list.
+
+        Raises:
+            InputError: the shapes do not fit, the targets are numbers and `classes` says that they are ids, an entry is not
+                finite, or the fit diverged.
+
+        Example:
+            esnlm.Readout("rls").fit(reservoir.states(u), y)
+        """
+        h, y, lengths = _rows(states, targets)
+        of_ids = y.dtype.kind in "iu"
+        if of_ids:
+            classes = int(y.max()) + 1 if self.classes is None else self.classes
+            _require_ids(y, classes)
+            if self.rank is not None and self.rule.kind == "ridge" and self.rank > h.shape[1]:
+                raise InputError(f"rank is {self.rank}: ridge makes at most the {h.shape[1]} of the features; lower it")
+            fitted = readout_fits.fit_ids(self.rule, h, y.astype(np.int32), lengths, classes, self.rank, self.seed)
+        else:
+            if self.classes is not None or self.rank is not None:
+                raise InputError(
+                    f"targets are {y.dtype}: classes and rank are for ids, whole numbers; y.astype(int) makes them"
+                )
+            if y.dtype.kind != "f" or y.ndim > 2 or not np.isfinite(y).all():
+                raise InputError(
+                    f"targets of shape {y.shape} and type {y.dtype}: give ids, or finite numbers (n,) or (n, L)"
+                )
+            y_2d = y.reshape(len(y), -1).astype(np.float64)
+            fitted = readout_fits.fit_numbers(self.rule, h, y_2d, lengths, self.seed)
+        if not all(np.isfinite(array).all() for array in fitted.values()):
+            advice = (
+                "lower learning_rate" if hasattr(self.rule, "learning_rate") else "bring the states to a size near 1"
+            )
+            raise InputError(f"the fit diverged: readout {self.rule.kind} has weights that are not finite; {advice}")
+        self.arrays, self._of_ids, self._flat = fitted, of_ids, y.ndim == 1
+        return self
+
+    def predict(self, states: Any) -> Any:
+        """Returns the most probable ids, (n,) int64, or numbers in the shape of the targets; a list for a list.
+
+        Raises:
+            InputError: it is not fitted, or the states have another width.
+        """
+        return self._each(states, lambda h: self._outputs(h).argmax(axis=1) if self._of_ids else self._numbers(h))
+
+    def log_probs(self, states: Any) -> Any:
+        """Returns log p of every id, (n, V) float64 in nats, or a list of such.
+
+        Raises:
+            InputError: it is not fitted, was fitted to numbers, or the states do not fit.
+        """
+        if self.arrays and not self._of_ids:
+            raise InputError("this readout was fitted to numbers, which have no probabilities")
+        return self._each(states, self._log_probs)
+
+    def score(self, states: Any, targets: Any) -> float:
+        """Returns the mean log p of the ids, in nats, or R^2 of the numbers, over all columns: more is better.
+
+        Raises:
+            InputError: it is not fitted, the targets have another shape than those of the fit, or an id is none of its classes.
+        """
+        h, y, _ = _rows(states, targets)
+        self._require_fitted(h)
+        outputs = len(self.arrays["bias"])
+        if self._of_ids:
+            _require_ids(y, outputs)
+            return float(self._log_probs(h)[np.arange(len(y)), y].mean())
+        shape = (len(h),) if self._flat else (len(h), outputs)
+        if y.shape != shape:
+            raise InputError(f"targets have the shape {y.shape}: it must be {shape}, as in the fit")
+        variation = np.sum((y - y.mean(axis=0)) ** 2)
+        if not variation > 0:
+            raise InputError(
+                "targets do not vary: R^2 is the share of their variance that is explained, and there is none"
+            )
+        return float(1 - np.sum((y - self._numbers(h)) ** 2) / variation)
+
+    def _each(self, states: Any, compute: Callable[[np.ndarray], np.ndarray]) -> Any:
+        several = isinstance(states, list | tuple)
+        found = []
+        for each in states if several else [states]:
+            h = _numbers(each)
+            self._require_fitted(h)
+            found.append(compute(h))
+        return found if several else found[0]
+
+    def _outputs(self, h: np.ndarray) -> np.ndarray:
+        """Returns W h + b in float64, (n, V)."""
+        arrays, h = self.arrays, h.astype(np.float64)
+        z, w = (h, arrays["w"]) if "w" in arrays else (h @ arrays["b"].T.astype(np.float64), arrays["a"])
+        return z @ w.T.astype(np.float64) + arrays["bias"]
+
+    def _numbers(self, h: np.ndarray) -> np.ndarray:
+        found = self._outputs(h)
+        return found[:, 0] if self._flat else found
+
+    def _log_probs(self, h: np.ndarray) -> np.ndarray:
+        o = self._outputs(h)
+        o -= o.max(axis=1, keepdims=True)
+        return o - np.log(np.exp(o).sum(axis=1, keepdims=True))
+
+    def _require_fitted(self, h: np.ndarray) -> None:
+        if not self.arrays:
+            raise InputError("this readout is not fitted yet: call fit")
+        width = self.arrays["w" if "w" in self.arrays else "b"].shape[1]
+        if h.ndim != 2 or h.shape[1] != width or not np.isfinite(h).all():
+            raise InputError(f"states have the shape {h.shape}: they must be finite numbers (n, {width})")
+
+
+def _require_ids(y: np.ndarray, classes: int) -> None:
+    if y.ndim != 1 or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= classes:
+        raise InputError(f"ids must be (n,) of 0 .. {classes - 1}")
+
+
+def _numbers(states: Any) -> np.ndarray:
+    """Returns states as an array of numbers, also those of a table with mixed columns."""
+    h = np.asarray(states)
+    try:
+        return h if h.dtype.kind in "fiub" else h.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"states are of type {h.dtype}: give an array of numbers") from None
+
+
+def _rows(states: Any, targets: Any) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Returns states (n, F), targets (n,) or (n, L), and the length of each sequence; a row alone is one of length 1."""
+    if isinstance(states, list | tuple):
+        several, given = [_numbers(each) for each in states], [np.asarray(each) for each in targets]
+        lengths = [len(each) if each.ndim == 2 else 0 for each in several]
+        if not lengths or min(lengths) == 0 or lengths != [each.shape[0] if each.ndim else 0 for each in given]:
+            raise InputError("states and targets are lists: each sequence must have (T, F) states and T targets")
+        h, y = np.concatenate(several), np.concatenate(given)
+    else:
+        h, y = _numbers(states), np.asarray(targets)
+        lengths = [1] * len(h)
+    if h.ndim != 2 or not len(h) or len(y) != len(h):
+        raise InputError(f"states have the shape {h.shape} and targets {y.shape}: give (n, F) and n targets")
+    if not np.isfinite(h).all():
+        raise InputError("states must be finite numbers")
+    return h, y, lengths
