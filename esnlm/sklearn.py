@@ -103,13 +103,15 @@ class _ReservoirEstimator(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         inputs = sequences[0].shape[1]
         size = self.state_size
-        degree = self.mean_degree if _reads_degree(self.topology) else None
+        density: dict[str, Any] = {}
+        if self.mean_degree is not None and _reads_degree(self.topology):
+            density["mean_degree"] = min(self.mean_degree, size)
         drawn = Reservoir.draw(
             size,
             inputs=inputs + 1,
             spectral_radius=self.spectral_radius,
             leak=self.leak,
-            **({} if degree is None else {"mean_degree": min(degree, size)}),
+            **density,
             topology=self.topology,
             activation=self.activation,
             update_rule=self.update_rule,

@@ -19,6 +19,7 @@ from esnlm.api import readout_fits
 from esnlm.compute import in_float32
 from esnlm.config import TRAINING, TrainingConfig
 from esnlm.errors import InputError
+from esnlm.regression.base import Fitter
 from esnlm.rng import check_seed
 from esnlm.settings import build
 
@@ -61,7 +62,7 @@ class Readout:
             raise InputError(f"readout is {kind!r}: choose from {', '.join(TRAINING)}")
         if found := OF_RUNS & settings.keys():
             raise InputError(f"readout {kind} in memory: {', '.join(sorted(found))}: for runs only; leave it out")
-        self.rule = build(TRAINING[kind], settings, f"readout {kind}: ")
+        self.rule: TrainingConfig | Fitter = build(TRAINING[kind], settings, f"readout {kind}: ")
         makes_low_rank = isinstance(self.rule, TrainingConfig) or self.rule.makes_low_rank
         if rank is not None and not (makes_low_rank and rank >= 1):
             raise InputError(

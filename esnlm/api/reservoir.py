@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ from esnlm.rng import Stream, check_seed, seed_sequence
 from esnlm.settings import build
 
 MOST_BYTES = 256 << 20  # of states that are computed at once
-Shown = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
+Shown: TypeAlias = scipy.sparse.csr_array | np.ndarray  # sparse, or dense from a connectivity of 1/4 on
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class Reservoir:
         if not reads_tokens and settings.get("embedding") is not None:
             raise InputError("embedding: only tokens are embedded; leave it out")
         check_seed(seed)
-        low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[misc, arg-type]
+        low, high = (leak, leak) if np.ndim(leak) == 0 else tuple(leak)  # type: ignore[arg-type]
         given = {"state_size": state_size, "leak_min": low, "leak_max": high, **settings}
         given["activation"] = functions.name_of("activation", activation)
         given["update_rule"] = functions.name_of("update_rule", update_rule)
@@ -216,7 +216,8 @@ class Reservoir:
         Example:
             reservoir = reservoir.replace(w_rec=abs(reservoir.w_rec), spectral_radius=0.95)  # no inhibition
         """
-        old, config, changes = self._one_layer(), self.settings, {}
+        old, config = self._one_layer(), self.settings
+        changes: dict[str, Any] = {}
         recurrent, into, a = old.stored_w_rec, old.stored_w_in, np.asarray(old.leak[...])
         if w_rec is not None:
             recurrent = _matrix("w_rec", w_rec, old.state_size, old.state_size)

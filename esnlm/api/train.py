@@ -67,9 +67,8 @@ def train(
     """
     if validation is not None and sentences is None:
         raise InputError("validation is given without sentences: give both")
-    is_file = isinstance(experiment, str | Path)
-    tree = as_dict(config_io.read(experiment)) if is_file else experiment  # type: ignore[arg-type]
-    tree = as_dict(tree) if isinstance(tree, Experiment) else dict(tree)
+    given = config_io.read(experiment) if isinstance(experiment, str | Path) else experiment
+    tree = as_dict(given) if isinstance(given, Experiment) else dict(given)
     if sentences is not None:
         tree["data"] = {"kind": "given"}
     if reservoir is not None:
