@@ -114,19 +114,21 @@ class Apart:
         self._process.join()
 
     def __getattr__(self, name):
-        def call(*arguments):
-            try:
-                self._pipe.send((name, arguments))
-                error, answer = self._pipe.recv()
-            except (EOFError, OSError):
-                raise RuntimeError(
-                    f"the process that {name} was asked of has ended: was there memory enough?"
-                ) from None
-            if error is not None:
-                raise error
-            return answer
+        return partial(self.ask, name)
 
-        return call
+    def ask(self, name, *arguments, until: float | None = None):
+        """Calls a method. A process that has not answered at the time `until` (time.monotonic) is ended."""
+        try:
+            self._pipe.send((name, arguments))
+            if not self._pipe.poll(None if until is None else max(0, until - time.monotonic())):
+                self.close()
+                raise RuntimeError(f"{name}: no answer in time")
+            error, answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise RuntimeError(f"the process that {name} was asked of has ended: was there memory enough?") from None
+        if error is not None:
+            raise error
+        return answer
 
 
 def _serve(pipe, make, arguments):

@@ -29,6 +29,7 @@ import untrained
 from jax import lax
 
 import esnlm
+from esnlm.ops.matmul import matmul
 from esnlm.reservoir import sparse
 from esnlm.reservoir.arrays import as_scipy
 from esnlm.reservoir.cell import Reservoir
@@ -188,6 +189,19 @@ def plain_step(operands, h, tokens):
     return (1 - leak) * h + leak * jnp.tanh(w_rec @ h + w_in[:, tokens])
 
 
+def dense_operands(reservoir: Reservoir, precision: str) -> tuple:
+    """Returns (step, its operands) of a dense product in a precision."""
+    w_rec = reservoir.w_rec.todense()
+    if precision == "bf16":
+        w_rec = w_rec.astype(jnp.bfloat16)  # once, and not in each step
+    return partial(dense_step, precision=precision), (w_rec, reservoir.w_in.todense(), reservoir.leak[...][:, None])
+
+
+def dense_step(operands, h, tokens, precision):
+    w_rec, w_in, leak = operands
+    return (1 - leak) * h + leak * jnp.tanh(matmul(w_rec, h, (1, 0), precision) + w_in[:, tokens])
+
+
 def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: type) -> Callable[[], np.ndarray]:
     w_rec, w_in = (as_scipy(matrix).astype(dtype) for matrix in (reservoir.w_rec, reservoir.w_in.todense()))
     leak, start = np.asarray(reservoir.leak[...], dtype)[:, None], h.astype(dtype)
@@ -201,12 +215,15 @@ def scipy_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, dtype: 
     return run
 
 
-def torch_steps(reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray) -> Callable:
+def torch_steps(
+    reservoir: Reservoir, h: np.ndarray, tokens: np.ndarray, layout: str = "csr", precision: str = "float32"
+) -> Callable:
     device = "cuda" if measure.torch.cuda.is_available() else "cpu"
-    own = peers.TorchReservoir(reservoir, device)
+    own = peers.TorchReservoir(reservoir, device, layout)
     start, tokens = (measure.torch.from_numpy(x).to(device) for x in (h, tokens))
 
     def run():
+        measure.torch_precision(precision)
         h = start
         for now in tokens:
             h = own.fast_step(h, now)
