@@ -10,7 +10,7 @@
 # it says is in $OUT/log.txt, and the end writes $OUT/gpu.md. The folder CARRIED, build/gpu, has what the machine lacks.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-declare -A shares=([train]=150 [speed]=95 [families]=90 [step]=65 [large]=95 [same]=45)
+declare -A shares=([train]=170 [speed]=95 [families]=90 [step]=65 [large]=80 [same]=40)
 small=() limit=525
 if [[ ${1-} == --small ]]; then small=(--small) limit=280 && shift; fi
 limit=${LIMIT:-$limit} carried=${CARRIED:-build/gpu} python=${PYTHON:-python3}
@@ -35,4 +35,5 @@ for part in "${parts[@]}"; do
         --seconds "$seconds" >>"$out/log.txt" 2>&1
     echo "$part: status $?, $((SECONDS - began)) of $seconds s" | tee -a "$out/log.txt"
 done
+rm -f "$out"/*.new  # of a part that was killed while it wrote
 "$python" benchmarks/gpu_page.py "$out" --out "$out/gpu.md" && cat "$out/gpu.md"

@@ -7,7 +7,11 @@ What was not measured is said, with the reason where there is one.
 
 import argparse
 import json
+import re
 from pathlib import Path
+
+import measure
+import training
 
 PARTS = ("train", "speed", "families", "step", "large", "same")
 AHEAD_OF_ROWS = 31  # the row after BOS is one for the 32 sentences of an update
@@ -19,6 +23,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the page, .md")
     args = parser.parse_args()
     found = {name: read(args.measured / f"{name}.json") for name in PARTS}
+    log = args.measured / "log.txt"
+    ends = re.findall(r"^(\w+): status (\d+), (\d+) of (\d+) s$", log.read_text() if log.exists() else "", re.M)
+    for name, status, seconds, share in ends:
+        found[name]["seconds"] = int(seconds)
+        if status != "0":
+            why = f"was killed after its share of {share} s" if status == "137" else f"ended with status {status}"
+            found[name]["failures"].append(f"the part {why}")
     args.out.write_text("\n".join(page(found)) + "\n", encoding="utf-8")
 
 
@@ -45,26 +56,7 @@ def page(found: dict[str, dict]) -> list[str]:
 
 
 def table(head: list[str], rows: list[list]) -> list[str]:
-    if not rows:
-        return []
-    return [
-        line(head),
-        line(["---", *["---:"] * (len(head) - 1)]),
-        *(line([show(cell) for cell in row]) for row in rows),
-        "",
-    ]
-
-
-def line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def show(cell: object) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, float):
-        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
-    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+    return [*measure.table(head, rows), ""] if rows else []
 
 
 def ratio(one: float | None, other: float | None) -> float | None:
@@ -90,9 +82,8 @@ def commands(part: dict, names: dict[str, str]) -> list[list]:
     rows = []
     for name, title in names.items():
         if run := part.get(name):
-            summary = run["summary"] or {}
             keys = ("wall_s", "status", "step", "words", "tokens_per_s", "first_line_s")
-            rows.append([title, *(run.get(key) for key in keys), summary.get("val_nll")])
+            rows.append([title, *(run.get(key) for key in keys), run["summary"].get("val_nll")])
     return rows
 
 
@@ -127,9 +118,6 @@ def update_floor(found: dict[str, dict]) -> dict[str, float]:
     models, step = found["speed"].get("models"), found["step"]
     if not models or "copy_bytes_per_s" not in step:
         return {}
-    import measure
-    import training
-
     floors, rows = {}, models["tokens_an_update"] - AHEAD_OF_ROWS
     size, rank = (128, 32) if step["small"] else (4096, 512)
     for key, peaks in step.items():
@@ -186,11 +174,11 @@ def steps(part: dict) -> list[str]:
         once, gathered = ((1e3 * own[key] / copy) if copy else None for key in ("once_bytes", "gathered_bytes"))
         lines += [
             f"N = {own['size']:,}, {own['slots']:,} sentences, {own['nonzeros']:,} nonzeros. At the speed of a copy, reading W_rec once and"
-            f" reading and writing h would take {show(once)} ms, and reading a row of h for each nonzero {show(gathered)} ms.",
+            f" reading and writing h would take {measure.show(once)} ms, and reading a row of h for each nonzero {measure.show(gathered)} ms.",
             "",
         ]
         by_time = sorted(own.get("ms", {}).items(), key=lambda item: item[1])
-        csr = own.get("ms", {}).get("PyTorch csr")
+        csr = own.get("ms", {}).get("PyTorch CSR")
         rows = [
             [name, ms, ratio(ms, once), ratio(ms, gathered), ratio(csr, ms), own.get("error", {}).get(name)]
             for name, ms in by_time
@@ -234,6 +222,9 @@ def missing(found: dict[str, dict]) -> list[str]:
     lines = []
     for name, part in found.items():
         failures = [*part["failures"], *(f"{k}: {v}" for k, v in part.get("models", {}).get("failures", {}).items())]
+        for key in ("cold", "warm", "stopped", "blimp", "large"):
+            if part.get(key, {}).get("status", 0) not in (0, 75):
+                failures.append(f"{key} ended with status {part[key]['status']} after {part[key]['wall_s']:.0f} s")
         absent = [key for key in EXPECTED[name] if key not in part]
         lines += [f"- {name}: {failure}" for failure in failures]
         lines += [f"- {name}: no finding {', '.join(absent)}"] * bool(absent)
@@ -243,7 +234,7 @@ def missing(found: dict[str, dict]) -> list[str]:
         "",
         *(lines or ["Nothing was left out."]),
         "",
-        f"Seconds until the last finding of a part: {spent}.",
+        f"Seconds of the parts: {spent}.",
     ]
 
 

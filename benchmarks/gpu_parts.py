@@ -16,14 +16,12 @@ import gzip
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +41,7 @@ def main() -> None:
     part = Part(args)
     if args.small and not (args.work / "stores").exists():
         make_small_data(args.work)
-    part.attempt("part", lambda: PARTS[args.part](part))
+    part.find("part", PARTS[args.part], part)
 
 
 class Part:
@@ -63,16 +61,18 @@ class Part:
         self.found[name] = finding
         self.save()
 
-    def attempt(self, what: str, work: Callable[[], object]) -> None:
-        """Does what may fail in any way, which is a finding too."""
+    def find(self, name: str, work: Callable, *arguments: object, **options: object) -> None:
+        """Adds what `work` returns, if anything. It may fail in any way, which is a finding too."""
         if self.left() <= 0:
-            self.found["failures"].append(f"{what}: skipped, out of time")
+            self.found["failures"].append(f"{name}: skipped, out of time")
         else:
             try:
-                work()
+                finding = work(*arguments, **options)
+                if finding is not None:
+                    self.found[name] = finding
             except Exception as error:
                 traceback.print_exc()
-                self.found["failures"].append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
+                self.found["failures"].append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
         self.save()
 
     def save(self) -> None:
@@ -96,9 +96,9 @@ def make_small_data(work: Path) -> None:
     import esnlm
     from esnlm.data import grammar, grammar_pairs
 
-    text = list(grammar.sentences(40_000, seed=0))
+    text = list(grammar.sentences(12_000, seed=0))
     esnlm.prepare(text, work / "stores" / "gpt2", tokenizer="words")
-    esnlm.prepare(text[:4000], work / "stores" / "bpe8k", tokenizer="words")
+    esnlm.prepare(text[:3000], work / "stores" / "bpe8k", tokenizer="words")
     held_out = list(grammar.sentences(2000, seed=0, split="validation"))
     esnlm.prepare(held_out, work / "stores" / "gpt2_dev", tokenizer=work / "stores" / "gpt2" / "tokenizer")
     grammar_pairs.write_pairs(grammar_pairs.minimal_pairs(100, seed=0), work / "blimp")
@@ -150,18 +150,15 @@ def progress(run: Path) -> dict:
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     lines = [line for line in lines if "tokens_per_second" in line]
     times = [line["tokens"] / line["tokens_per_second"] for line in lines]
-    speeds = [
-        (lines[i]["tokens"] - lines[i - 1]["tokens"]) / (times[i] - times[i - 1])
-        for i in range(1, len(lines))
-        if times[i] > times[i - 1]
-    ]
     found: dict = {"first_line_s": times[0] if times else None}  # after the run was ready to train: most of it compiles
     if lines:
         found |= {key: lines[-1].get(key) for key in ("step", "tokens", "words", "train_nll")}
-    if speeds:
-        found |= {"tokens_per_s": statistics.median(speeds), "slowest": min(speeds), "fastest": max(speeds)}
-    summary = run / "summary.json"
-    return found | {"summary": json.loads(summary.read_text()) if summary.exists() else None}
+    if len(lines) > 1 and times[-1] > times[0]:
+        found["tokens_per_s"] = (lines[-1]["tokens"] - lines[0]["tokens"]) / (times[-1] - times[0])
+    file = run / "summary.json"
+    kept = ("status", "step", "val_nll", "seconds", "peak_memory_bytes", "device", "versions")
+    summary = json.loads(file.read_text()) if file.exists() else {}
+    return found | {"summary": {key: summary[key] for key in kept if key in summary}}
 
 
 def precisions(part: Part) -> tuple[str, ...]:
@@ -175,18 +172,18 @@ def units(part: Part) -> int:
 
 def train_and_score(part: Part) -> None:
     share = part.left()
-    for name, of_share in (("cold", 0.42), ("warm", 0.28)):
-        part.attempt(name, lambda n=name, s=of_share: part.add(n, train(part, n, units(part), share * s)))
-    part.attempt("profile", lambda: profile(part))
-    report = part.work / "blimp.json"
+    for name, of_share in (("cold", 0.42), ("warm", 0.3)):
+        part.find(name, train, part, name, units(part), share * of_share)
+    part.find("profile", profile, part)
+    part.find("blimp", score, part)
 
-    def score() -> None:
-        given = ["--run", part.work / "runs" / "warm", "--data", part.work / "blimp", "--out", report]
-        found = esnlm_command(part, "blimp", *given, seconds=max(part.left() - 5, 1))
-        whole = json.loads(report.read_text()) if report.exists() else {}
-        part.add("blimp", found | {"files": len(list((part.work / "blimp").glob("*.jsonl"))), "report": shorten(whole)})
 
-    part.attempt("blimp", score)
+def score(part: Part) -> dict:
+    pairs, report = part.work / "blimp", part.work / "blimp.json"
+    given = ["--run", part.work / "runs" / "warm", "--data", pairs, "--out", report]
+    found = esnlm_command(part, "blimp", *given, seconds=max(part.left() - 5, 1))
+    whole = json.loads(report.read_text()) if report.exists() else {}
+    return found | {"files": len(list(pairs.glob("*.jsonl"))), "report": shorten(whole)}
 
 
 def shorten(report: dict) -> dict:
@@ -194,7 +191,7 @@ def shorten(report: dict) -> dict:
     return {key: value for key, value in report.items() if isinstance(value, int | float | str)}
 
 
-def profile(part: Part) -> None:
+def profile(part: Part) -> dict:
     """Trains once more until the profile of ten updates is written, and reduces it to a table."""
     first = 41 if part.small else 201
     traces = part.work / "runs" / "stopped" / "profile" / "plugins" / "profile"
@@ -203,12 +200,10 @@ def profile(part: Part) -> None:
         return any(traces.glob("*/*.trace.json.gz"))
 
     more = ("--profile", f"{first}:{first + 9}")
-    found = train(part, "stopped", units(part), part.left() - 15, more=more, until=written)
+    found = train(part, "stopped", units(part), max(1, min(part.left() - 25, 60)), more=more, until=written)
     part.add("stopped", found)
     (file,) = traces.glob("*/*.trace.json.gz")
-    part.add(
-        "profile", longest_kernels(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]) | {"updates": 10}
-    )
+    return longest_kernels(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]) | {"updates": 10}
 
 
 def longest_kernels(events: list[dict]) -> dict:
@@ -286,62 +281,34 @@ def deep_readouts(part: Part) -> None:
 
 
 def step(part: Part) -> None:
-    """Times a step against its floor, W_rec once and h read and written, and against the bytes that a gather of rows of h reads."""
+    """Times steps by benchmarks/recurrence.py, JAX's and PyTorch's one after the other, since dense matrices fill the memory."""
     import measure
-    import numpy as np
     import recurrence
-    import untrained
 
-    measure.set_up()
-    part.add("machine", measure.machine())
-    slots = 32 if part.small else 1024
-    part.attempt("copy", lambda: part.add("copy_bytes_per_s", measure.copy_peaks(8 if part.small else 4096, 5)))
-    steps: list[dict] = []
+    steps: dict[int, dict] = {}
 
-    def time_step(size: int) -> None:
-        reservoir = untrained.initialize(size, recurrence.VOCAB_SIZE, rank=1, degree=min(32, size // 4)).model.reservoir
-        h, tokens = recurrence.start(size, slots, STEPS)
-        truth = recurrence.scipy_steps(reservoir, h[:, :4], tokens[:, :4], np.float64)()
-        ways = {n: w for n, w in recurrence.jax_operands(reservoir, size).items() if n != "jax BCOO"}
-        turns = {name: recurrence.jax_steps(*own, h, tokens, slots) for name, own in ways.items()}
-        for precision in ("bf16", "tf32"):
-            own = recurrence.dense_operands(reservoir, precision)
-            turns[f"dense {precision}"] = recurrence.jax_steps(*own, h, tokens, slots)
-        if measure.torch is not None:
-            given = (("csr", "float32"), ("dense bf16", "bf16"), ("dense", "tf32"))
-            for layout, precision in given:
-                name = f"PyTorch {layout.split()[0]}" + f" {precision}" * (layout != "csr")
-                turns[name] = recurrence.torch_steps(reservoir, h, tokens, layout, precision)
-        final, own = {}, {"size": size, "slots": slots, "nonzeros": reservoir.w_rec.nse}
-        own["once_bytes"] = recurrence.floor_seconds(reservoir, slots, copy_bandwidth=1)
-        own["gathered_bytes"] = 4 * reservoir.w_rec.nse * slots
-        steps.append(own)
-
-        def run(name: str, _: int) -> None:
-            final[name] = turns[name]()
-
-        def tell(seconds: dict, failures: dict) -> None:
-            own["ms"] = {name: 1e3 * statistics.median(found) / STEPS for name, found in seconds.items()}
-            part.add("steps", steps)
-
-        seconds, own["failures"] = measure.interleave({name: partial(run, name) for name in turns}, 3, tell)
-        own["error"] = {
-            name: float(np.abs(recurrence.as_numpy(final[name])[:, :4] - truth).max() / np.abs(truth).max())
-            for name in seconds
-        }
-        part.add("steps", steps)
+    def time_step(process: measure.Apart, size: int) -> None:
+        own = steps.setdefault(size, {"size": size, "ms": {}, "error": {}, "failures": {}})
+        for key, value in process.time(size).items():
+            own[key] = own[key] | value if key in ("ms", "error", "failures") else value
+        part.add("steps", list(steps.values()))
 
     sizes = (64, 128, 256) if part.small else (4096, 65536, 16384)
-    for size in sizes:
-        part.attempt(f"N {size:,}", lambda size=size: time_step(size))
-
-    def multiply(precision: str) -> None:
-        shapes = {"square": (128 if part.small else 8192,) * 3}
-        shapes["logits"] = (733, 512, 500) if part.small else (733, 512, 50304)
-        part.add(f"flops_per_s {precision}", measure.gemm_peaks(shapes, 3, precision))
-
-    for precision in precisions(part):
-        part.attempt(f"products, {precision}", lambda precision=precision: multiply(precision))
+    libraries = [recurrence.JaxWays] + [recurrence.TorchWays] * (measure.torch is not None)
+    for ways in libraries:
+        process = measure.Apart(ways, 32 if part.small else 1024, STEPS)
+        part.find("machine", process.machine)
+        if ways is recurrence.JaxWays:
+            part.find("copy_bytes_per_s", process.copies, 8 if part.small else 2048)
+        for size in sizes:
+            part.find(f"N {size:,}, {ways.__name__}", time_step, process, size)
+        if ways is libraries[-1]:
+            for precision in precisions(part):
+                part.find(f"flops_per_s {precision}", process.products, precision, part.small)
+        process.close()
+    if measure.torch is None:
+        part.found["failures"].append("PyTorch is not installed: cuSPARSE was not measured")
+        part.save()
 
 
 # ---- a large reservoir, and the same bits
@@ -365,41 +332,41 @@ def same(part: Part) -> None:
     """Compares the arrays of runs at their last update. A run that was stopped or never made is made, or goes on, first."""
     stopped_at = None
     for name in ("cold", "warm", "stopped"):
-        summary = progress(part.work / "runs" / name)["summary"] or {"status": "not begun"}
-        if summary["status"] == "interrupted" and name == "stopped":
+        summary = progress(part.work / "runs" / name)["summary"]
+        if summary.get("status") == "interrupted" and name == "stopped":
             stopped_at = summary["step"]
-        if summary["status"] in ("interrupted", "not begun"):
+        if summary.get("status") in ("interrupted", None):
             train(part, name, units(part), max(1, part.left() - 5))
         if name == "warm":
-            part.attempt("made twice", lambda: part.add("made twice", difference(part, "cold", "warm")))
+            part.find("made twice", difference, part, "cold", "warm")
     if stopped_at is None:
         part.found["failures"].append("resumed: the run had not been stopped in the part train")
     else:
-        at = {"stopped_at": stopped_at}
-        part.attempt("resumed", lambda: part.add("resumed", difference(part, "warm", "stopped") | at))
+        part.find("resumed", difference, part, "warm", "stopped", stopped_at=stopped_at)
 
-    def deterministic() -> None:
+    def deterministic() -> dict:
         for name in ("one", "other"):
             train(part, name, units(part), part.left() - 5, text="gpt2_dev", xla="--xla_gpu_deterministic_ops=true")
-        part.add("made twice, deterministic operations", difference(part, "one", "other"))
+        return difference(part, "one", "other")
 
     if not part.small:
-        part.attempt("deterministic", deterministic)
+        part.find("made twice, deterministic operations", deterministic)
 
 
-def difference(part: Part, one: str, other: str) -> dict:
+def difference(part: Part, one: str, other: str, **more: object) -> dict:
     """Returns how the last checkpoints of two runs differ: which arrays in their bits, and by how much at most."""
     import jax
     import numpy as np
 
     from esnlm.runs import checkpoint
 
+    jax.config.update("jax_platforms", "cpu")  # the device is for the runs
     (step, first, _), (other_step, second, _) = (
         checkpoint.restore_latest(part.work / "runs" / name / "checkpoints") for name in (one, other)
     )
     if step != other_step:
         raise ValueError(f"{one} is at update {step} and {other} at {other_step}")
-    found: dict = {"update": step, "arrays": 0, "differ": {}}
+    found: dict = {"update": step, "arrays": 0, "differ": {}} | more
     named, of_other = (jax.tree_util.tree_leaves_with_path(arrays) for arrays in (first, second))
     for (path, a), (_, b) in zip(named, of_other, strict=True):
         a, b = np.asarray(a), np.asarray(b)
