@@ -223,7 +223,8 @@ def missing(found: dict[str, dict]) -> list[str]:
     for name, part in found.items():
         failures = [*part["failures"], *(f"{k}: {v}" for k, v in part.get("models", {}).get("failures", {}).items())]
         for key in ("cold", "warm", "stopped", "blimp", "large"):
-            if part.get(key, {}).get("status", 0) not in (0, 75):
+            finished = part.get(key, {}).get("summary", {}).get("status") == "finished"
+            if part.get(key, {}).get("status", 0) not in (0, 75) and not finished:
                 failures.append(f"{key} ended with status {part[key]['status']} after {part[key]['wall_s']:.0f} s")
         absent = [key for key in EXPECTED[name] if key not in part]
         lines += [f"- {name}: {failure}" for failure in failures]
