@@ -150,7 +150,7 @@ def models(title: str, part: dict, floors: dict[str, float]) -> list[str]:
             own["tokens_per_s"],
             1e3 * own["median_s"] / count,
             ratio(own["median_s"] / count, floor),
-            own.get("first_loss"),
+            f"{own['first_loss']:.5f}" if "first_loss" in own else None,
         ]
         rows.append([name, *cells, *(ratio(peer["median_s"], own["median_s"]) for peer in peers.values())])
     lines += table(["", "tokens/s", "ms an update", "times its floor", "first loss", *heads], rows)
