@@ -202,8 +202,10 @@ def profile(part: Part) -> dict:
     more = ("--profile", f"{first}:{first + 9}")
     found = train(part, "stopped", units(part), max(1, min(part.left() - 25, 60)), more=more, until=written)
     part.add("stopped", found)
-    (file,) = traces.glob("*/*.trace.json.gz")
-    return longest_kernels(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]) | {"updates": 10}
+    if not written():
+        raise ValueError("the run ended before its profile was written")
+    trace = max(traces.glob("*/*.trace.json.gz"))
+    return longest_kernels(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]) | {"updates": 10}
 
 
 def longest_kernels(events: list[dict]) -> dict:
