@@ -338,7 +338,7 @@ def same(part: Part) -> None:
         if summary.get("status") == "interrupted" and name == "stopped":
             stopped_at = summary["step"]
         if summary.get("status") in ("interrupted", None):
-            train(part, name, units(part), max(1, part.left() - 5))
+            train(part, name, units(part), max(1, part.left() - 12))
         if name == "warm":
             part.find("made twice", difference, part, "cold", "warm")
     if stopped_at is None:
@@ -348,7 +348,7 @@ def same(part: Part) -> None:
 
     def deterministic() -> dict:
         for name in ("one", "other"):
-            train(part, name, units(part), part.left() - 5, text="gpt2_dev", xla="--xla_gpu_deterministic_ops=true")
+            train(part, name, units(part), part.left() - 12, text="gpt2_dev", xla="--xla_gpu_deterministic_ops=true")
         return difference(part, "one", "other")
 
     if not part.small:
